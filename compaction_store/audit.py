@@ -1,0 +1,200 @@
+"""Holding a thread to its chain: pure, so that both faces, and one day an export, are judged by the same code.
+
+Structure needs no content: seq, number and pos are dense, each entry follows from the one before, the head is the last.
+Content holds every body against its commitment. Neither says that nobody rewrote the whole chain: for that, keep a
+head somewhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from compaction_store import chain
+from compaction_store.models import Finding, Report, Thread
+from compaction_store.payload import decode
+
+Level = Literal["structure", "content"]
+LEVELS: tuple[Level, ...] = ("structure", "content")
+
+PAGE = 500
+MOST_FINDINGS = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Page(NamedTuple):
+    """What the verifier wants to read next: entries of one kind after an ordinal (for events, after a pos)."""
+
+    kind: str
+    after: int
+
+
+class Row(NamedTuple):
+    pos: int
+    ordinal: int
+    tenant: str
+    created_at: datetime
+    redacted_pos: int | None
+    salt: bytes | None
+    commitment: bytes
+    entry: bytes
+    body: str | None
+    meta: str | None
+    meta_commitment: bytes | None
+    columns: str
+
+
+def microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+class _Findings(list[Finding]):
+    def add(self, pos: int | None, what: str) -> None:
+        if len(self) < MOST_FINDINGS:
+            self.append(Finding(pos, what))
+        elif len(self) == MOST_FINDINGS:
+            self.append(Finding(None, f"more than {MOST_FINDINGS} findings; the rest is not listed"))
+
+
+class _Chain:
+    """The state of a walk along one chain, from genesis on."""
+
+    def __init__(self, tenant: str, thread: Thread, content: bool) -> None:
+        self.tenant = tenant
+        self.content = content
+        self.previous = chain.genesis(tenant, thread.thread_id)
+        self.pos = 0
+        self.ordinals = {"message": 0, "compaction": 0, "event": 0}
+        self.last_at: datetime | None = None
+        self.redacted = 0
+        self.findings = _Findings()
+
+    def check(self, kind: str, row: Row) -> None:
+        self.pos += 1
+        if row.pos != self.pos:
+            self.findings.add(row.pos, f"pos {self.pos} was expected")
+            self.pos = row.pos
+        if kind != "event":
+            self.ordinals[kind] += 1
+            if row.ordinal != self.ordinals[kind]:
+                what = "seq" if kind == "message" else "number"
+                self.findings.add(row.pos, f"{what} {self.ordinals[kind]} was expected, {row.ordinal} is there")
+                self.ordinals[kind] = row.ordinal
+        if row.tenant != self.tenant:
+            self.findings.add(row.pos, "the row names another tenant")
+        if self.last_at is not None and row.created_at < self.last_at:
+            self.findings.add(row.pos, "created_at is earlier than the entry before")
+        self.last_at = row.created_at
+        self._link(kind, row)
+        if row.redacted_pos is not None:
+            self.redacted += 1
+            self._redacted(row)
+        elif self.content:
+            self._body(kind, row)
+        elif row.salt is None:
+            self.findings.add(row.pos, "the salt is gone without a redaction")
+
+    def _link(self, kind: str, row: Row) -> None:
+        try:
+            header = _header(kind, row)
+            leaf = chain.leaf(header, row.commitment)
+            expected = chain.entry(self.previous, row.pos, row.ordinal, microseconds(row.created_at), leaf)
+        except (ValueError, TypeError, OverflowError):
+            self.findings.add(row.pos, "the row cannot be read as format version 1")
+        else:
+            if expected != row.entry:
+                self.findings.add(row.pos, "the entry does not follow from the row and the entry before")
+        # Going on from the stored entry tells one changed row from all that come after it.
+        self.previous = row.entry
+
+    def _redacted(self, row: Row) -> None:
+        if row.salt is not None or row.body is not None or row.meta is not None:
+            self.findings.add(row.pos, "a redacted row still has content")
+
+    def _body(self, kind: str, row: Row) -> None:
+        if row.salt is None or row.body is None:
+            self.findings.add(row.pos, "the content is gone without a redaction")
+            return
+        if chain.commitment(row.salt, row.body.encode()) != row.commitment:
+            self.findings.add(row.pos, "the content is not what was committed to")
+        elif kind == "message" and not _role_agrees(row):
+            self.findings.add(row.pos, "the role is not the message's")
+        meta = None if row.meta is None else chain.meta_commitment(row.salt, row.meta.encode())
+        if meta != row.meta_commitment:
+            self.findings.add(row.pos, "the meta is not what was committed to")
+
+
+def _role_agrees(row: Row) -> bool:
+    role = json.loads(row.columns)[0]
+    payload = decode(row.body or "{}")
+    return role is None or payload.get("role") == role
+
+
+def _header(kind: str, row: Row) -> bytes:
+    values: list[Any] = json.loads(row.columns)
+    if kind == "message":
+        role, tokens, counter, key, call_size, receipt = values
+        return chain.message_header(
+            role=role, tokens=tokens, counter=counter, key=key, call_size=call_size, receipt=receipt,
+            meta_commitment=row.meta_commitment,
+        )  # fmt: skip
+    if kind == "event":
+        return chain.event_header(kind=values[0], actor=values[1])
+    names = (
+        "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "source_before",
+        "source_end", "inputs", "run_id", "callback", "trigger", "actor", "model", "counter", "revokes",
+    )  # fmt: skip
+    columns = dict(zip(names, values, strict=True))
+    for name in ("source_before", "source_end"):
+        columns[name] = None if columns[name] is None else bytes.fromhex(columns[name])
+    columns["run_id"] = UUID(columns["run_id"])
+    return chain.compaction_header(**columns)
+
+
+def verify(
+    tenant: str, thread: Thread, level: Level
+) -> Generator[Page, list[tuple[Any, ...]], Report]:
+    """Yields the pages it needs and is sent their rows; returns the report. Holds three pages at most."""
+    walk = _Chain(tenant, thread, level == "content")
+    pages: dict[str, list[Row]] = {"message": [], "compaction": [], "event": []}
+    after = dict.fromkeys(pages, 0)
+    done = {
+        "message": thread.last_seq == 0,
+        "compaction": thread.last_number == 0,
+        "event": thread.last_pos == thread.last_seq + thread.last_number,
+    }
+    while True:
+        for kind, rows in pages.items():
+            if not rows and not done[kind]:
+                fresh = [Row._make(values) for values in (yield Page(kind, after[kind]))]
+                done[kind] = len(fresh) < PAGE
+                if fresh:
+                    after[kind] = fresh[-1].pos if kind == "event" else fresh[-1].ordinal
+                rows.extend(reversed(fresh))
+        waiting = [(rows[-1].pos, kind) for kind, rows in pages.items() if rows]
+        if not waiting:
+            break
+        pos, kind = min(waiting)
+        # What was written after the head was read is not this report's.
+        if pos > thread.last_pos and walk.pos >= thread.last_pos:
+            break
+        walk.check(kind, pages[kind].pop())
+    _head(walk, thread)
+    return Report(thread.thread_id, level, walk.pos, walk.redacted, tuple(walk.findings), thread.head)
+
+
+def _head(walk: _Chain, thread: Thread) -> None:
+    if walk.pos != thread.last_pos:
+        walk.findings.add(None, f"the head is at pos {thread.last_pos}, the last entry at {walk.pos}")
+    elif walk.previous != thread.head:
+        walk.findings.add(None, "the head is not the last entry")
+    if walk.ordinals["message"] != thread.last_seq:
+        walk.findings.add(None, f"the head counts {thread.last_seq} messages, {walk.ordinals['message']} are there")
+    if walk.ordinals["compaction"] != thread.last_number:
+        walk.findings.add(
+            None, f"the head counts {thread.last_number} records, {walk.ordinals['compaction']} are there"
+        )

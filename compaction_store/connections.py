@@ -1,0 +1,291 @@
+"""Getting a connection, calling the ledger on it, and deciding what its failures mean. One code for both faces.
+
+The async face runs `call` inside SQLAlchemy's greenlet, where the same driver calls await the event loop: no thread
+ever holds a database call, so a cancelled call is cancelled on the server as well.
+
+A call is retried while the failure is transient, with jitter, until the deadline. A broken connection leaves the
+outcome of a write unknown; the write carries a key, so repeating it settles the matter. At the deadline the caller
+gets `OutcomeUnknown` with that key. Nothing that was sent is repeated in an error: a database's own message may quote
+the row, so it is reduced to SQLSTATE and constraint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only, greenlet_spawn
+
+from compaction_store.errors import (
+    CompactionStoreError,
+    Conflict,
+    DatabaseError,
+    DatabaseUnavailable,
+    IdempotencyConflict,
+    InvalidInput,
+    OutcomeUnknown,
+    PositionNotFound,
+    SequenceConflict,
+    SpanConflict,
+    ThreadNotFound,
+)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# Serialisation, deadlock, lock not available, shutdown and start-up, too many connections; and a unique violation,
+# which is two attempts with one key at once: the second try finds what the first one wrote.
+_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "53300", "23505", "25006"})
+_CONNECTION_GONE = frozenset({"57P01", "57P02", "25006"})
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+
+_BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
+    "CS001": ThreadNotFound,
+    "CS002": IdempotencyConflict,
+    "CS004": SpanConflict,
+    "CS005": PositionNotFound,
+    "CS006": Conflict,
+    "CS007": InvalidInput,
+}
+
+
+def create_engine(url: str, *, pool_size: int, connect_timeout: float) -> sa.Engine:
+    return sa.create_engine(_driver_url(url), **_options(pool_size, connect_timeout))
+
+
+def create_aio_engine(url: str, *, pool_size: int, connect_timeout: float) -> AsyncEngine:
+    return create_async_engine(_driver_url(url), **_options(pool_size, connect_timeout))
+
+
+def autocommit(engine: sa.Engine) -> sa.Engine:
+    """A caller's own engine, on which our calls are still one statement, one transaction."""
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def autocommit_aio(engine: AsyncEngine) -> AsyncEngine:
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _driver_url(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        parsed = None
+    if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise InvalidInput("a database URL looks like postgresql://user@host/database")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def _options(pool_size: int, connect_timeout: float) -> dict[str, Any]:
+    return {
+        "isolation_level": "AUTOCOMMIT",
+        # There is no transaction to roll back when a connection returns to the pool.
+        "skip_autocommit_rollback": True,
+        "pool_size": pool_size,
+        "max_overflow": 0,
+        "pool_timeout": connect_timeout,
+        # A waiting caller takes the connection returned last: a small hot set behind a large limit.
+        "pool_use_lifo": True,
+        # Errors never carry what was sent.
+        "hide_parameters": True,
+        "connect_args": {
+            # Behind a transaction pooler a prepared statement may be another client's.
+            "prepare_threshold": None,
+            "connect_timeout": max(1, round(connect_timeout)),
+            "keepalives": 1,
+            "keepalives_idle": 30,
+            "tcp_user_timeout": 30_000,
+            "application_name": "compaction-store",
+        },
+    }
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    return error.sqlstate if isinstance(error, psycopg.Error) else None
+
+
+def _lost(error: BaseException) -> bool:
+    """Whether the connection went away, so that nobody knows how far the server got."""
+    state = _sqlstate(error)
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state in _CONNECTION_GONE or state.startswith("08")
+
+
+def _translated(error: BaseException, about: str) -> CompactionStoreError:
+    """A driver's error as ours. Only the texts of our own SQL functions, which hold numbers alone, are passed on."""
+    state = _sqlstate(error)
+    if not isinstance(error, psycopg.Error) or state is None:
+        return DatabaseError(f"the driver failed with {type(error).__name__}{about}")
+    ours = f"{error.diag.message_primary}{about}"
+    if state == "CS003":
+        expected = int((error.diag.message_primary or "").split()[2])
+        return SequenceConflict(ours, expected=expected, actual=int(error.diag.message_detail or 0))
+    if state in _BY_SQLSTATE:
+        return _BY_SQLSTATE[state](ours)
+    if state.startswith("CS"):
+        return DatabaseError(ours, sqlstate=state)
+    constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
+    hint = "; grant this login compaction_store_app" if state == "42501" else ""
+    return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{hint}{about}", sqlstate=state)
+
+
+def _original(error: BaseException) -> BaseException:
+    if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
+        return error.orig
+    return error
+
+
+def _where(engine: sa.Engine) -> str:
+    url = engine.url
+    host = url.host or url.query.get("host") or "the local socket"
+    return f"{host}:{url.port}" if url.port else str(host)
+
+
+def _connect(engine: sa.Engine) -> tuple[sa.Connection | None, CompactionStoreError | None]:
+    """A connection, or why there is none. Returned rather than raised, so that no error carries another inside it."""
+    try:
+        return engine.connect(), None
+    except sa.exc.TimeoutError:
+        return None, DatabaseUnavailable("no connection of the pool came free in time")
+    except (sa.exc.DBAPIError, psycopg.Error) as error:
+        original = _original(error)
+        lines = str(original).strip().splitlines()
+        why = lines[0] if lines else type(original).__name__
+        return None, DatabaseUnavailable(
+            f"cannot reach the database at {_where(engine)}: {why}", sqlstate=_sqlstate(original)
+        )
+
+
+def _attempt(connection: sa.Connection, call: Callable[[sa.Connection], _T]) -> tuple[_T | None, BaseException | None]:
+    with connection:
+        try:
+            return call(connection), None
+        except (sa.exc.DBAPIError, psycopg.Error) as error:
+            original = _original(error)
+            if _lost(original):
+                connection.invalidate()
+            return None, original
+        except Exception:
+            raise
+        except BaseException:
+            # Cancelled or interrupted: what the connection is in the middle of is anyone's guess.
+            connection.invalidate()
+            raise
+
+
+def call(
+    engine: sa.Engine,
+    pause: Callable[[float], object],
+    deadline: float,
+    key: str | None,
+    about: str,
+    function: Callable[[sa.Connection], _T],
+) -> _T:
+    """The function's result on a connection of the engine's, tried again while that may help."""
+    end = time.monotonic() + deadline
+    unknown = False
+    longest = _FIRST_PAUSE
+    while True:
+        connection, failure = _connect(engine)
+        if connection is not None:
+            result, error = _attempt(connection, function)
+            if error is None:
+                return result  # type: ignore[return-value]
+            state = _sqlstate(error)
+            lost = _lost(error)
+            unknown = unknown or (lost and key is not None)
+            failure = DatabaseUnavailable(f"the connection was lost{about}", sqlstate=state) if lost else None
+            if lost:
+                # Its siblings in the pool are likely as dead.
+                engine.dispose(close=False)
+            elif state in _TRANSIENT:
+                failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state)
+            if failure is None:
+                raise _translated(error, about)
+        wait = random.uniform(longest / 2, longest)  # noqa: S311 — jitter, not a secret
+        if time.monotonic() + wait >= end:
+            break
+        pause(wait)
+        longest = min(longest * 2, _LONGEST_PAUSE)
+    if unknown:
+        raise OutcomeUnknown(f"whether the write happened is unknown{about}: repeat it with the error's key", key=key)
+    assert failure is not None  # noqa: S101 — the loop is left with one
+    raise failure
+
+
+class Connections:
+    """An engine and how long a call may go on trying."""
+
+    def __init__(self, engine: sa.Engine, deadline: float) -> None:
+        self.engine = engine
+        self.deadline = deadline
+
+    def run(
+        self,
+        function: Callable[Concatenate[sa.Connection, _P], _T],
+        *arguments: _P.args,
+        **keywords: _P.kwargs,
+    ) -> _T:
+        """A read, or a write that may be repeated as it stands."""
+        return self.write(None, "", function, *arguments, **keywords)
+
+    def write(
+        self,
+        key: str | None,
+        about: str,
+        function: Callable[Concatenate[sa.Connection, _P], _T],
+        *arguments: _P.args,
+        **keywords: _P.kwargs,
+    ) -> _T:
+        """A call about something, with the key that makes its repetition harmless."""
+        return call(
+            self.engine, time.sleep, self.deadline, key, about,
+            lambda connection: function(connection, *arguments, **keywords),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+class AsyncConnections:
+    """The same over an async engine, inside SQLAlchemy's greenlet."""
+
+    def __init__(self, engine: AsyncEngine, deadline: float) -> None:
+        self.engine = engine.sync_engine
+        self.deadline = deadline
+
+    async def run(
+        self,
+        function: Callable[Concatenate[sa.Connection, _P], _T],
+        *arguments: _P.args,
+        **keywords: _P.kwargs,
+    ) -> _T:
+        return await self.write(None, "", function, *arguments, **keywords)
+
+    async def write(
+        self,
+        key: str | None,
+        about: str,
+        function: Callable[Concatenate[sa.Connection, _P], _T],
+        *arguments: _P.args,
+        **keywords: _P.kwargs,
+    ) -> _T:
+        def run(connection: sa.Connection) -> _T:
+            return function(connection, *arguments, **keywords)
+
+        return await greenlet_spawn(call, self.engine, _pause, self.deadline, key, about, run)
+
+    async def close(self) -> None:
+        await greenlet_spawn(self.engine.dispose)
+
+
+def _pause(seconds: float) -> None:
+    await_only(asyncio.sleep(seconds))

@@ -1,0 +1,193 @@
+"""From what a caller appends to the JSON text that is stored, and back. Nothing is altered: it is lossless or refused.
+
+The text is compact JSON in UTF-8; where a lone surrogate occurs, which UTF-8 cannot carry, it is ASCII with escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import from_json
+
+from compaction_store.errors import (
+    BatchTooLarge,
+    InvalidKey,
+    InvalidMessage,
+    InvalidMeta,
+    InvalidThreadId,
+    MessageTooDeep,
+    MessageTooLarge,
+)
+from compaction_store.models import Payload
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_BATCH_BYTES = 64 * 1024 * 1024
+MAX_BATCH = 1000
+MAX_DEPTH = 200
+MAX_NAME_BYTES = 255
+MAX_META_BYTES = 8 * 1024
+# The longest integer that Python itself will read back, 4,300 digits, has this many bits.
+_MAX_INTEGER_BITS = 14_285
+_MAX_INTEGER = 10**4300
+_ROLE = re.compile(r"[!-~]{1,64}")
+
+
+class Encoded(NamedTuple):
+    text: str
+    size: int
+    role: str | None
+    payload: Payload
+
+
+class _Refused(Exception):  # noqa: N818 — never leaves this module
+    pass
+
+
+class _TooDeep(_Refused):
+    pass
+
+
+def _plain(value: Any) -> Any:
+    """An SDK's object as the JSON its API accepts: the SDK's own `to_param` or `to_dict` knows best."""
+    if callable(to_param := getattr(value, "to_param", None)):
+        return to_param()
+    maker = type(value).__module__.partition(".")[0]
+    if maker in {"anthropic", "openai"} and callable(to_dict := getattr(value, "to_dict", None)):
+        return to_dict(mode="json")
+    if callable(model_dump := getattr(value, "model_dump", None)):
+        return model_dump(mode="json", by_alias=True)
+    raise _Refused(f"a value of type {type(value).__name__} has no JSON form")
+
+
+def _checked(value: Any, depth: int = 1) -> Any:
+    """The value itself where it is plain JSON; a copy with the models replaced where it holds any."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None or kind is float:
+        return value
+    if kind is int:
+        if value.bit_length() > _MAX_INTEGER_BITS or not -_MAX_INTEGER < value < _MAX_INTEGER:
+            raise _Refused("an integer has more than 4,300 digits")
+        return value
+    if depth > MAX_DEPTH:
+        raise _TooDeep
+    if isinstance(value, Mapping):
+        changed = kind is not dict
+        copy = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                raise _Refused(f"a key of type {type(key).__name__} is not text")
+            copy[key] = new = item if type(item) is str else _checked(item, depth + 1)
+            changed = changed or new is not item
+        return copy if changed else value
+    if isinstance(value, list | tuple):
+        items = [item if type(item) is str else _checked(item, depth + 1) for item in value]
+        return items
+    if isinstance(value, str | int | float):
+        # Subclasses, such as enumerations, are stored as what they are underneath.
+        base = next(b for b in (str, int, float) if isinstance(value, b))
+        return _checked(base.__str__(value) if base is str else base(value), depth)
+    return _checked(_plain(value), depth)
+
+
+def _dump(value: Any) -> tuple[str, int]:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+    try:
+        return text, len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), check_circular=False)
+        return text, len(text)
+
+
+def encode(message: Any) -> Encoded:
+    """The stored form of one message."""
+    try:
+        payload = _checked(message)
+        if type(payload) is not dict:
+            raise _Refused(f"a message is a JSON object, not {type(message).__name__}")
+        text, size = _dump(payload)
+    except _TooDeep:
+        raise MessageTooDeep(f"a message nests deeper than {MAX_DEPTH} levels") from None
+    except _Refused as refusal:
+        raise InvalidMessage(str(refusal)) from None
+    except (ValueError, RecursionError):
+        # json says "Out of range float values are not JSON compliant" and, in newer Pythons, repeats the value.
+        raise InvalidMessage("a number is NaN or infinite") from None
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageTooLarge(f"a message of {size:,} bytes exceeds {MAX_MESSAGE_BYTES:,}")
+    role = payload.get("role")
+    if type(role) is not str or not _ROLE.fullmatch(role):
+        role = None
+    return Encoded(text, size, role, payload)
+
+
+def is_one(messages: Any) -> bool:
+    """Whether this is one message rather than several."""
+    if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
+        return True
+    if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
+        raise InvalidMessage(f"a message is a JSON object, not {type(messages).__name__}")
+    return False
+
+
+def encode_many(messages: Iterable[Any]) -> list[Encoded]:
+    encoded: list[Encoded] = []
+    size = 0
+    for message in messages:
+        if len(encoded) == MAX_BATCH:
+            raise BatchTooLarge(f"one append takes at most {MAX_BATCH:,} messages")
+        encoded.append(encode(message))
+        size += encoded[-1].size
+        if size > MAX_BATCH_BYTES:
+            raise BatchTooLarge(f"one append takes at most {MAX_BATCH_BYTES:,} bytes")
+    if not encoded:
+        raise InvalidMessage("an append needs at least one message")
+    return encoded
+
+
+def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
+    if meta is None:
+        return None
+    try:
+        value = _checked(meta)
+        if type(value) is not dict:
+            raise _Refused
+        text, size = _dump(value)
+    except (_Refused, ValueError, RecursionError):
+        raise InvalidMeta("meta is one JSON object with text keys and finite numbers") from None
+    if size > MAX_META_BYTES:
+        raise InvalidMeta(f"meta of {size:,} bytes exceeds {MAX_META_BYTES:,}")
+    return text
+
+
+def _is_name(value: object) -> bool:
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        return 1 <= len(value.encode()) <= MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def check_thread_id(thread_id: object) -> None:
+    if not _is_name(thread_id):
+        raise InvalidThreadId(f"a thread_id is text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
+
+
+def check_key(key: object) -> None:
+    if not _is_name(key):
+        raise InvalidKey(f"a key is text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
+
+
+def decode(text: str) -> Any:
+    """What the text says. The fast parser refuses lone surrogates and deep nesting; Python's own reads everything."""
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return json.loads(text)
+
+
+def decode_object(text: str) -> Payload:
+    return cast("Payload", decode(text))

@@ -1,0 +1,45 @@
+"""How alembic reaches the database, for `alembic upgrade head` and for `compaction_store.migrate` alike.
+
+The URL is, in this order, what `migrate` passes, `-x url=…`, sqlalchemy.url in alembic.ini, $COMPACTION_STORE_URL.
+"""
+
+from __future__ import annotations
+
+import os
+
+from alembic import context
+from sqlalchemy.engine import Connection
+
+from compaction_store import migrate, schema
+
+
+def _configured_url() -> str:
+    return (
+        context.get_x_argument(as_dictionary=True).get("url")
+        or context.config.get_main_option("sqlalchemy.url")
+        or os.environ.get("COMPACTION_STORE_URL", "")
+    )
+
+
+def _run(connection: Connection | None) -> None:
+    context.configure(
+        connection=connection,
+        dialect_name="postgresql",
+        target_metadata=schema.metadata,
+        version_table_schema=schema.SCHEMA,
+        include_schemas=True,
+        include_name=lambda name, kind, _parents: kind != "schema" or name == schema.SCHEMA,
+        compare_type=True,
+        transactional_ddl=True,
+        literal_binds=connection is None,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    _run(None)
+elif (given := context.config.attributes.get("connection")) is not None:
+    _run(given)
+else:
+    migrate.with_connection(_configured_url(), _run)

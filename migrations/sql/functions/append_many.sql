@@ -1,0 +1,108 @@
+-- Appends several messages, all or none, as one call: p_salts holds 16 bytes for each, one key covers them all.
+CREATE FUNCTION compaction_store.append_many(
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
+    p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint
+) RETURNS TABLE (first_seq bigint, first_pos bigint, written_at timestamptz, chain_head bytea, replayed boolean)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_count integer := cardinality(p_payloads);
+    v_seq bigint;
+    v_pos bigint;
+    v_head bytea;
+    v_at timestamptz;
+    v_salt bytea;
+    v_salts bytea[];
+    v_commitments bytea[];
+    v_meta_commitments bytea[];
+    v_entries bytea[];
+    v_earlier record;
+    v_same boolean;
+BEGIN
+    PERFORM compaction_store.enter(p_tenant);
+    IF v_count = 0 OR v_count <> ALL (ARRAY[
+        octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
+        coalesce(cardinality(p_metas), v_count)
+    ]) THEN
+        RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
+    END IF;
+    SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO v_seq, v_pos, v_head, v_at
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF NOT FOUND THEN
+        IF p_expected_seq > 0 THEN
+            RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
+        END IF;
+        PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
+        SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO STRICT v_seq, v_pos, v_head, v_at
+        FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    END IF;
+
+    IF p_key IS NOT NULL THEN
+        SELECT m.seq, m.pos, m.created_at, m.call_size INTO v_earlier
+        FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
+        IF FOUND THEN
+            SELECT coalesce(bool_and(
+                m.salt IS NOT NULL AND compaction_store.commitment(m.salt, p.payload) = m.commitment
+            ), false) AND count(*) = v_count INTO v_same
+            FROM unnest(p_payloads) WITH ORDINALITY AS p (payload, i)
+            JOIN compaction_store.messages AS m
+                ON m.thread_uid = p_thread_uid AND m.seq = v_earlier.seq + p.i - 1;
+            IF v_earlier.call_size IS DISTINCT FROM v_count OR NOT v_same THEN
+                RAISE EXCEPTION 'the key was used for seq %', v_earlier.seq
+                    USING ERRCODE = 'CS002', DETAIL = v_earlier.seq::text;
+            END IF;
+            RETURN QUERY
+                SELECT v_earlier.seq, v_earlier.pos, v_earlier.created_at, m.entry, true
+                FROM compaction_store.messages AS m
+                WHERE m.thread_uid = p_thread_uid AND m.seq = v_earlier.seq + v_count - 1;
+            RETURN;
+        END IF;
+    END IF;
+    IF p_expected_seq <> v_seq THEN
+        RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, v_seq
+            USING ERRCODE = 'CS003', DETAIL = v_seq::text;
+    END IF;
+
+    v_at := greatest(clock_timestamp(), v_at);
+    FOR i IN 1 .. v_count LOOP
+        v_salt := substring(p_salts FROM 16 * i - 15 FOR 16);
+        v_salts[i] := v_salt;
+        v_commitments[i] := compaction_store.commitment(v_salt, p_payloads[i]);
+        v_meta_commitments[i] := CASE
+            WHEN p_metas[i] IS NOT NULL THEN compaction_store.meta_commitment(v_salt, p_metas[i])
+        END;
+        v_head := compaction_store.entry(
+            v_head, v_pos + i, v_seq + i, v_at,
+            compaction_store.message_header(
+                p_roles[i], p_tokens[i], p_counter,
+                CASE WHEN i = 1 THEN p_key END, CASE WHEN i = 1 THEN v_count END,
+                p_receipt, v_meta_commitments[i]
+            ),
+            v_commitments[i]
+        );
+        v_entries[i] := v_head;
+    END LOOP;
+    UPDATE compaction_store.heads AS h
+    SET last_seq = v_seq + v_count, last_pos = v_pos + v_count, last_at = v_at, head = v_head,
+        view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t)
+    WHERE h.thread_uid = p_thread_uid;
+    INSERT INTO compaction_store.messages (
+        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, salt, commitment, entry,
+        meta_commitment, receipt, meta, payload
+    )
+    SELECT
+        p_thread_uid, v_seq + i, v_pos + i, v_at, tokens, CASE WHEN i = 1 THEN v_count END, p_tenant, role, p_counter,
+        CASE WHEN i = 1 THEN p_key END, salt, commitment, entry, meta_commitment, p_receipt, meta::json, payload::json
+    FROM ROWS FROM (
+        unnest(p_payloads), unnest(v_salts), unnest(p_roles), unnest(p_tokens), unnest(p_metas),
+        unnest(v_commitments), unnest(v_meta_commitments), unnest(v_entries)
+    ) WITH ORDINALITY AS new (payload, salt, role, tokens, meta, commitment, meta_commitment, entry, i);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count <> cardinality(p_payloads) THEN
+        RAISE EXCEPTION 'the messages were not stored' USING ERRCODE = 'CS010';
+    END IF;
+    RETURN QUERY SELECT v_seq + 1, v_pos + 1, v_at, v_head, false;
+END
+$$;

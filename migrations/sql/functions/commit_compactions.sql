@@ -1,0 +1,121 @@
+-- Writes what one run decided, in one piece: p_records is a JSON array of records. The snapshot the run was planned on
+-- is p_base_pos: whatever touched a span since then refuses the whole run. The same run_id again returns its numbers.
+CREATE FUNCTION compaction_store.commit_compactions(
+    p_thread_uid uuid, p_tenant text, p_run_id uuid, p_base_pos bigint, p_records text
+) RETURNS TABLE (number bigint, pos bigint)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_head compaction_store.heads;
+    v_row compaction_store.compactions;
+    v_target compaction_store.compactions;
+    v_record json;
+    v_body text;
+    v_change bigint;
+BEGIN
+    PERFORM compaction_store.enter(p_tenant);
+    SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+    RETURN QUERY
+        SELECT c.number, c.pos FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id ORDER BY c.number;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+
+    FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
+    LOOP
+        -- Whatever a record says of identity, place, time and hashes, this function says.
+        v_row := json_populate_record(NULL::compaction_store.compactions, v_record -> 'columns');
+        v_row.thread_uid := p_thread_uid;
+        v_row.tenant := p_tenant;
+        v_row.run_id := p_run_id;
+        v_row.number := v_head.last_number + 1;
+        v_row.pos := v_head.last_pos + 1;
+        v_row.created_at := greatest(clock_timestamp(), v_head.last_at);
+        v_row.redacted_pos := NULL;
+        v_row.inputs := coalesce(v_row.inputs, '{}');
+        v_row.salt := decode(v_record ->> 'salt', 'hex');
+        v_body := v_record ->> 'body';
+        v_row.body := v_body::json;
+        v_row.commitment := compaction_store.commitment(v_row.salt, v_body);
+        v_row.source_before := NULL;
+        v_row.source_end := NULL;
+        v_row.source_count := NULL;
+        v_change := 0;
+
+        IF v_row.outcome = 'applied' AND v_row.kind = 'revocation' THEN
+            SELECT c.* INTO v_target FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = p_thread_uid AND c.number = v_row.revokes;
+            IF NOT EXISTS (
+                SELECT FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a WHERE a.number = v_row.revokes
+            ) THEN
+                RAISE EXCEPTION 'compaction % is not active', v_row.revokes
+                    USING ERRCODE = 'CS006', DETAIL = v_row.revokes::text;
+            END IF;
+            v_row.start_seq := v_target.start_seq;
+            v_row.end_seq := v_target.end_seq;
+            v_row.tokens_before := v_target.tokens_after;
+            v_row.tokens_after := v_target.tokens_before;
+            v_change := v_row.tokens_after - v_row.tokens_before;
+        ELSIF v_row.outcome = 'applied' THEN
+            IF v_row.start_seq < 1 OR v_row.end_seq > v_head.last_seq OR v_row.start_seq > v_row.end_seq THEN
+                RAISE EXCEPTION 'no span %..%', v_row.start_seq, v_row.end_seq USING ERRCODE = 'CS007';
+            END IF;
+            PERFORM FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a
+            WHERE a.start_seq <= v_row.end_seq AND a.end_seq >= v_row.start_seq
+                AND NOT (a.start_seq >= v_row.start_seq AND a.end_seq <= v_row.end_seq);
+            IF FOUND OR EXISTS (
+                SELECT FROM compaction_store.compactions AS c
+                WHERE c.thread_uid = p_thread_uid AND c.pos > p_base_pos AND c.run_id <> p_run_id
+                    AND c.outcome = 'applied'
+                    AND c.start_seq <= v_row.end_seq AND c.end_seq >= v_row.start_seq
+            ) OR EXISTS (
+                SELECT FROM compaction_store.messages AS m
+                WHERE m.thread_uid = p_thread_uid AND m.seq BETWEEN v_row.start_seq AND v_row.end_seq
+                    AND m.redacted_pos > p_base_pos
+            ) OR EXISTS (
+                SELECT FROM compaction_store.compactions AS c
+                WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_row.inputs) AND c.redacted_pos > p_base_pos
+            ) THEN
+                RAISE EXCEPTION 'span %..% is not free', v_row.start_seq, v_row.end_seq
+                    USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
+            END IF;
+            v_row.tokens_before := compaction_store.span_tokens(
+                p_thread_uid, v_head.last_pos, v_row.start_seq, v_row.end_seq
+            );
+            v_row.source_count := v_row.end_seq - v_row.start_seq + 1;
+            SELECT m.entry INTO v_row.source_before FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.start_seq - 1;
+            SELECT m.entry INTO STRICT v_row.source_end FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.end_seq;
+            v_change := v_row.tokens_after - v_row.tokens_before;
+        END IF;
+
+        v_row.entry := compaction_store.entry(
+            v_head.head, v_row.pos, v_row.number, v_row.created_at, compaction_store.compaction_header(v_row),
+            v_row.commitment
+        );
+        INSERT INTO compaction_store.compactions SELECT v_row.*;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the record was not stored' USING ERRCODE = 'CS010';
+        END IF;
+        v_head.last_number := v_row.number;
+        v_head.last_pos := v_row.pos;
+        v_head.last_at := v_row.created_at;
+        v_head.head := v_row.entry;
+        v_head.view_tokens := v_head.view_tokens + v_change;
+        number := v_row.number;
+        pos := v_row.pos;
+        RETURN NEXT;
+    END LOOP;
+    UPDATE compaction_store.heads AS h
+    SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
+        view_tokens = v_head.view_tokens
+    WHERE h.thread_uid = p_thread_uid;
+END
+$$;

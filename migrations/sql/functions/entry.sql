@@ -1,0 +1,12 @@
+-- One link of the chain; the ordinal is the seq of a message, the number of a compaction, 0 for an event.
+CREATE FUNCTION compaction_store.entry(
+    p_previous bytea, p_pos bigint, p_ordinal bigint, p_at timestamptz, p_header bytea, p_commitment bytea
+) RETURNS bytea
+LANGUAGE sql STABLE
+AS $$
+    SELECT pg_catalog.sha256(
+        '\x01'::bytea || p_previous || pg_catalog.int8send(p_pos) || pg_catalog.int8send(p_ordinal)
+        || pg_catalog.int8send((EXTRACT(epoch FROM p_at) * 1000000)::bigint)
+        || pg_catalog.sha256('\x03'::bytea || p_header || p_commitment)
+    )
+$$;

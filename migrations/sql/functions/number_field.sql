@@ -1,0 +1,8 @@
+CREATE FUNCTION compaction_store.number_field(p_value bigint) RETURNS bytea
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT CASE
+        WHEN p_value IS NULL THEN '\xffffffff'::bytea
+        ELSE '\x00000008'::bytea || pg_catalog.int8send(p_value)
+    END
+$$;

@@ -1,0 +1,42 @@
+-- The last pos not later than a moment; 0 before the thread's first entry.
+CREATE FUNCTION compaction_store.pos_at(p_thread_uid uuid, p_tenant text, p_moment timestamptz) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_low bigint := 0;
+    v_high bigint;
+    v_middle bigint;
+    v_at timestamptz;
+BEGIN
+    PERFORM compaction_store.enter(p_tenant);
+    SELECT h.last_seq INTO v_high FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+    -- created_at never goes back within a thread, so the primary key answers by bisection, without an index on time.
+    WHILE v_low < v_high LOOP
+        v_middle := (v_low + v_high + 1) / 2;
+        SELECT m.created_at INTO STRICT v_at
+        FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.seq = v_middle;
+        IF v_at <= p_moment THEN
+            v_low := v_middle;
+        ELSE
+            v_high := v_middle - 1;
+        END IF;
+    END LOOP;
+    RETURN greatest(
+        coalesce((
+            SELECT m.pos FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.seq = v_low
+        ), 0),
+        coalesce((
+            SELECT max(c.pos) FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = p_thread_uid AND c.created_at <= p_moment
+        ), 0),
+        coalesce((
+            SELECT max(e.pos) FROM compaction_store.events AS e
+            WHERE e.thread_uid = p_thread_uid AND e.created_at <= p_moment
+        ), 0)
+    );
+END
+$$;

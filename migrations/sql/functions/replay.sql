@@ -1,0 +1,23 @@
+-- A page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded.
+CREATE FUNCTION compaction_store.replay(
+    p_thread_uid uuid, p_tenant text, p_after bigint, p_until bigint, p_limit integer
+) RETURNS TABLE (
+    seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
+    redacted_pos bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM compaction_store.enter(p_tenant);
+    RETURN QUERY
+        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos
+        FROM compaction_store.messages AS m
+        WHERE m.thread_uid = p_thread_uid AND m.seq > p_after AND m.seq <= coalesce(p_until, 9223372036854775807)
+        ORDER BY m.seq
+        LIMIT p_limit;
+    IF NOT FOUND THEN
+        PERFORM compaction_store.require_thread(p_thread_uid);
+    END IF;
+END
+$$;

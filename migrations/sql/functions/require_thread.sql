@@ -1,0 +1,10 @@
+CREATE FUNCTION compaction_store.require_thread(p_thread_uid uuid) RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid) THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+END
+$$;

@@ -1,0 +1,13 @@
+CREATE FUNCTION compaction_store.set_metadata(p_thread_uid uuid, p_tenant text, p_metadata text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM compaction_store.enter(p_tenant);
+    UPDATE compaction_store.threads AS t SET metadata = p_metadata::json WHERE t.thread_uid = p_thread_uid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+END
+$$;

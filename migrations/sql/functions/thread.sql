@@ -1,0 +1,21 @@
+CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text)
+RETURNS TABLE (
+    thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
+    view_tokens bigint, last_at timestamptz, head bytea
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM compaction_store.enter(p_tenant);
+    RETURN QUERY
+        SELECT t.thread_id, t.metadata::text, t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
+            h.last_at, h.head
+        FROM compaction_store.threads AS t
+        JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
+        WHERE t.thread_uid = p_thread_uid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+END
+$$;

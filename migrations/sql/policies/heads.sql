@@ -1,0 +1,6 @@
+-- The sub-select makes it one call a statement instead of one a row.
+ALTER TABLE compaction_store.heads ENABLE ROW LEVEL SECURITY;
+ALTER TABLE compaction_store.heads FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON compaction_store.heads
+    USING (tenant = (SELECT compaction_store.tenant()))
+    WITH CHECK (tenant = (SELECT compaction_store.tenant()));

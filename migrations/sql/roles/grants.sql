@@ -1,0 +1,57 @@
+-- Everything belongs to the owner, a role nobody logs in as; PUBLIC has nothing. Where the roles could not be made, the
+-- login that migrates keeps the objects.
+DO $$
+DECLARE
+    v_object record;
+    v_may boolean;
+BEGIN
+    FOR v_object IN
+        SELECT format('%I.%I', n.nspname, p.proname) || '(' || pg_get_function_identity_arguments(p.oid) || ')' AS name
+        FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = 'compaction_store'
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_object.name);
+    END LOOP;
+    REVOKE ALL ON SCHEMA compaction_store FROM PUBLIC;
+
+    SELECT count(*) = 4 INTO v_may FROM pg_roles WHERE rolname IN (
+        'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor', 'compaction_store_loader'
+    );
+    IF NOT v_may THEN
+        RETURN;
+    END IF;
+
+    GRANT USAGE ON SCHEMA compaction_store
+        TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
+    -- An owner needs CREATE on the schema to be handed its tables.
+    GRANT USAGE, CREATE ON SCHEMA compaction_store TO compaction_store_owner;
+    GRANT SELECT ON ALL TABLES IN SCHEMA compaction_store TO compaction_store_app, compaction_store_auditor;
+    GRANT SELECT, INSERT ON compaction_store.messages TO compaction_store_loader;
+    GRANT EXECUTE ON FUNCTION
+        compaction_store.tenant, compaction_store.enter, compaction_store.replay, compaction_store.newest,
+        compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries
+        TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
+    GRANT EXECUTE ON FUNCTION
+        compaction_store.append, compaction_store.append_many, compaction_store.set_metadata,
+        compaction_store.commit_compactions
+        TO compaction_store_app;
+    GRANT EXECUTE ON FUNCTION compaction_store.begin_load, compaction_store.finish_load TO compaction_store_loader;
+
+    BEGIN
+        FOR v_object IN
+            SELECT c.relname AS name FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND c.relname <> 'alembic_version'
+        LOOP
+            EXECUTE format('ALTER TABLE compaction_store.%I OWNER TO compaction_store_owner', v_object.name);
+        END LOOP;
+        FOR v_object IN
+            SELECT format('%I.%I', n.nspname, p.proname) || '(' || pg_get_function_identity_arguments(p.oid) || ')'
+                AS name
+            FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = 'compaction_store'
+        LOOP
+            EXECUTE format('ALTER FUNCTION %s OWNER TO compaction_store_owner', v_object.name);
+        END LOOP;
+    EXCEPTION WHEN insufficient_privilege THEN
+        RAISE NOTICE 'compaction_store belongs to %: it may not hand it to compaction_store_owner', CURRENT_USER;
+    END;
+END
+$$;

@@ -1,0 +1,30 @@
+-- The roles are the cluster's, not the database's, and may be there already. Where this login may not make roles,
+-- everything belongs to whoever migrates, and grants are left to the owner of the database.
+DO $$
+DECLARE
+    v_role text;
+BEGIN
+    FOREACH v_role IN ARRAY ARRAY[
+        'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor', 'compaction_store_loader'
+    ] LOOP
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = v_role) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS', v_role);
+            EXCEPTION
+                WHEN duplicate_object OR unique_violation THEN NULL;
+                WHEN insufficient_privilege THEN RETURN;
+            END;
+        END IF;
+    END LOOP;
+    -- COPY refuses tables under row-level security, so the loader is exempt; only a superuser can say so.
+    BEGIN
+        ALTER ROLE compaction_store_loader BYPASSRLS;
+    EXCEPTION WHEN insufficient_privilege THEN NULL;
+    END;
+    -- Handing objects to the owner asks for membership in it.
+    BEGIN
+        GRANT compaction_store_owner TO CURRENT_USER;
+    EXCEPTION WHEN insufficient_privilege THEN NULL;
+    END;
+END
+$$;

@@ -1,0 +1,49 @@
+-- Append-only, one row a record, whatever its outcome. body is one JSON document under its own salted commitment, so
+-- that it can be erased: summary_text, replacement, prompt, reason, error, provider payload, usage.
+CREATE TABLE compaction_store.compactions (
+    thread_uid uuid NOT NULL,
+    number bigint NOT NULL,
+    pos bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    redacted_pos bigint,
+    start_seq bigint,
+    end_seq bigint,
+    tokens_before bigint,
+    tokens_after bigint,
+    source_count bigint,
+    revokes bigint,
+    run_id uuid NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    outcome text COLLATE "C" NOT NULL,
+    callback text COLLATE "C",
+    trigger text COLLATE "C",
+    actor text COLLATE "C",
+    model text COLLATE "C",
+    counter text COLLATE "C",
+    inputs bigint[] NOT NULL DEFAULT '{}',
+    source_before bytea,
+    source_end bytea,
+    salt bytea,
+    commitment bytea NOT NULL,
+    entry bytea NOT NULL,
+    body json,
+    CONSTRAINT compactions_pkey PRIMARY KEY (thread_uid, number),
+    CONSTRAINT compactions_tenant_check CHECK (tenant <> ''),
+    CONSTRAINT compactions_kind_check CHECK (kind IN ('summary', 'truncation', 'removal', 'revocation')),
+    CONSTRAINT compactions_outcome_check CHECK (outcome IN ('applied', 'rejected', 'failed', 'observed')),
+    CONSTRAINT compactions_span_check CHECK (
+        start_seq BETWEEN 1 AND end_seq
+        OR (start_seq IS NULL AND end_seq IS NULL AND outcome <> 'applied')
+    ),
+    CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
+);
+
+-- Everything that decides which records are active, so that a view never reads the log's rows.
+CREATE INDEX compactions_in_force_idx
+    ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
+    INCLUDE (pos, revokes, redacted_pos, tokens_after)
+    WHERE outcome = 'applied';
+CREATE INDEX compactions_pos_idx ON compaction_store.compactions (thread_uid, pos);
+CREATE INDEX compactions_run_idx ON compaction_store.compactions (thread_uid, run_id);
+CREATE INDEX compactions_audit_idx ON compaction_store.compactions (tenant, created_at, thread_uid, number);

@@ -1,0 +1,18 @@
+-- Append-only: what happens to a thread besides messages and compactions.
+CREATE TABLE compaction_store.events (
+    thread_uid uuid NOT NULL,
+    pos bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    actor text COLLATE "C",
+    salt bytea,
+    commitment bytea NOT NULL,
+    entry bytea NOT NULL,
+    body json,
+    CONSTRAINT events_pkey PRIMARY KEY (thread_uid, pos),
+    CONSTRAINT events_tenant_check CHECK (tenant <> ''),
+    CONSTRAINT events_kind_check CHECK (
+        kind IN ('redaction', 'hold', 'release', 'retention', 'import', 'checkpoint')
+    )
+);

@@ -1,0 +1,26 @@
+-- Append-only. payload is json, never jsonb: what is hashed is the text as it was sent.
+CREATE TABLE compaction_store.messages (
+    thread_uid uuid NOT NULL,
+    seq bigint NOT NULL,
+    pos bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    redacted_pos bigint,
+    tokens integer NOT NULL,
+    call_size integer,
+    tenant text COLLATE "C" NOT NULL,
+    role text COLLATE "C",
+    counter text COLLATE "C" NOT NULL,
+    key text COLLATE "C",
+    salt bytea,
+    commitment bytea NOT NULL,
+    entry bytea NOT NULL,
+    meta_commitment bytea,
+    receipt text,
+    meta json,
+    payload json,
+    CONSTRAINT messages_pkey PRIMARY KEY (thread_uid, seq),
+    CONSTRAINT messages_tenant_check CHECK (tenant <> ''),
+    CONSTRAINT messages_tokens_check CHECK (tokens >= 0)
+);
+
+CREATE UNIQUE INDEX messages_key_idx ON compaction_store.messages (thread_uid, key) WHERE key IS NOT NULL;

