@@ -282,7 +282,7 @@ def _counted(
     counter: tokens.Counter, encoded: Sequence[payload.Encoded], given: int | Sequence[int] | None
 ) -> tuple[str, list[int]]:
     if given is None:
-        name, counts = counter.name, [counter.count(e.payload, e.size) for e in encoded]
+        name, counts = counter.name, [counter.tokens(e.payload, e.size) for e in encoded]
     else:
         name = tokens.BY_CALLER
         counts = [given] * len(encoded) if isinstance(given, int) else list(given)
@@ -293,12 +293,10 @@ def _counted(
     return name, counts
 
 
-def _metas(
-    meta: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, count: int
-) -> Sequence[str | None]:
+def _metas(meta: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, count: int) -> Sequence[str | None]:
     if meta is None or isinstance(meta, Mapping):
         return [payload.encode_meta(meta)] * count
-    if isinstance(meta, str | bytes) or len(meta) != count:
+    if not isinstance(meta, list | tuple) or len(meta) != count:
         raise InvalidInput(f"meta= is one JSON object, or one for each of the {count} messages")
     return [payload.encode_meta(m) for m in meta]
 

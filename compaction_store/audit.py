@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -22,7 +22,7 @@ LEVELS: tuple[Level, ...] = ("structure", "content")
 
 PAGE = 500
 MOST_FINDINGS = 1000
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -155,9 +155,7 @@ def _header(kind: str, row: Row) -> bytes:
     return chain.compaction_header(**columns)
 
 
-def verify(
-    tenant: str, thread: Thread, level: Level
-) -> Generator[Page, list[tuple[Any, ...]], Report]:
+def verify(tenant: str, thread: Thread, level: Level) -> Generator[Page, list[tuple[Any, ...]], Report]:
     """Yields the pages it needs and is sent their rows; returns the report. Holds three pages at most."""
     walk = _Chain(tenant, thread, level == "content")
     pages: dict[str, list[Row]] = {"message": [], "compaction": [], "event": []}

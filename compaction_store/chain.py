@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
+from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
 
@@ -34,6 +35,7 @@ def name(tenant: str, thread_id: str) -> bytes:
     return json.dumps([tenant, thread_id], ensure_ascii=False, separators=(",", ":")).encode()
 
 
+@lru_cache(maxsize=4096)
 def thread_uid(tenant: str, thread_id: str) -> UUID:
     """A name-based UUID: version 8 over SHA-256, because Postgres has no SHA-1 without an extension."""
     digest = bytearray(sha256(_NAMESPACE + name(tenant, thread_id)).digest()[:16])

@@ -131,7 +131,8 @@ def append(
     if len(new) == 1:
         payload, salt, role, tokens, meta = new[0]
         parameters: tuple[Any, ...] = (
-            thread.uid, thread.tenant, thread_id, payload, salt, role, tokens, counter, key, meta, receipt, expected_seq,
+            thread.uid, thread.tenant, thread_id, payload, salt, role, tokens, counter, key, meta, receipt,
+            expected_seq,
         )  # fmt: skip
         return Written._make(_rows(connection, _APPEND, parameters)[0])
     metas = [m.meta for m in new]

@@ -42,12 +42,12 @@ class Encoded(NamedTuple):
     payload: Payload
 
 
-class _Refused(Exception):  # noqa: N818 — never leaves this module
-    pass
+class _Refused(Exception):
+    """Never leaves this module."""
 
 
 class _TooDeep(_Refused):
-    pass
+    """Never leaves this module."""
 
 
 def _plain(value: Any) -> Any:
@@ -83,8 +83,7 @@ def _checked(value: Any, depth: int = 1) -> Any:
             changed = changed or new is not item
         return copy if changed else value
     if isinstance(value, list | tuple):
-        items = [item if type(item) is str else _checked(item, depth + 1) for item in value]
-        return items
+        return [item if type(item) is str else _checked(item, depth + 1) for item in value]
     if isinstance(value, str | int | float):
         # Subclasses, such as enumerations, are stored as what they are underneath.
         base = next(b for b in (str, int, float) if isinstance(value, b))
@@ -92,12 +91,16 @@ def _checked(value: Any, depth: int = 1) -> Any:
     return _checked(_plain(value), depth)
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+_ASCII_JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), check_circular=False)
+
+
 def _dump(value: Any) -> tuple[str, int]:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+    text = _JSON.encode(value)
     try:
         return text, len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
-        text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), check_circular=False)
+        text = _ASCII_JSON.encode(value)
         return text, len(text)
 
 

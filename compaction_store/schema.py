@@ -75,9 +75,7 @@ messages = sa.Table(
     sa.Column("receipt", sa.Text),
     sa.Column("meta", _json),
     sa.Column("payload", _json),
-    sa.Index(
-        "messages_key_idx", "thread_uid", "key", unique=True, postgresql_where=sa.text("key IS NOT NULL")
-    ),
+    sa.Index("messages_key_idx", "thread_uid", "key", unique=True, postgresql_where=sa.text("key IS NOT NULL")),
 )
 
 compactions = sa.Table(

