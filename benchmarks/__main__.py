@@ -135,7 +135,7 @@ class Bench:
 
     def loading(self) -> None:
         """Texts made beforehand on both sides: what is compared is chaining, copying and checking."""
-        texts = [json.dumps(message(i)) for i in range(100_000)]
+        texts = [json.dumps(message(2 * i)) for i in range(100_000)]
         raw = timed(lambda: self._copy(texts))
         ours = timed(lambda: self._load(texts))
         report = self.store.verify("loaded")
@@ -202,9 +202,8 @@ class Bench:
             for writer in writers:
                 writer.join()
             p99 = statistics.quantiles(waits, n=100)[98] * 1e3
-            print(
-                f"16 writers in one Python, {threads} thread(s): {len(waits) / seconds:,.0f}/s, p99 {p99:.1f} ms; {bound}"
-            )
+            rate = f"{len(waits) / seconds:,.0f}/s, p99 {p99:.1f} ms"
+            print(f"16 writers in one Python, {threads} thread(s): {rate}; {bound}")
         assert not self.store.verify("hot").findings
 
     def size(self) -> None:
@@ -218,9 +217,8 @@ class Bench:
                     lines += len(json.dumps(m)) + 1
                     self.store.append(f"size-{size}", m)
             grown = self._bytes() - before
-            print(
-                f"disk, messages of about {size} bytes: {(grown - lines) / 5000:.0f} over the JSONL line, x{grown / lines:.2f}"
-            )
+            over = f"{(grown - lines) / 5000:.0f} bytes over the JSONL line, x{grown / lines:.2f}"
+            print(f"disk, messages of about {size} bytes: {over}")
 
     def _bytes(self) -> int:
         found = self.raw.execute("SELECT pg_total_relation_size('compaction_store.messages')").fetchone()

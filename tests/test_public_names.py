@@ -1,0 +1,56 @@
+"""What the package offers by name, and the tree of its errors."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import compaction_store as cs
+from compaction_store import errors
+
+_ERRORS = {
+    name: found
+    for name, found in inspect.getmembers(errors, inspect.isclass)
+    if found.__module__ == errors.__name__ and not name.startswith("_")
+}
+
+
+def test_the_list_of_public_names_is_sorted_and_has_no_name_twice() -> None:
+    assert list(cs.__all__) == sorted(set(cs.__all__))
+
+
+@pytest.mark.parametrize("name", cs.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    assert getattr(cs, name) is not None
+
+
+def test_every_class_imported_into_the_package_is_public() -> None:
+    classes = {name for name, _ in inspect.getmembers(cs, inspect.isclass) if not name.startswith("_")}
+    assert classes <= set(cs.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(_ERRORS))
+def test_every_error_is_public_and_derives_from_the_one_base(name: str) -> None:
+    assert name in cs.__all__
+    assert getattr(cs, name) is _ERRORS[name]
+    assert issubclass(_ERRORS[name], cs.CompactionStoreError)
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+    written: dict[str, str | None] = {}
+    parents: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"( *)(?:[·+-] )?([A-Z]\w+)(?:  |$)", line)
+        if found is None:
+            continue
+        depth = len(found[1])
+        parents = [(d, name) for d, name in parents if d < depth]
+        written[found[2]] = parents[-1][1] if parents else None
+        parents.append((depth, found[2]))
+    real = {
+        name: next((base.__name__ for base in found.__bases__ if base.__name__ in _ERRORS), None)
+        for name, found in _ERRORS.items()
+    }
+    assert written == real
