@@ -8,7 +8,9 @@ head somewhere else.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Generator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -20,24 +22,30 @@ from compaction_store.payload import decode
 Level = Literal["structure", "content"]
 LEVELS: tuple[Level, ...] = ("structure", "content")
 
-PAGE = 500
+FIRST_PAGE = 16
+LONGEST_PAGE = 500
+PAGE_BYTES = 1024 * 1024
 MOST_FINDINGS = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Page(NamedTuple):
-    """What the verifier wants to read next: entries of one kind after an ordinal (for events, after a pos)."""
+    """What the verifier wants to read next: entries of one kind after an ordinal (for events, after a pos).
+
+    The kind "head" asks where the thread stands by now.
+    """
 
     kind: str
     after: int
+    limit: int
 
 
 class Row(NamedTuple):
     pos: int
     ordinal: int
     tenant: str
-    created_at: datetime
+    microseconds: int | None
     redacted_pos: int | None
     salt: bytes | None
     commitment: bytes
@@ -68,12 +76,14 @@ class _Chain:
         self.content = content
         self.previous = chain.genesis(tenant, thread.thread_id)
         self.pos = 0
+        self.count = 0
         self.ordinals = {"message": 0, "compaction": 0, "event": 0}
-        self.last_at: datetime | None = None
+        self.last_at: int | None = None
         self.redacted = 0
         self.findings = _Findings()
 
     def check(self, kind: str, row: Row) -> None:
+        self.count += 1
         self.pos += 1
         if row.pos != self.pos:
             self.findings.add(row.pos, f"pos {self.pos} was expected")
@@ -86,9 +96,10 @@ class _Chain:
                 self.ordinals[kind] = row.ordinal
         if row.tenant != self.tenant:
             self.findings.add(row.pos, "the row names another tenant")
-        if self.last_at is not None and row.created_at < self.last_at:
-            self.findings.add(row.pos, "created_at is earlier than the entry before")
-        self.last_at = row.created_at
+        if row.microseconds is not None:
+            if self.last_at is not None and row.microseconds < self.last_at:
+                self.findings.add(row.pos, "created_at is earlier than the entry before")
+            self.last_at = row.microseconds
         self._link(kind, row)
         if row.redacted_pos is not None:
             self.redacted += 1
@@ -102,8 +113,10 @@ class _Chain:
         try:
             header = _header(kind, row)
             leaf = chain.leaf(header, row.commitment)
-            expected = chain.entry(self.previous, row.pos, row.ordinal, microseconds(row.created_at), leaf)
-        except (ValueError, TypeError, OverflowError):
+            if row.microseconds is None:
+                raise ValueError
+            expected = chain.entry(self.previous, row.pos, row.ordinal, row.microseconds, leaf)
+        except (ValueError, TypeError, OverflowError, struct.error):
             self.findings.add(row.pos, "the row cannot be read as format version 1")
         else:
             if expected != row.entry:
@@ -130,8 +143,11 @@ class _Chain:
 
 def _role_agrees(row: Row) -> bool:
     role = json.loads(row.columns)[0]
-    payload = decode(row.body or "{}")
-    return role is None or payload.get("role") == role
+    try:
+        payload = decode(row.body or "")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(payload, dict) and (role is None or payload.get("role") == role)
 
 
 def _header(kind: str, row: Row) -> bytes:
@@ -156,33 +172,53 @@ def _header(kind: str, row: Row) -> bytes:
 
 
 def verify(tenant: str, thread: Thread, level: Level) -> Generator[Page, list[tuple[Any, ...]], Report]:
-    """Yields the pages it needs and is sent their rows; returns the report. Holds three pages at most."""
+    """Yields the pages it needs and is sent their rows; returns the report. Holds a page of each kind at most."""
     walk = _Chain(tenant, thread, level == "content")
     pages: dict[str, list[Row]] = {"message": [], "compaction": [], "event": []}
-    after = dict.fromkeys(pages, 0)
-    done = {
-        "message": thread.last_seq == 0,
-        "compaction": thread.last_number == 0,
-        "event": thread.last_pos == thread.last_seq + thread.last_number,
-    }
+    # Before every number there is, not before the first one we would give: a forged row may have any.
+    after = dict.fromkeys(pages, -(2**63))
+    limits = dict.fromkeys(pages, FIRST_PAGE)
+    done = dict.fromkeys(pages, False)
     while True:
         for kind, rows in pages.items():
             if not rows and not done[kind]:
-                fresh = [Row._make(values) for values in (yield Page(kind, after[kind]))]
-                done[kind] = len(fresh) < PAGE
+                fresh = [Row._make(values) for values in (yield Page(kind, after[kind], limits[kind]))]
+                done[kind] = len(fresh) < limits[kind]
                 if fresh:
                     after[kind] = fresh[-1].pos if kind == "event" else fresh[-1].ordinal
+                    limits[kind] = _next_limit(fresh, limits[kind])
                 rows.extend(reversed(fresh))
         waiting = [(rows[-1].pos, kind) for kind, rows in pages.items() if rows]
         if not waiting:
             break
         pos, kind = min(waiting)
-        # What was written after the head was read is not this report's.
-        if pos > thread.last_pos and walk.pos >= thread.last_pos:
-            break
+        if pos > thread.last_pos:
+            # Appended since the head was read, or never appended at all: the head of now tells which.
+            last_pos, last_head = thread.last_pos, thread.head
+            thread = _moved(thread, (yield Page("head", 0, 1))[0])
+            if thread.last_pos > last_pos or thread.head != last_head:
+                done = dict.fromkeys(pages, False)
+            if pos > thread.last_pos:
+                walk.findings.add(pos, f"a {kind} stands past the head")
+                pages[kind].pop()
+                continue
         walk.check(kind, pages[kind].pop())
     _head(walk, thread)
-    return Report(thread.thread_id, level, walk.pos, walk.redacted, tuple(walk.findings), thread.head)
+    return Report(thread.thread_id, level, walk.count, walk.redacted, tuple(walk.findings), thread.head)
+
+
+def _next_limit(rows: list[Row], limit: int) -> int:
+    """A page of about a megabyte, however large the bodies are."""
+    size = sum(len(row.body or "") for row in rows) // len(rows) + 1
+    return max(1, min(LONGEST_PAGE, limit * 8, PAGE_BYTES // size))
+
+
+def _moved(thread: Thread, row: tuple[Any, ...]) -> Thread:
+    _, _, _, last_seq, last_number, last_pos, view_tokens, last_at, head = row
+    return replace(
+        thread, last_seq=last_seq, last_number=last_number, last_pos=last_pos, view_tokens=view_tokens,
+        last_at=last_at, head=head,
+    )  # fmt: skip
 
 
 def _head(walk: _Chain, thread: Thread) -> None:

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
+from compaction_store.deadlines import limited
 from compaction_store.errors import (
     CompactionStoreError,
     Conflict,
@@ -43,8 +44,11 @@ _T = TypeVar("_T")
 # which is two attempts with one key at once: the second try finds what the first one wrote.
 _TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "53300", "23505", "25006"})
 _CONNECTION_GONE = frozenset({"57P01", "57P02", "25006"})
+_CANCELLED = "57014"
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
+# A call that is tried once still gets this long for its statement.
+_LEAST_DEADLINE = 1.0
 
 _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS001": ThreadNotFound,
@@ -76,7 +80,7 @@ def autocommit_aio(engine: AsyncEngine) -> AsyncEngine:
 def _driver_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         parsed = None
     if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise InvalidInput("a database URL looks like postgresql://user@host/database")
@@ -164,13 +168,16 @@ def _connect(engine: sa.Engine) -> tuple[sa.Connection | None, CompactionStoreEr
         )
 
 
-def _attempt(connection: sa.Connection, call: Callable[[sa.Connection], _T]) -> tuple[_T | None, BaseException | None]:
+def _attempt(
+    connection: sa.Connection, end: float, function: Callable[[sa.Connection], _T]
+) -> tuple[_T | None, BaseException | None]:
     with connection:
         try:
-            return call(connection), None
+            with limited(connection, end):
+                return function(connection), None
         except (sa.exc.DBAPIError, psycopg.Error) as error:
             original = _original(error)
-            if _lost(original):
+            if _lost(original) or _sqlstate(original) == _CANCELLED:
                 connection.invalidate()
             return None, original
         except Exception:
@@ -190,13 +197,14 @@ def call(
     function: Callable[[sa.Connection], _T],
 ) -> _T:
     """The function's result on a connection of the engine's, tried again while that may help."""
-    end = time.monotonic() + deadline
+    start = time.monotonic()
+    end = start + deadline
     unknown = False
     longest = _FIRST_PAUSE
     while True:
         connection, failure = _connect(engine)
         if connection is not None:
-            result, error = _attempt(connection, function)
+            result, error = _attempt(connection, start + max(deadline, _LEAST_DEADLINE), function)
             if error is None:
                 return result  # type: ignore[return-value]
             state = _sqlstate(error)
@@ -205,11 +213,17 @@ def call(
             failure = DatabaseUnavailable(f"the connection was lost{about}", sqlstate=state) if lost else None
             if lost:
                 # Its siblings in the pool are likely as dead.
-                engine.dispose(close=False)
+                engine.dispose()
+            elif state == _CANCELLED:
+                failure = DatabaseUnavailable(f"the server did not answer by the deadline{about}", sqlstate=state)
+                break
             elif state in _TRANSIENT:
                 failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state)
             if failure is None:
-                raise _translated(error, about)
+                failure = _translated(error, about)
+                if not (unknown and isinstance(failure, DatabaseError)):
+                    raise failure
+                break
         wait = random.uniform(longest / 2, longest)  # noqa: S311 — jitter, not a secret
         if time.monotonic() + wait >= end:
             break

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json
 
 from compaction_store.errors import (
     BatchTooLarge,
@@ -51,15 +51,23 @@ class _TooDeep(_Refused):
 
 
 def _plain(value: Any) -> Any:
-    """An SDK's object as the JSON its API accepts: the SDK's own `to_param` or `to_dict` knows best."""
-    if callable(to_param := getattr(value, "to_param", None)):
-        return to_param()
-    maker = type(value).__module__.partition(".")[0]
-    if maker in {"anthropic", "openai"} and callable(to_dict := getattr(value, "to_dict", None)):
-        return to_dict(mode="json")
-    if callable(model_dump := getattr(value, "model_dump", None)):
-        return model_dump(mode="json", by_alias=True)
-    raise _Refused(f"a value of type {type(value).__name__} has no JSON form")
+    """An SDK's object as the JSON its API accepts: the SDK's own `to_param` or `to_dict` knows best.
+
+    Pydantic's warnings are off because they quote the value.
+    """
+    kind = type(value)
+    try:
+        if not isinstance(value, type):
+            if callable(to_param := getattr(value, "to_param", None)):
+                return to_param()
+            maker = kind.__module__.partition(".")[0]
+            if maker in {"anthropic", "openai"} and callable(to_dict := getattr(value, "to_dict", None)):
+                return to_dict(mode="json", warnings=False)
+            if callable(model_dump := getattr(value, "model_dump", None)):
+                return model_dump(mode="json", by_alias=True, warnings=False)
+    except (PydanticSerializationError, RecursionError):
+        pass
+    raise _Refused(f"a value of type {kind.__name__} has no JSON form")
 
 
 def _checked(value: Any, depth: int = 1) -> Any:
@@ -101,7 +109,10 @@ def _dump(value: Any) -> tuple[str, int]:
         return text, len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
         text = _ASCII_JSON.encode(value)
-        return text, len(text)
+    # Two surrogates that make a pair are one character to JSON: what would come back is not what was given.
+    if json.loads(text) != value:
+        raise _Refused("the two halves of a surrogate pair stand as two characters")
+    return text, len(text)
 
 
 def encode(message: Any) -> Encoded:
@@ -130,7 +141,7 @@ def is_one(messages: Any) -> bool:
     """Whether this is one message rather than several."""
     if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
         return True
-    if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
+    if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):
         raise InvalidMessage(f"a message is a JSON object, not {type(messages).__name__}")
     return False
 

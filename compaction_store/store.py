@@ -173,9 +173,12 @@ class Reader:
         walk = audit.verify(self._tenant, self.thread(thread_id), level)
         wanted = next(walk)
         while True:
-            rows = self._reach.write(
-                None, about, ledger.entries, key, wanted.kind, wanted.after, level == "content", audit.PAGE
-            )
+            if wanted.kind == "head":
+                rows = [self._reach.write(None, about, ledger.thread, key)]
+            else:
+                rows = self._reach.write(
+                    None, about, ledger.entries, key, wanted.kind, wanted.after, level == "content", wanted.limit
+                )
             try:
                 wanted = walk.send(rows)
             except StopIteration as stop:
@@ -224,6 +227,11 @@ class Store(Reader):
         written = self._reach.write(
             key, _about(thread_id), ledger.append, thread, thread_id, new, counter, key, receipt, expected_seq
         )
+        if written.replayed:
+            # The first call's tokens and meta are what is stored, whatever this one said.
+            after, count = written.first_seq - 1, len(new)
+            rows = self._reach.write(None, _about(thread_id), ledger.replay, thread, after, after + count, count)
+            return [_message(row) for row in rows]
         return list(_appended(written, encoded, new))
 
     def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:

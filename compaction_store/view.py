@@ -40,7 +40,7 @@ def fold(thread_id: str, rows: Iterable[tuple[Any, ...]]) -> View:
         elif row.number is None:
             messages = (decode(row.payload),)
         else:
-            messages = tuple(decode(row.payload))
+            messages = tuple(decode(row.payload)["replacement"])
         elements.append(Element(row.seq, row.end_seq, row.pos, messages, row.tokens, row.number, row.created_at))
     return View(thread_id, pos, tuple(elements))
 

@@ -170,7 +170,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every statement that either kind of connection sends, as it is sent."""
     found: list[str] = []
 
-    def note(cursor: type) -> None:
+    def note(cursor: Any) -> None:
         execute: Any = cursor.execute
 
         def noted(self: Any, query: Any, *arguments: Any, **keywords: Any) -> Any:

@@ -160,7 +160,7 @@ _OTHER = {
     "uuid": ["'00000000-0000-8000-8000-000000000000'::uuid"],
     "timestamp with time zone": [
         "{c} + interval '1 microsecond'", "{c} - interval '1 microsecond'", "{c} + interval '1 year'",
-        "'infinity'", "'-infinity'",
+        "'2001-01-01T00:00:00Z'", "'infinity'", "'-infinity'",
     ],
     "json": [
         "('{{\"role\":\"user\",\"content\":\"forged\"}}')::json", "({c}::text || ' ')::json", "'[1]'::json", "'1'",

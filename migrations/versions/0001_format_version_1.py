@@ -50,6 +50,7 @@ _FILES = (
     "functions/pos_at.sql",
     "functions/thread.sql",
     "functions/set_metadata.sql",
+    "functions/microseconds.sql",
     "functions/entries.sql",
     "functions/span_tokens.sql",
     "functions/commit_compactions.sql",

@@ -55,7 +55,7 @@ BEGIN
                 SELECT FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a WHERE a.number = v_row.revokes
             ) THEN
                 RAISE EXCEPTION 'compaction % is not active', v_row.revokes
-                    USING ERRCODE = 'CS006', DETAIL = v_row.revokes::text;
+                    USING ERRCODE = 'CS006', DETAIL = coalesce(v_row.revokes::text, 'none');
             END IF;
             v_row.start_seq := v_target.start_seq;
             v_row.end_seq := v_target.end_seq;
@@ -63,7 +63,9 @@ BEGIN
             v_row.tokens_after := v_target.tokens_before;
             v_change := v_row.tokens_after - v_row.tokens_before;
         ELSIF v_row.outcome = 'applied' THEN
-            IF v_row.start_seq < 1 OR v_row.end_seq > v_head.last_seq OR v_row.start_seq > v_row.end_seq THEN
+            IF (
+                v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_head.last_seq
+            ) IS NOT TRUE THEN
                 RAISE EXCEPTION 'no span %..%', v_row.start_seq, v_row.end_seq USING ERRCODE = 'CS007';
             END IF;
             PERFORM FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a

@@ -3,7 +3,7 @@
 CREATE FUNCTION compaction_store.entries(
     p_thread_uid uuid, p_tenant text, p_kind text, p_after bigint, p_content boolean, p_limit integer
 ) RETURNS TABLE (
-    pos bigint, ordinal bigint, row_tenant text, created_at timestamptz, redacted_pos bigint, salt bytea,
+    pos bigint, ordinal bigint, row_tenant text, at_microseconds bigint, redacted_pos bigint, salt bytea,
     commitment bytea, entry bytea, body text, meta text, meta_commitment bytea, header_columns text
 )
 LANGUAGE plpgsql SECURITY DEFINER
@@ -13,7 +13,8 @@ BEGIN
     PERFORM compaction_store.enter(p_tenant);
     IF p_kind = 'message' THEN
         RETURN QUERY
-            SELECT m.pos, m.seq, m.tenant, m.created_at, m.redacted_pos, m.salt, m.commitment, m.entry,
+            SELECT m.pos, m.seq, m.tenant, compaction_store.microseconds(m.created_at), m.redacted_pos, m.salt,
+                m.commitment, m.entry,
                 CASE WHEN p_content THEN m.payload::text END, CASE WHEN p_content THEN m.meta::text END,
                 m.meta_commitment,
                 json_build_array(m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt)::text
@@ -22,7 +23,7 @@ BEGIN
             ORDER BY m.seq LIMIT p_limit;
     ELSIF p_kind = 'compaction' THEN
         RETURN QUERY
-            SELECT c.pos, c.number, c.tenant, c.created_at, c.redacted_pos, c.salt, c.commitment, c.entry,
+            SELECT c.pos, c.number, c.tenant, compaction_store.microseconds(c.created_at), c.redacted_pos, c.salt, c.commitment, c.entry,
                 CASE WHEN p_content THEN c.body::text END, NULL::text, NULL::bytea,
                 json_build_array(
                     c.kind, c.outcome, c.start_seq, c.end_seq, c.tokens_before, c.tokens_after, c.source_count,
@@ -34,7 +35,7 @@ BEGIN
             ORDER BY c.number LIMIT p_limit;
     ELSE
         RETURN QUERY
-            SELECT e.pos, 0::bigint, e.tenant, e.created_at, NULL::bigint, e.salt, e.commitment, e.entry,
+            SELECT e.pos, 0::bigint, e.tenant, compaction_store.microseconds(e.created_at), NULL::bigint, e.salt, e.commitment, e.entry,
                 CASE WHEN p_content THEN e.body::text END, NULL::text, NULL::bytea,
                 json_build_array(e.kind, e.actor)::text
             FROM compaction_store.events AS e

@@ -1,5 +1,5 @@
 -- What the model should see at a pos (NULL: now): the active records and, by index ranges, the messages between them.
--- A record's row has its number; its payload is the JSON array that stands for its span.
+-- A record's row has its number, and its body as payload: taking a field out of json fails on text that holds \u0000.
 CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_at bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, role text, payload text, tokens bigint,
@@ -46,7 +46,7 @@ BEGIN
     -- The i-th gap lies between the end of record i - 1 and the start of record i.
     RETURN QUERY
         SELECT v_last_pos, e.* FROM (
-            SELECT c.start_seq, c.end_seq, c.number, c.pos, NULL::text, (c.body -> 'replacement')::text,
+            SELECT c.start_seq, c.end_seq, c.number, c.pos, NULL::text, c.body::text,
                 c.tokens_after, c.created_at, NULL::text, c.redacted_pos
             FROM compaction_store.compactions AS c
             WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_numbers)

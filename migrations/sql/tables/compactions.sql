@@ -33,9 +33,10 @@ CREATE TABLE compaction_store.compactions (
     CONSTRAINT compactions_kind_check CHECK (kind IN ('summary', 'truncation', 'removal', 'revocation')),
     CONSTRAINT compactions_outcome_check CHECK (outcome IN ('applied', 'rejected', 'failed', 'observed')),
     CONSTRAINT compactions_span_check CHECK (
-        start_seq BETWEEN 1 AND end_seq
+        (start_seq IS NOT NULL AND end_seq IS NOT NULL AND start_seq BETWEEN 1 AND end_seq)
         OR (start_seq IS NULL AND end_seq IS NULL AND outcome <> 'applied')
     ),
+    CONSTRAINT compactions_tokens_check CHECK (tokens_before >= 0 AND tokens_after >= 0),
     CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
 );
 
