@@ -178,7 +178,7 @@ class AsyncReader:
                 rows = [await self._reach.write(None, about, ledger.thread, key)]
             else:
                 rows = await self._reach.write(
-                    None, about, ledger.entries, key, wanted.kind, wanted.after, level == "content", wanted.limit
+                    None, about, ledger.entries, key, wanted.kind, wanted.start, level == "content", wanted.limit
                 )
             try:
                 wanted = walk.send(rows)
@@ -293,7 +293,7 @@ def _counted(
         name, counts = counter.name, [counter.tokens(e.payload, e.size) for e in encoded]
     else:
         name = tokens.BY_CALLER
-        counts = [given] * len(encoded) if isinstance(given, int) else list(given)
+        counts = list(given) if isinstance(given, list | tuple) else [given] * len(encoded)
     if len(counts) != len(encoded):
         raise InvalidInput(f"{len(counts)} token counts for {len(encoded)} messages")
     if any(type(count) is not int or not 0 <= count < 2**31 for count in counts):

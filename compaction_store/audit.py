@@ -25,19 +25,20 @@ LEVELS: tuple[Level, ...] = ("structure", "content")
 FIRST_PAGE = 16
 LONGEST_PAGE = 500
 PAGE_BYTES = 1024 * 1024
+_LARGEST = 2**63 - 1
 MOST_FINDINGS = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Page(NamedTuple):
-    """What the verifier wants to read next: entries of one kind after an ordinal (for events, after a pos).
+    """What the verifier wants to read next: entries of one kind from an ordinal on (for events, from a pos on).
 
     The kind "head" asks where the thread stands by now.
     """
 
     kind: str
-    after: int
+    start: int
     limit: int
 
 
@@ -176,16 +177,18 @@ def verify(tenant: str, thread: Thread, level: Level) -> Generator[Page, list[tu
     walk = _Chain(tenant, thread, level == "content")
     pages: dict[str, list[Row]] = {"message": [], "compaction": [], "event": []}
     # Before every number there is, not before the first one we would give: a forged row may have any.
-    after = dict.fromkeys(pages, -(2**63))
+    start = dict.fromkeys(pages, -_LARGEST - 1)
     limits = dict.fromkeys(pages, FIRST_PAGE)
     done = dict.fromkeys(pages, False)
     while True:
         for kind, rows in pages.items():
             if not rows and not done[kind]:
-                fresh = [Row._make(values) for values in (yield Page(kind, after[kind], limits[kind]))]
+                fresh = [Row._make(values) for values in (yield Page(kind, start[kind], limits[kind]))]
                 done[kind] = len(fresh) < limits[kind]
                 if fresh:
-                    after[kind] = fresh[-1].pos if kind == "event" else fresh[-1].ordinal
+                    last = fresh[-1].pos if kind == "event" else fresh[-1].ordinal
+                    done[kind] = done[kind] or last == _LARGEST
+                    start[kind] = min(last + 1, _LARGEST)
                     limits[kind] = _next_limit(fresh, limits[kind])
                 rows.extend(reversed(fresh))
         waiting = [(rows[-1].pos, kind) for kind, rows in pages.items() if rows]
@@ -197,11 +200,12 @@ def verify(tenant: str, thread: Thread, level: Level) -> Generator[Page, list[tu
             last_pos, last_head = thread.last_pos, thread.head
             thread = _moved(thread, (yield Page("head", 0, 1))[0])
             if thread.last_pos > last_pos or thread.head != last_head:
+                # The other kinds may have rows before this one by now.
                 done = dict.fromkeys(pages, False)
-            if pos > thread.last_pos:
+            else:
                 walk.findings.add(pos, f"a {kind} stands past the head")
                 pages[kind].pop()
-                continue
+            continue
         walk.check(kind, pages[kind].pop())
     _head(walk, thread)
     return Report(thread.thread_id, level, walk.count, walk.redacted, tuple(walk.findings), thread.head)

@@ -107,6 +107,7 @@ def _options(pool_size: int, connect_timeout: float) -> dict[str, Any]:
             "keepalives_idle": 30,
             "tcp_user_timeout": 30_000,
             "application_name": "compaction-store",
+            "client_encoding": "utf8",
         },
     }
 
@@ -204,35 +205,38 @@ def call(
     while True:
         connection, failure = _connect(engine)
         if connection is not None:
-            result, error = _attempt(connection, start + max(deadline, _LEAST_DEADLINE), function)
+            until = start + max(deadline, _LEAST_DEADLINE)
+            result, error = _attempt(connection, until, function)
             if error is None:
                 return result  # type: ignore[return-value]
-            state = _sqlstate(error)
-            lost = _lost(error)
-            unknown = unknown or (lost and key is not None)
-            failure = DatabaseUnavailable(f"the connection was lost{about}", sqlstate=state) if lost else None
-            if lost:
+            if _lost(error):
                 # Its siblings in the pool are likely as dead.
                 engine.dispose()
-            elif state == _CANCELLED:
-                failure = DatabaseUnavailable(f"the server did not answer by the deadline{about}", sqlstate=state)
-                break
-            elif state in _TRANSIENT:
-                failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state)
-            if failure is None:
-                failure = _translated(error, about)
-                if not (unknown and isinstance(failure, DatabaseError)):
-                    raise failure
+                unknown = unknown or key is not None
+            failure, again = _judged(error, about)
+            if not again:
                 break
         wait = random.uniform(longest / 2, longest)  # noqa: S311 — jitter, not a secret
         if time.monotonic() + wait >= end:
             break
         pause(wait)
         longest = min(longest * 2, _LONGEST_PAUSE)
-    if unknown:
+    if unknown and isinstance(failure, DatabaseError):
         raise OutcomeUnknown(f"whether the write happened is unknown{about}: repeat it with the error's key", key=key)
     assert failure is not None  # noqa: S101 — the loop is left with one
     raise failure
+
+
+def _judged(error: BaseException, about: str) -> tuple[CompactionStoreError, bool]:
+    """The error as ours, and whether another try may help."""
+    state = _sqlstate(error)
+    if _lost(error):
+        return DatabaseUnavailable(f"the connection was lost{about}", sqlstate=state), True
+    if state == _CANCELLED:
+        return DatabaseUnavailable(f"the server did not answer by the deadline{about}", sqlstate=state), False
+    if state in _TRANSIENT:
+        return DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state), True
+    return _translated(error, about), False
 
 
 class Connections:

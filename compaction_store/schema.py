@@ -117,7 +117,7 @@ compactions = sa.Table(
         "start_seq",
         sa.text("end_seq DESC"),
         sa.text("number DESC"),
-        postgresql_include=["pos", "revokes", "redacted_pos", "tokens_after"],
+        postgresql_include=["pos", "revokes", "redacted_pos", "tokens_after", "tenant"],
         postgresql_where=sa.text("outcome = 'applied'"),
     ),
 )

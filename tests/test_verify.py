@@ -498,7 +498,9 @@ def test_a_long_healthy_thread_has_no_findings_at_either_level(store: Any, super
         assert report.head == store.thread("t").head
 
 
-@pytest.mark.parametrize("count", [1, audit.PAGE - 1, audit.PAGE, audit.PAGE + 1, 2 * audit.PAGE])
+@pytest.mark.parametrize(
+    "count", [1, audit.LONGEST_PAGE - 1, audit.LONGEST_PAGE, audit.LONGEST_PAGE + 1, 2 * audit.LONGEST_PAGE]
+)
 def test_a_thread_that_ends_with_a_page_has_no_findings(store: Any, count: int) -> None:
     store.append("t", [{"n": n} for n in range(count)])
     assert store.verify("t").findings == ()

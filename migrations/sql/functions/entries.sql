@@ -1,7 +1,7 @@
 -- A page of one kind of a thread's entries, in the order of their own numbers: what a verifier recomputes. Bodies and
 -- meta are left out unless asked for.
 CREATE FUNCTION compaction_store.entries(
-    p_thread_uid uuid, p_tenant text, p_kind text, p_after bigint, p_content boolean, p_limit integer
+    p_thread_uid uuid, p_tenant text, p_kind text, p_from bigint, p_content boolean, p_limit integer
 ) RETURNS TABLE (
     pos bigint, ordinal bigint, row_tenant text, at_microseconds bigint, redacted_pos bigint, salt bytea,
     commitment bytea, entry bytea, body text, meta text, meta_commitment bytea, header_columns text
@@ -19,7 +19,7 @@ BEGIN
                 m.meta_commitment,
                 json_build_array(m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt)::text
             FROM compaction_store.messages AS m
-            WHERE m.thread_uid = p_thread_uid AND m.seq > p_after
+            WHERE m.thread_uid = p_thread_uid AND m.seq >= p_from
             ORDER BY m.seq LIMIT p_limit;
     ELSIF p_kind = 'compaction' THEN
         RETURN QUERY
@@ -31,7 +31,7 @@ BEGIN
                     c.trigger, c.actor, c.model, c.counter, c.revokes
                 )::text
             FROM compaction_store.compactions AS c
-            WHERE c.thread_uid = p_thread_uid AND c.number > p_after
+            WHERE c.thread_uid = p_thread_uid AND c.number >= p_from
             ORDER BY c.number LIMIT p_limit;
     ELSE
         RETURN QUERY
@@ -39,7 +39,7 @@ BEGIN
                 CASE WHEN p_content THEN e.body::text END, NULL::text, NULL::bytea,
                 json_build_array(e.kind, e.actor)::text
             FROM compaction_store.events AS e
-            WHERE e.thread_uid = p_thread_uid AND e.pos > p_after
+            WHERE e.thread_uid = p_thread_uid AND e.pos >= p_from
             ORDER BY e.pos LIMIT p_limit;
     END IF;
 END

@@ -43,7 +43,7 @@ CREATE TABLE compaction_store.compactions (
 -- Everything that decides which records are active, so that a view never reads the log's rows.
 CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
-    INCLUDE (pos, revokes, redacted_pos, tokens_after)
+    INCLUDE (pos, revokes, redacted_pos, tokens_after, tenant)
     WHERE outcome = 'applied';
 CREATE INDEX compactions_pos_idx ON compaction_store.compactions (thread_uid, pos);
 CREATE INDEX compactions_run_idx ON compaction_store.compactions (thread_uid, run_id);
