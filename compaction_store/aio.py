@@ -11,7 +11,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -293,7 +293,7 @@ def _counted(
         name, counts = counter.name, [counter.tokens(e.payload, e.size) for e in encoded]
     else:
         name = tokens.BY_CALLER
-        counts = list(given) if isinstance(given, list | tuple) else [given] * len(encoded)
+        counts = list(given) if isinstance(given, list | tuple) else [cast("int", given)] * len(encoded)
     if len(counts) != len(encoded):
         raise InvalidInput(f"{len(counts)} token counts for {len(encoded)} messages")
     if any(type(count) is not int or not 0 <= count < 2**31 for count in counts):

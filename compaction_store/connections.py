@@ -154,19 +154,24 @@ def _where(engine: sa.Engine) -> str:
     return f"{host}:{url.port}" if url.port else str(host)
 
 
-def _connect(engine: sa.Engine) -> tuple[sa.Connection | None, CompactionStoreError | None]:
-    """A connection, or why there is none. Returned rather than raised, so that no error carries another inside it."""
+def _connect(engine: sa.Engine) -> tuple[sa.Connection | None, CompactionStoreError | None, bool]:
+    """A connection, or why there is none and whether to try again.
+
+    Returned rather than raised, so that no error carries another inside it.
+    """
     try:
-        return engine.connect(), None
+        return engine.connect(), None, False
     except sa.exc.TimeoutError:
-        return None, DatabaseUnavailable("no connection of the pool came free in time")
+        # This was a wait already.
+        return None, DatabaseUnavailable("no connection of the pool came free in time"), False
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         original = _original(error)
         lines = str(original).strip().splitlines()
         why = lines[0] if lines else type(original).__name__
-        return None, DatabaseUnavailable(
+        failure = DatabaseUnavailable(
             f"cannot reach the database at {_where(engine)}: {why}", sqlstate=_sqlstate(original)
         )
+        return None, failure, True
 
 
 def _attempt(
@@ -203,7 +208,7 @@ def call(
     unknown = False
     longest = _FIRST_PAUSE
     while True:
-        connection, failure = _connect(engine)
+        connection, failure, again = _connect(engine)
         if connection is not None:
             until = start + max(deadline, _LEAST_DEADLINE)
             result, error = _attempt(connection, until, function)
@@ -214,8 +219,8 @@ def call(
                 engine.dispose()
                 unknown = unknown or key is not None
             failure, again = _judged(error, about)
-            if not again:
-                break
+        if not again:
+            break
         wait = random.uniform(longest / 2, longest)  # noqa: S311 — jitter, not a secret
         if time.monotonic() + wait >= end:
             break
