@@ -177,7 +177,7 @@ class Bench:
         """16 connections on one thread, through the SQL function, as from 16 processes."""
         waits: list[float] = []
         stop = time.monotonic() + seconds
-        texts = [json.dumps(message(i)) for i in range(100)]
+        texts = [json.dumps(message(2 * i)) for i in range(100)]
 
         def write(threads: int) -> None:
             mine = []
