@@ -12,27 +12,32 @@ DECLARE
 BEGIN
     PERFORM compaction_store.enter(p_tenant);
     SELECT h.* INTO STRICT v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
-    SELECT count(*), sum(r.tokens), bool_and(
-        r.tenant = p_tenant
-        AND r.pos - v_head.last_pos = r.seq - v_head.last_seq
+    -- Payloads are hashed before the window, so that it carries narrow rows only.
+    SELECT count(*), sum(r.tokens), bool_and(coalesce(
+        r.sound
         AND r.created_at >= r.before_at
-        AND r.redacted_pos IS NULL
-        AND r.commitment = compaction_store.commitment(r.salt, r.payload::text)
-        AND r.meta_commitment IS NOT DISTINCT FROM compaction_store.meta_commitment(r.salt, r.meta::text)
-        AND r.entry = compaction_store.entry(
-            r.before, r.pos, r.seq, r.created_at,
-            compaction_store.message_header(
-                r.role, r.tokens, r.counter, r.key, r.call_size, r.receipt, r.meta_commitment
-            ),
-            r.commitment
-        )
-    ) INTO v_count, v_tokens, v_sound
+        AND r.entry = compaction_store.entry(r.before, r.pos, r.seq, r.created_at, r.header, r.commitment),
+        false
+    )) INTO v_count, v_tokens, v_sound
     FROM (
-        SELECT m.*,
-            lag(m.entry, 1, v_head.head) OVER (ORDER BY m.seq) AS before,
-            lag(m.created_at, 1, v_head.last_at) OVER (ORDER BY m.seq) AS before_at
-        FROM compaction_store.messages AS m
-        WHERE m.thread_uid = p_thread_uid AND m.seq > v_head.last_seq
+        SELECT n.*,
+            lag(n.entry, 1, v_head.head) OVER (ORDER BY n.seq) AS before,
+            lag(n.created_at, 1, v_head.last_at) OVER (ORDER BY n.seq) AS before_at
+        FROM (
+            SELECT m.seq, m.pos, m.created_at, m.tokens, m.entry, m.commitment,
+                compaction_store.message_header(
+                    m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt, m.meta_commitment
+                ) AS header,
+                m.tenant = p_tenant
+                    AND m.pos - v_head.last_pos = m.seq - v_head.last_seq
+                    AND m.redacted_pos IS NULL
+                    AND m.commitment = compaction_store.commitment(m.salt, m.payload::text)
+                    AND m.meta_commitment IS NOT DISTINCT FROM compaction_store.meta_commitment(m.salt, m.meta::text)
+                    AS sound
+            FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_thread_uid AND m.seq > v_head.last_seq
+            OFFSET 0
+        ) AS n
     ) AS r;
     IF v_count IS DISTINCT FROM p_until - v_head.last_seq OR v_sound IS DISTINCT FROM true THEN
         RAISE EXCEPTION 'the loaded rows do not continue the chain' USING ERRCODE = 'CS010';
