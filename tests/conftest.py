@@ -58,8 +58,15 @@ def _container() -> tuple[str, Callable[[], None]] | None:
         return None
     finally:
         client.close()
-    from testcontainers.postgres import PostgresContainer  # noqa: PLC0415
+    from testcontainers.core.config import testcontainers_config  # noqa: PLC0415
 
+    try:
+        from testcontainers.community.postgres import PostgresContainer  # noqa: PLC0415
+    except ImportError:
+        from testcontainers.postgres import PostgresContainer  # noqa: PLC0415
+
+    # The container is stopped here; the reaper would be another image to pull.
+    testcontainers_config.ryuk_disabled = True
     container = PostgresContainer(image, driver=None)
     container.start()
     return container.get_connection_url(), container.stop
