@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,8 @@ class Bench:
         self.aio = self.runner.run(AsyncStore.open(url))
         self.seq = 0
 
-    def insert(self) -> None:
+    def insert(self, m: dict[str, Any]) -> None:
         self.seq += 1
-        m = message(self.seq)
         self.raw.execute(
             "INSERT INTO raw (thread_id, seq, role, payload) VALUES (%s, %s, %s, %s)",
             ("t", self.seq, m["role"], json.dumps(m)),
@@ -78,16 +77,16 @@ class Bench:
     def single(self) -> None:
         samples: dict[str, list[float]] = {"raw": [], "sync": [], "async": []}
 
-        async def one() -> None:
+        async def one(m: dict[str, Any]) -> None:
             start = time.perf_counter()
-            await self.aio.append("async", message(0))
+            await self.aio.append("async", m)
             samples["async"].append(time.perf_counter() - start)
 
         # One of each in turn, so that whatever else the machine does falls on all alike.
-        for _ in range(ROUNDS * 300):
-            samples["raw"].append(timed(self.insert))
-            samples["sync"].append(timed(lambda: self.store.append("sync", message(0))))
-            self.runner.run(one())
+        for m in [message(i) for i in range(ROUNDS * 300)]:
+            samples["raw"].append(timed(lambda m=m: self.insert(m)))  # type: ignore[misc]
+            samples["sync"].append(timed(lambda m=m: self.store.append("sync", m)))  # type: ignore[misc]
+            self.runner.run(one(m))
         row("append p50, sync, over raw INSERT, ms", samples["raw"], samples["sync"], bound="<= 1.8")
         row("append p50, async, over sync, ms", samples["sync"], samples["async"], bound="<= 1.3")
 
@@ -96,9 +95,9 @@ class Bench:
             pass
         self.store.append("short", [message(i) for i in range(100)])
         short, long = [], []
-        for _ in range(ROUNDS * 100):
-            short.append(timed(lambda: self.store.append("short", message(0))))
-            long.append(timed(lambda: self.store.append("long", message(0))))
+        for m in [message(i) for i in range(ROUNDS * 100)]:
+            short.append(timed(lambda m=m: self.store.append("short", m)))  # type: ignore[misc]
+            long.append(timed(lambda m=m: self.store.append("long", m)))  # type: ignore[misc]
         row("append to 100,000 over append to 100, ms", short, long, bound="flat")
 
     def batches(self) -> None:
@@ -170,7 +169,7 @@ class Bench:
 
             return len(texts), rows()
 
-        with self.store._reach.engine.connect() as connection:  # noqa: SLF001 — the bulk door has no face yet
+        with closing(self.store._reach.engine.raw_connection()) as connection:  # noqa: SLF001 — the bulk door has no face yet
             ledger.load(connection, key, "loaded", make)
 
     def hot_thread(self, seconds: float = 10) -> None:
@@ -182,7 +181,7 @@ class Bench:
         def write(threads: int) -> None:
             mine = []
             engine = sa.create_engine(self.store._reach.engine.url, isolation_level="AUTOCOMMIT", pool_size=1)  # noqa: SLF001
-            with engine.connect() as connection:
+            with closing(engine.raw_connection()) as connection:
                 while time.monotonic() < stop:
                     name = f"hot-{random.randrange(threads)}" if threads > 1 else "hot"
                     key = ledger.ThreadKey(chain.thread_uid("default", name), "default")

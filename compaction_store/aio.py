@@ -59,8 +59,6 @@ class AsyncReader:
         if engine is None:
             url = url or os.environ.get("COMPACTION_STORE_URL") or embedded.url()
             engine = connections.create_aio_engine(url, pool_size=pool_size, connect_timeout=connect_timeout)
-        else:
-            engine = connections.autocommit_aio(engine)
         # The first contact is tried once: a wrong address should not take the deadline to show.
         first = AsyncConnections(engine, 0)
         try:

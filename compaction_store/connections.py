@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from compaction_store.deadlines import limited
@@ -68,15 +69,6 @@ def create_aio_engine(url: str, *, pool_size: int, connect_timeout: float) -> As
     return create_async_engine(_driver_url(url), **_options(pool_size, connect_timeout))
 
 
-def autocommit(engine: sa.Engine) -> sa.Engine:
-    """A caller's own engine, on which our calls are still one statement, one transaction."""
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-
-def autocommit_aio(engine: AsyncEngine) -> AsyncEngine:
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-
 def _driver_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
@@ -91,7 +83,7 @@ def _options(pool_size: int, connect_timeout: float) -> dict[str, Any]:
     return {
         "isolation_level": "AUTOCOMMIT",
         # There is no transaction to roll back when a connection returns to the pool.
-        "skip_autocommit_rollback": True,
+        "pool_reset_on_return": None,
         "pool_size": pool_size,
         "max_overflow": 0,
         "pool_timeout": connect_timeout,
@@ -154,13 +146,13 @@ def _where(engine: sa.Engine) -> str:
     return f"{host}:{url.port}" if url.port else str(host)
 
 
-def _connect(engine: sa.Engine) -> tuple[sa.Connection | None, CompactionStoreError | None, bool]:
+def _connect(engine: sa.Engine) -> tuple[Connection | None, CompactionStoreError | None, bool]:
     """A connection, or why there is none and whether to try again.
 
     Returned rather than raised, so that no error carries another inside it.
     """
     try:
-        return engine.connect(), None, False
+        return engine.raw_connection(), None, False
     except sa.exc.TimeoutError:
         # This was a wait already.
         return None, DatabaseUnavailable("no connection of the pool came free in time"), False
@@ -175,23 +167,31 @@ def _connect(engine: sa.Engine) -> tuple[sa.Connection | None, CompactionStoreEr
 
 
 def _attempt(
-    connection: sa.Connection, end: float, function: Callable[[sa.Connection], _T]
+    connection: Connection, end: float, function: Callable[[Connection], _T]
 ) -> tuple[_T | None, BaseException | None]:
-    with connection:
-        try:
-            with limited(connection, end):
-                return function(connection), None
-        except (sa.exc.DBAPIError, psycopg.Error) as error:
-            original = _original(error)
-            if _lost(original) or _sqlstate(original) == _CANCELLED:
-                connection.invalidate()
-            return None, original
-        except Exception:
-            raise
-        except BaseException:
-            # Cancelled or interrupted: what the connection is in the middle of is anyone's guess.
+    """The result or the database's error. In autocommit meanwhile, on a caller's own engine too."""
+    given: Any = connection.dbapi_connection
+    borrowed = not given.autocommit
+    try:
+        if borrowed:
+            given.autocommit = True
+        with limited(connection, end):
+            return function(connection), None
+    except (sa.exc.DBAPIError, psycopg.Error) as error:
+        original = _original(error)
+        if _lost(original) or _sqlstate(original) == _CANCELLED:
             connection.invalidate()
-            raise
+        return None, original
+    except Exception:
+        raise
+    except BaseException:
+        # Cancelled or interrupted: what the connection is in the middle of is anyone's guess.
+        connection.invalidate()
+        raise
+    finally:
+        if borrowed and connection.is_valid:
+            given.autocommit = False
+        connection.close()
 
 
 def call(
@@ -200,7 +200,7 @@ def call(
     deadline: float,
     key: str | None,
     about: str,
-    function: Callable[[sa.Connection], _T],
+    function: Callable[[Connection], _T],
 ) -> _T:
     """The function's result on a connection of the engine's, tried again while that may help."""
     start = time.monotonic()
@@ -253,7 +253,7 @@ class Connections:
 
     def run(
         self,
-        function: Callable[Concatenate[sa.Connection, _P], _T],
+        function: Callable[Concatenate[Connection, _P], _T],
         *arguments: _P.args,
         **keywords: _P.kwargs,
     ) -> _T:
@@ -264,7 +264,7 @@ class Connections:
         self,
         key: str | None,
         about: str,
-        function: Callable[Concatenate[sa.Connection, _P], _T],
+        function: Callable[Concatenate[Connection, _P], _T],
         *arguments: _P.args,
         **keywords: _P.kwargs,
     ) -> _T:
@@ -287,7 +287,7 @@ class AsyncConnections:
 
     async def run(
         self,
-        function: Callable[Concatenate[sa.Connection, _P], _T],
+        function: Callable[Concatenate[Connection, _P], _T],
         *arguments: _P.args,
         **keywords: _P.kwargs,
     ) -> _T:
@@ -297,11 +297,11 @@ class AsyncConnections:
         self,
         key: str | None,
         about: str,
-        function: Callable[Concatenate[sa.Connection, _P], _T],
+        function: Callable[Concatenate[Connection, _P], _T],
         *arguments: _P.args,
         **keywords: _P.kwargs,
     ) -> _T:
-        def run(connection: sa.Connection) -> _T:
+        def run(connection: Connection) -> _T:
             return function(connection, *arguments, **keywords)
 
         return await greenlet_spawn(call, self.engine, _pause, self.deadline, key, about, run)

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
-import sqlalchemy as sa
+from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 _EVERY = 0.25
 _IDLE_ROUNDS = 40
@@ -28,18 +26,15 @@ class _Watch:
         self._running: dict[int, tuple[float, psycopg.Connection]] = {}
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def over(self, connection: psycopg.Connection, end: float) -> Iterator[None]:
-        number = id(connection)
-        self._running[number] = (end, connection)
+    def add(self, connection: psycopg.Connection, end: float) -> None:
+        self._running[id(connection)] = (end, connection)
         if self._thread is None or not self._thread.is_alive():
             self._start()
-        try:
-            yield
-        finally:
-            # Waits for a cancel that is being sent, so that it cannot meet the connection's next statement.
-            with self._lock:
-                del self._running[number]
+
+    def remove(self, connection: psycopg.Connection) -> None:
+        # Waits for a cancel that is being sent, so that it cannot meet the connection's next statement.
+        with self._lock:
+            del self._running[id(connection)]
 
     def _start(self) -> None:
         with self._lock:
@@ -77,21 +72,29 @@ async def _cancel_async(connection: psycopg.AsyncConnection) -> None:
 _watch = _Watch()
 
 
-@contextmanager
-def limited(connection: sa.Connection, end: float) -> Iterator[None]:
+class limited:  # noqa: N801 — used like a function; a generator would cost a tenth of what Postgres does
     """Cancels what runs on the connection once the monotonic clock has reached `end`."""
-    driver = connection.connection.driver_connection
-    if isinstance(driver, psycopg.Connection):
-        with _watch.over(driver, end):
-            yield
-        return
-    assert isinstance(driver, psycopg.AsyncConnection)  # noqa: S101 — the dialect has no third kind
-    loop = asyncio.get_running_loop()
-    tasks: list[asyncio.Task[None]] = []
-    timer = loop.call_later(
-        max(0.0, end - time.monotonic()), lambda: tasks.append(loop.create_task(_cancel_async(driver)))
-    )
-    try:
-        yield
-    finally:
-        timer.cancel()
+
+    def __init__(self, connection: Connection, end: float) -> None:
+        driver = connection.driver_connection
+        assert isinstance(driver, psycopg.Connection | psycopg.AsyncConnection)  # noqa: S101 — there is no third kind
+        self._driver = driver
+        self._end = end
+
+    def __enter__(self) -> None:
+        driver = self._driver
+        if isinstance(driver, psycopg.Connection):
+            _watch.add(driver, self._end)
+            return
+        loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._timer = loop.call_later(
+            max(0.0, self._end - time.monotonic()),
+            lambda: self._tasks.append(loop.create_task(_cancel_async(driver))),
+        )
+
+    def __exit__(self, *_error: object) -> None:
+        if isinstance(self._driver, psycopg.Connection):
+            _watch.remove(self._driver)
+        else:
+            self._timer.cancel()

@@ -19,6 +19,7 @@ import psycopg
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import connections, ledger, schema
 from compaction_store.errors import CompactionStoreError, DatabaseError, DatabaseUnavailable, InvalidInput
@@ -62,14 +63,7 @@ def downgrade(url: str, revision: str) -> None:
 
 def current(url: str) -> str | None:
     """The database's revision, or None where it has no schema of ours."""
-
-    def read(connection: sa.Connection) -> str | None:
-        if connection.scalar(sa.text("SELECT to_regclass('compaction_store.alembic_version')")) is None:
-            return None
-        found: str | None = connection.scalar(sa.text("SELECT version_num FROM compaction_store.alembic_version"))
-        return found
-
-    return _once(url, read)
+    return _once(url, ledger.revision)
 
 
 def check(url: str) -> None:
@@ -125,7 +119,7 @@ def _alembic(url: str, run: Callable[[Config], None]) -> None:
     with_connection(url, migrate)
 
 
-def _once(url: str, read: Callable[[sa.Connection], _T]) -> _T:
+def _once(url: str, read: Callable[[Connection], _T]) -> _T:
     engine = _engine(url)
     try:
         return connections.call(engine, time.sleep, 0, None, "", read)

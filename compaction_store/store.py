@@ -58,8 +58,6 @@ class Reader:
         if engine is None:
             url = url or os.environ.get("COMPACTION_STORE_URL") or embedded.url()
             engine = connections.create_engine(url, pool_size=pool_size, connect_timeout=connect_timeout)
-        else:
-            engine = connections.autocommit(engine)
         # The first contact is tried once: a wrong address should not take the deadline to show.
         first = Connections(engine, 0)
         try:

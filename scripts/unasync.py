@@ -25,7 +25,6 @@ RULES = (
     (r"\bIterator, Callable, Iterable, Iterator\b", "Callable, Iterable, Iterator"),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
-    (r"autocommit_aio", "autocommit"),
 )
 
 

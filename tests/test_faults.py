@@ -502,7 +502,7 @@ def test_a_tenant_set_in_a_transaction_is_gone_with_it(store: Any, superuser: ps
     store.append("t", HI)
     superuser.execute("SET ROLE compaction_store_app")
     with superuser.transaction():
-        superuser.execute("SELECT compaction_store.enter('default')")
+        superuser.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
         assert len(superuser.execute("SELECT * FROM compaction_store.messages").fetchall()) == 1
     with pytest.raises(psycopg.Error, match="tenant is not set"):
         superuser.execute("SELECT * FROM compaction_store.messages")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -35,7 +36,7 @@ def rows(state: ledger.LoadState, count: int, spoilt: int | None = None) -> Iter
 
 
 def load(store: cs.Store, count: int, spoilt: int | None = None) -> None:
-    with store._reach.engine.connect() as connection:
+    with closing(store._reach.engine.raw_connection()) as connection:
         ledger.load(
             connection, KEY, "t", lambda state: (state.last_seq + count, rows(state, count, spoilt))
         )  # fmt: skip

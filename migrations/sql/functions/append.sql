@@ -20,7 +20,7 @@ DECLARE
     v_meta_commitment bytea;
     v_earlier record;
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO v_seq, v_pos, v_head, v_at
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN

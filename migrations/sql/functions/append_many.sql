@@ -1,8 +1,10 @@
 -- Appends several messages, all or none, as one call: p_salts holds 16 bytes for each, one key covers them all.
 CREATE FUNCTION compaction_store.append_many(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
-    p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint
-) RETURNS TABLE (first_seq bigint, first_pos bigint, written_at timestamptz, chain_head bytea, replayed boolean)
+    p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
+    OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
+    OUT replayed boolean
+)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '5s'
@@ -21,7 +23,7 @@ DECLARE
     v_earlier record;
     v_same boolean;
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     IF v_count = 0 OR v_count <> ALL (ARRAY[
         octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         coalesce(cardinality(p_metas), v_count)
@@ -53,10 +55,12 @@ BEGIN
                 RAISE EXCEPTION 'the key was used for seq %', v_earlier.seq
                     USING ERRCODE = 'CS002', DETAIL = v_earlier.seq::text;
             END IF;
-            RETURN QUERY
-                SELECT v_earlier.seq, v_earlier.pos, v_earlier.created_at, m.entry, true
-                FROM compaction_store.messages AS m
-                WHERE m.thread_uid = p_thread_uid AND m.seq = v_earlier.seq + v_count - 1;
+            SELECT m.entry INTO chain_head FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_thread_uid AND m.seq = v_earlier.seq + v_count - 1;
+            first_seq := v_earlier.seq;
+            first_pos := v_earlier.pos;
+            written_at := v_earlier.created_at;
+            replayed := true;
             RETURN;
         END IF;
     END IF;
@@ -103,6 +107,10 @@ BEGIN
     IF v_count <> cardinality(p_payloads) THEN
         RAISE EXCEPTION 'the messages were not stored' USING ERRCODE = 'CS010';
     END IF;
-    RETURN QUERY SELECT v_seq + 1, v_pos + 1, v_at, v_head, false;
+    first_seq := v_seq + 1;
+    first_pos := v_pos + 1;
+    written_at := v_at;
+    chain_head := v_head;
+    replayed := false;
 END
 $$;

@@ -6,7 +6,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '5s'
 AS $$
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
     RETURN QUERY
         SELECT h.last_seq, h.last_pos, h.head, nullif(h.last_at, '-infinity'), clock_timestamp()

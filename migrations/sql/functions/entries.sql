@@ -10,7 +10,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     IF p_kind = 'message' THEN
         RETURN QUERY
             SELECT m.pos, m.seq, m.tenant, compaction_store.microseconds(m.created_at), m.redacted_pos, m.salt,

@@ -10,7 +10,7 @@ DECLARE
     v_tokens bigint;
     v_last record;
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.* INTO STRICT v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     -- Payloads are hashed before the window, so that it carries narrow rows only.
     SELECT count(*), sum(r.tokens), bool_and(coalesce(

@@ -9,7 +9,7 @@ DECLARE
     v_middle bigint;
     v_at timestamptz;
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.last_seq INTO v_high FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';

@@ -9,7 +9,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     RETURN QUERY
         SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos
         FROM compaction_store.messages AS m

@@ -1,14 +1,12 @@
--- The tenant of this transaction. Raises when it was never set, and when it was set in a transaction that is over.
+-- The tenant of this transaction, as the functions set it: for one transaction, because behind a pooler the connection
+-- is shared. Without one it raises rather than finding nothing. Inlined into the policies, and so without a SET of its
+-- own.
 CREATE FUNCTION compaction_store.tenant() RETURNS text
-LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE
 AS $$
-DECLARE
-    v_tenant text := current_setting('compaction_store.tenant', true);
-BEGIN
-    IF v_tenant IS NULL OR v_tenant = '' THEN
-        RAISE EXCEPTION 'compaction_store.tenant is not set' USING ERRCODE = 'CS009';
-    END IF;
-    RETURN v_tenant;
-END
+    SELECT CASE
+        WHEN pg_catalog.current_setting('compaction_store.tenant', true) <> ''
+            THEN pg_catalog.current_setting('compaction_store.tenant', true)
+        ELSE compaction_store.refuse_no_tenant()
+    END
 $$;

@@ -7,7 +7,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     RETURN QUERY
         SELECT t.thread_id, t.metadata::text, t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
             h.last_at, h.head

@@ -16,7 +16,7 @@ DECLARE
     v_starts bigint[];
     v_ends bigint[];
 BEGIN
-    PERFORM compaction_store.enter(p_tenant);
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.last_pos, h.last_seq, h.last_number INTO v_last_pos, v_last_seq, v_last_number
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN

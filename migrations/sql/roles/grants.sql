@@ -27,7 +27,7 @@ BEGIN
     GRANT SELECT ON ALL TABLES IN SCHEMA compaction_store TO compaction_store_app, compaction_store_auditor;
     GRANT SELECT, INSERT ON compaction_store.messages TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
-        compaction_store.tenant, compaction_store.enter, compaction_store.replay, compaction_store.newest,
+        compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
         compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION

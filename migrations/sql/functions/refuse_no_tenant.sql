@@ -1,0 +1,8 @@
+CREATE FUNCTION compaction_store.refuse_no_tenant() RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION 'compaction_store.tenant is not set' USING ERRCODE = 'CS009';
+END
+$$;
