@@ -1,0 +1,305 @@
+"""Where one may cut: which spans of a view may be summarized or removed without parting a tool call from its result.
+
+A span is allowed if it is closed and waits for nothing. Closed: every call inside has its result inside, every result
+its call, every call made by a running program that program, and every piece of reasoning the item that it led to.
+Waits for nothing: no call inside is without a result, and no reasoning inside without what comes of it.
+
+Calls and results are paired by id and position, because ids repeat: a result answers the nearest earlier unanswered
+call of its id. A result that answers no call belongs to nothing. Read are OpenAI's chat messages and Responses items
+and Anthropic's blocks, also mixed in one thread; what has an odd shape counts as no call and never raises.
+
+Everything is positional: an index is a place in the sequence of items, an item the payloads of one element of a view.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Any, Literal, NamedTuple
+
+from compaction_store.models import Payload
+
+# Where the id of a call is, by the type of the block or item. Calls of tools that the provider runs and whose result
+# is in the same item, such as web_search_call, are not here: nothing can part them.
+CALLS = {
+    "tool_use": "id",
+    "server_tool_use": "id",
+    "mcp_tool_use": "id",
+    "function_call": "call_id",
+    "custom_tool_call": "call_id",
+    "computer_call": "call_id",
+    "local_shell_call": "call_id",
+    "shell_call": "call_id",
+    "apply_patch_call": "call_id",
+    "tool_search_call": "call_id",
+    "program": "call_id",
+    "mcp_approval_request": "id",
+}
+# The same for results. Anthropic's server tools each have a type of result of their own, known by its ending.
+RESULTS = {
+    "tool_result": "tool_use_id",
+    "function_call_output": "call_id",
+    "custom_tool_call_output": "call_id",
+    "computer_call_output": "call_id",
+    "local_shell_call_output": "call_id",
+    "shell_call_output": "call_id",
+    "apply_patch_call_output": "call_id",
+    "tool_search_output": "call_id",
+    "program_output": "call_id",
+    "mcp_approval_response": "approval_request_id",
+}
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+_GIVEN_ROLES = _SYSTEM_ROLES | {"user", "tool", "function"}
+
+Refusal = Literal["split_pair", "pending_call"]
+
+
+class Step(NamedTuple):
+    """One call or result. `form` is the type of the block or item, or the part of a chat message, that says it.
+
+    A "caller" is the running program that a call names as its maker.
+    """
+
+    kind: Literal["call", "result", "caller"]
+    form: str
+    id: str
+
+
+class Tools(NamedTuple):
+    """What one payload says about tools, in order."""
+
+    steps: list[Step]
+    ends_in_reasoning: bool
+    given_to_model: bool
+
+
+def _result_field(kind: str) -> str | None:
+    return RESULTS.get(kind) or ("tool_use_id" if kind.endswith("_tool_result") else None)
+
+
+def _of_part(part: Any) -> Iterator[Step]:
+    """The steps of one content block or one bare item."""
+    if not isinstance(part, dict) or type(kind := part.get("type")) is not str:
+        return
+    if isinstance(caller := part.get("caller"), dict):
+        # Anthropic's programs are named by tool_id, OpenAI's by caller_id.
+        maker = caller.get("tool_id", caller.get("caller_id"))
+        if type(maker) is str:
+            yield Step("caller", kind, maker)
+    if field := CALLS.get(kind):
+        if type(name := part.get(field)) is str:
+            yield Step("call", kind, name)
+    elif field := _result_field(kind):
+        name = part.get(field)
+        if type(name) is not str and kind == "local_shell_call_output":
+            # The type in OpenAI's SDK has no call_id: its id is that of the call.
+            name = part.get("id")
+        if type(name) is str:
+            yield Step("result", kind, name)
+
+
+def _of_chat(payload: Payload, in_content: list[Step]) -> Iterator[Step]:
+    """The steps that a chat message says beside its content."""
+    if isinstance(calls := payload.get("tool_calls"), list):
+        # Some frameworks keep a call both as a block of the content and here: it is one call.
+        told = {step.id for step in in_content if step.kind == "call"}
+        for call in calls:
+            if isinstance(call, dict) and type(name := call.get("id")) is str and name not in told:
+                yield Step("call", "tool_calls", name)
+    # The deprecated way has no ids, only the function's name.
+    if isinstance(call := payload.get("function_call"), dict) and type(name := call.get("name")) is str:
+        yield Step("call", "function", name)
+    if type(name := payload.get("tool_call_id")) is str:
+        yield Step("result", "tool", name)
+    elif payload.get("role") == "function" and type(name := payload.get("name")) is str:
+        yield Step("result", "function", name)
+
+
+def tools(payload: Payload | None) -> Tools:
+    """What a payload says about tools. An erased one says nothing."""
+    if not isinstance(payload, dict):
+        return Tools([], ends_in_reasoning=False, given_to_model=False)
+    steps = list(_of_part(payload))
+    kind, content = payload.get("type"), payload.get("content")
+    last: Any = payload
+    if isinstance(content, list) and kind != "reasoning":
+        for part in content:
+            steps.extend(_of_part(part))
+        last = content[-1] if content else None
+    steps.extend(_of_chat(payload, steps))
+    reasoning = isinstance(last, dict) and last.get("type") == "reasoning"
+    role = payload.get("role")
+    given = type(role) is str and role in _GIVEN_ROLES
+    return Tools(steps, reasoning, given or (type(kind) is str and kind in RESULTS))
+
+
+def call_and_result_ids(messages: Iterable[Payload | None]) -> list[Step]:
+    """Every call and result in order: stand-ins for these messages must have exactly the same."""
+    return [step for message in messages for step in tools(message).steps if step.kind != "caller"]
+
+
+def is_system(payload: Payload | None) -> bool:
+    role = payload.get("role") if isinstance(payload, dict) else None
+    return type(role) is str and role in _SYSTEM_ROLES
+
+
+def _is_users(payload: Payload | None) -> bool:
+    if not isinstance(payload, dict) or payload.get("role") != "user":
+        return False
+    content = payload.get("content")
+    if isinstance(content, list):
+        return any(all(step.kind != "result" for step in _of_part(part)) for part in content)
+    return content is not None and content != ""
+
+
+def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
+    """The index of the item with the last message of a user that holds more than results of tools.
+
+    A summary has the role user too: give an empty item in its place.
+    """
+    for index in range(len(items) - 1, -1, -1):
+        if any(map(_is_users, items[index])):
+            return index
+    return None
+
+
+class _Groups:
+    """Indexes that stand or fall together. The root of a group is its first index."""
+
+    def __init__(self, size: int) -> None:
+        self.parent = list(range(size))
+
+    def root(self, index: int) -> int:
+        parent = self.parent
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    def link(self, one: int, other: int) -> None:
+        first, second = sorted((self.root(one), self.root(other)))
+        self.parent[second] = first
+
+
+class Links:
+    """What belongs together in a list of items. Built once, in linear time.
+
+    `pending` are the indexes with a call that has no result, or with reasoning at the very end; `orphans` those with a
+    result that answers no call. An erased payload says nothing, so that a call whose result is erased is pending.
+    """
+
+    def __init__(self, items: Sequence[Sequence[Payload | None]]) -> None:
+        self._size = len(items)
+        groups = _Groups(self._size)
+        waiting: dict[tuple[bool, str], list[int]] = defaultdict(list)
+        latest: dict[str, int] = {}
+        orphans: set[int] = set()
+        reasoning: int | None = None
+        for index, payloads in enumerate(items):
+            for payload in payloads:
+                steps, ends_in_reasoning, given = tools(payload)
+                # Reasoning that the caller cut short leads to nothing.
+                if reasoning is not None and not given:
+                    groups.link(reasoning, index)
+                reasoning = index if ends_in_reasoning else None
+                for kind, form, name in steps:
+                    if kind == "call":
+                        waiting[form == "function", name].append(index)
+                        latest[name] = index
+                    elif kind == "caller":
+                        groups.link(latest.get(name, index), index)
+                    elif calls := waiting.get((form == "function", name)):
+                        groups.link(calls.pop(), index)
+                    else:
+                        orphans.add(index)
+        self.orphans = frozenset(orphans)
+        last = () if reasoning is None else (reasoning,)
+        self.pending = frozenset(chain(last, *waiting.values()))
+        self._pending = sorted(self.pending)
+        self._low = [groups.root(index) for index in range(self._size)]
+        ends = dict(zip(self._low, range(self._size), strict=True))
+        self._high = [ends[low] for low in self._low]
+        # How far the groups reach that begin at or before an index.
+        self._reach = list(accumulate(self._high, max))
+
+    def _check(self, start: int, end: int) -> None:
+        if not 0 <= start <= end < self._size:
+            raise IndexError(f"{start} to {end} is no span of {self._size} items")
+
+    def problem(self, start: int, end: int) -> Refusal | None:
+        """Why the span must not be summarized or removed, both ends inclusive; None if it may be."""
+        self._check(start, end)
+        if self._waits(start, end):
+            return "pending_call"
+        if (start == 0 or self._reach[start - 1] < start) and self._reach[end] <= end:
+            return None
+        inside = slice(start, end + 1)
+        if min(self._low[inside]) < start or max(self._high[inside]) > end:
+            return "split_pair"
+        return None
+
+    def _waits(self, start: int, end: int) -> bool:
+        place = bisect_left(self._pending, start)
+        return place < len(self._pending) and self._pending[place] <= end
+
+    def interrupts(self, start: int, end: int) -> bool:
+        """Whether an allowed span stands between a call and its result.
+
+        To remove it is always harmless. A summary in its place comes between the two, which chat messages and
+        Anthropic's refuse.
+        """
+        self._check(start, end)
+        return start > 0 and self._reach[start - 1] > end
+
+    def safe(self, start: int, end: int, *, interrupting: bool = True) -> tuple[int, int] | None:
+        """The largest allowed span inside, the earliest of equals; None if there is none.
+
+        Without `interrupting`, only those that stand between no call and its result.
+        """
+        # What interrupts a pair does so in each of its parts, so that whole pieces can be left out.
+        found = (span for span in self.pieces(start, end) if interrupting or not self.interrupts(*span))
+        return max(found, key=lambda span: span[1] - span[0], default=None)
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The allowed spans inside that cannot be made larger, in order. Every allowed span inside lies in one."""
+        if start > end:
+            return
+        self._check(start, end)
+        todo = [(start, end)]
+        while todo:
+            start, end = todo.pop()
+            barrier = self._barrier(start, end)
+            if barrier is None:
+                yield start, end
+                continue
+            if barrier < end:
+                todo.append((barrier + 1, end))
+            if start < barrier:
+                todo.append((start, barrier - 1))
+
+    def _barrier(self, start: int, end: int) -> int | None:
+        """An index that no allowed span inside can hold.
+
+        Looked for from both ends at once: the cost of a cut is then that of the smaller part, and all cuts together
+        cost n log n.
+        """
+        low, high, pending = self._low, self._high, self.pending
+        for left in range(start, (start + end) // 2 + 1):
+            for index in (left, start + end - left):
+                if low[index] < start or high[index] > end or index in pending:
+                    return index
+        return None
+
+    def closed(self, start: int, end: int) -> tuple[int, int] | None:
+        """The smallest allowed span that contains this one; None if there is none."""
+        self._check(start, end)
+        low = min(self._low[start : end + 1])
+        high = max(self._high[start : end + 1])
+        while low < start or high > end:
+            fresh = slice(low, start), slice(end + 1, high + 1)
+            start, end = low, high
+            low = min(chain((low,), *(self._low[part] for part in fresh)))
+            high = max(chain((high,), *(self._high[part] for part in fresh)))
+        return None if self._waits(start, end) else (start, end)
