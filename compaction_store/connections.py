@@ -12,10 +12,11 @@ the row, so it is reduced to SQLSTATE and constraint.
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -32,6 +33,7 @@ from compaction_store.errors import (
     IdempotencyConflict,
     InvalidInput,
     OutcomeUnknown,
+    PermissionDenied,
     PositionNotFound,
     SequenceConflict,
     SpanConflict,
@@ -130,8 +132,12 @@ def _translated(error: BaseException, about: str) -> CompactionStoreError:
     if state.startswith("CS"):
         return DatabaseError(ours, sqlstate=state)
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
-    hint = "; grant this login compaction_store_app" if state == "42501" else ""
-    return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{hint}{about}", sqlstate=state)
+    if state == "42501":
+        return PermissionDenied(
+            f"Postgres refused the statement: SQLSTATE {state}; grant this login compaction_store_app{about}",
+            sqlstate=state,
+        )
+    return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{about}", sqlstate=state)
 
 
 def _original(error: BaseException) -> BaseException:
@@ -244,7 +250,17 @@ def _judged(error: BaseException, about: str) -> tuple[CompactionStoreError, boo
     return _translated(error, about), False
 
 
-class Connections:
+class _Patient:
+    deadline: float
+
+    def longer(self, seconds: float) -> Self:
+        """The same with a later deadline, for a call that is known to be long."""
+        other = copy.copy(self)
+        other.deadline += seconds
+        return other
+
+
+class Connections(_Patient):
     """An engine and how long a call may go on trying."""
 
     def __init__(self, engine: sa.Engine, deadline: float) -> None:
@@ -274,11 +290,14 @@ class Connections:
             lambda connection: function(connection, *arguments, **keywords),
         )  # fmt: skip
 
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
     def close(self) -> None:
         self.engine.dispose()
 
 
-class AsyncConnections:
+class AsyncConnections(_Patient):
     """The same over an async engine, inside SQLAlchemy's greenlet."""
 
     def __init__(self, engine: AsyncEngine, deadline: float) -> None:
@@ -305,6 +324,9 @@ class AsyncConnections:
             return function(connection, *arguments, **keywords)
 
         return await greenlet_spawn(call, self.engine, _pause, self.deadline, key, about, run)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def close(self) -> None:
         await greenlet_spawn(self.engine.dispose)

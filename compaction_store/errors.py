@@ -9,16 +9,29 @@ CompactionStoreError
     - InvalidKey
     - InvalidMeta
     - BatchTooLarge
+    - InvalidSpan                the thread's view has no such elements
   · ThreadNotFound
   · MessageNotFound
+  · CompactionNotFound
   · PositionNotFound             a pos, a moment or a record that the thread does not have
   · Conflict                     well-formed, but the thread says no; nothing was written
     - IdempotencyConflict        the key was used before, for other content
     - SequenceConflict           expected_seq is not the last seq
     - SpanConflict               another compaction holds part of the span
+  · Rejected                     a compaction that the rules refuse; recorded as rejected
+    - SplitPair                  it would part a tool call from its result
+    - PendingCall                it covers a call that still waits for its result
+    - SystemInside               it covers a system message; insist with allow={"system"}
+    - LastUserInside             it covers the last user message; insist with allow={"last_user"}
+    - EmptySummary
+    - NotSmaller                 it takes no fewer tokens; insist with allow={"larger"}
+    - IdsChanged                 stand-ins that do not keep the tool calls and results they replace
+    - NoProgress                 the same span was just rejected, and nothing has changed since; not recorded again
+  · BudgetExceeded               whatever was tried, the view does not fit the window; .view
   · DatabaseError                the server, or the way to it
     - DatabaseUnavailable        nothing was written
     - OutcomeUnknown             the write may have happened: retry with .key
+    - PermissionDenied           the login lacks a role; the message says which
     - SchemaOutOfDate
     - UnsupportedDatabase
   · NotConfigured
@@ -28,6 +41,11 @@ No message of an error holds a message's content: errors name threads, seqs, num
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compaction_store.models import View
 
 
 class CompactionStoreError(Exception):
@@ -66,12 +84,20 @@ class BatchTooLarge(InvalidInput):
     """One append takes 1,000 messages and 64 MiB."""
 
 
+class InvalidSpan(InvalidInput):
+    """A span begins where an element of the view begins, and ends where one ends."""
+
+
 class ThreadNotFound(CompactionStoreError, LookupError):
     """The thread has no messages in this tenant."""
 
 
 class MessageNotFound(CompactionStoreError, LookupError):
     """The thread has no such seq."""
+
+
+class CompactionNotFound(CompactionStoreError, LookupError):
+    """The thread has no record of that number."""
 
 
 class PositionNotFound(CompactionStoreError, LookupError):
@@ -99,6 +125,63 @@ class SpanConflict(Conflict):
     """The span touches one that another compaction holds."""
 
 
+class Rejected(CompactionStoreError):
+    """The rules refuse the compaction; it is recorded as rejected. .rule names what `allow=` would take."""
+
+    rule = ""
+
+    def __init__(self, message: str, *, start_seq: int, end_seq: int) -> None:
+        super().__init__(message)
+        self.start_seq = start_seq
+        self.end_seq = end_seq
+
+
+class SplitPair(Rejected):
+    """The span holds a tool call without its result, or a result without its call."""
+
+
+class PendingCall(Rejected):
+    """The span holds a tool call that still waits for its result."""
+
+
+class SystemInside(Rejected):
+    """The span holds a system message."""
+
+    rule = "system"
+
+
+class LastUserInside(Rejected):
+    """The span holds the last message of the user."""
+
+    rule = "last_user"
+
+
+class EmptySummary(Rejected):
+    """The summary says nothing."""
+
+
+class NotSmaller(Rejected):
+    """What would stand in the span's place takes as many tokens as the span, or more."""
+
+    rule = "larger"
+
+
+class IdsChanged(Rejected):
+    """Stand-ins keep exactly the ids of the tool calls and results they replace."""
+
+
+class NoProgress(Rejected):
+    """The callback was just rejected on the span, and the thread has not changed since."""
+
+
+class BudgetExceeded(CompactionStoreError):
+    """The view does not fit the window. It is .view all the same."""
+
+    def __init__(self, message: str, *, view: View) -> None:
+        super().__init__(message)
+        self.view = view
+
+
 class DatabaseError(CompactionStoreError):
     """The server refused; .sqlstate says how. What it was sent is not repeated here."""
 
@@ -117,6 +200,10 @@ class OutcomeUnknown(DatabaseError):
     def __init__(self, message: str, *, key: str | None, sqlstate: str | None = None) -> None:
         super().__init__(message, sqlstate=sqlstate)
         self.key = key
+
+
+class PermissionDenied(DatabaseError):
+    """The login lacks a role that the call needs; the message names what to grant."""
 
 
 class SchemaOutOfDate(DatabaseError):

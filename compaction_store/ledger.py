@@ -8,19 +8,21 @@ costs a quarter of a single append. Its Core builds the queries across threads.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only
 
-from compaction_store import schema
-from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
+from compaction_store import bulk, schema
+from compaction_store.errors import PermissionDenied, SchemaOutOfDate, UnsupportedDatabase
 
 OLDEST_SERVER = 150000
 _DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
@@ -51,20 +53,6 @@ class Written(NamedTuple):
     replayed: bool
 
 
-class LoadState(NamedTuple):
-    last_seq: int
-    last_pos: int
-    head: bytes
-    last_at: datetime | None
-    now: datetime
-
-
-class CopyRows(Protocol):
-    """Makes the rows of a load from where the thread stands: called once, under the thread's lock."""
-
-    def __call__(self, state: LoadState) -> tuple[int, Iterable[Sequence[Any]]]: ...
-
-
 # One composite value: as a scan of a function, it would cost Postgres a tuple store. No casts: the function's signature
 # says the types, and parsing a cast a parameter costs a twentieth of the call.
 _APPEND = "SELECT compaction_store.append(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
@@ -73,15 +61,9 @@ _APPEND_MANY = (
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
     " %b::int8)"
 )
-_COPY_MESSAGES = (
-    "COPY compaction_store.messages (thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key,"
-    " salt, commitment, entry, meta_commitment, meta, payload) FROM STDIN (FORMAT BINARY)"
-)
-# json travels as text: psycopg would encode a str for json a second time.
-_COPY_TYPES = (
-    "uuid", "int8", "int8", "timestamptz", "int4", "int4", "text", "text", "text", "text", "bytea", "bytea", "bytea",
-    "bytea", "text", "text",
-)  # fmt: skip
+# The columns come as bytes made in `bulk`.
+_COPY_MESSAGES = f"COPY compaction_store.messages ({', '.join(bulk.COLUMNS)}) FROM STDIN (FORMAT BINARY)".encode()
+_LOADER = "grant this login compaction_store_loader"
 
 
 def _driver(connection: Connection) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
@@ -111,22 +93,22 @@ def _select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ..
     return _rows(connection, str(compiled), compiled.params)
 
 
-def _copy(connection: Connection, rows: Iterable[Sequence[Any]]) -> None:
+def _copy(connection: Connection, blocks: Iterable[bytes]) -> None:
     driver = _driver(connection)
     if isinstance(driver, psycopg.AsyncConnection):
-        await_only(_copy_async(driver, rows))
+        await_only(_copy_async(driver, blocks))
         return
     with driver.cursor() as cursor, cursor.copy(_COPY_MESSAGES) as copy:
-        copy.set_types(_COPY_TYPES)
-        for row in rows:
-            copy.write_row(row)
+        for block in blocks:
+            copy.write(block)
 
 
-async def _copy_async(driver: psycopg.AsyncConnection[Any], rows: Iterable[Sequence[Any]]) -> None:
+async def _copy_async(driver: psycopg.AsyncConnection[Any], blocks: Iterable[bytes]) -> None:
     async with driver.cursor() as cursor, cursor.copy(_COPY_MESSAGES) as copy:
-        copy.set_types(_COPY_TYPES)
-        for row in rows:
-            await copy.write_row(row)
+        for block in blocks:
+            await copy.write(block)
+            # A server that keeps up never makes us wait, and making a block is work.
+            await asyncio.sleep(0)
 
 
 def append(
@@ -203,19 +185,188 @@ def entries(
     )
 
 
+def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> datetime | None:
+    """None when the run has the thread now, else until when another has it."""
+    rows = _rows(
+        connection, "SELECT compaction_store.lease(%b, %b::text, %b, %b::float8)", (*key, run_id, seconds)
+    )  # fmt: skip
+    until: datetime | None = rows[0][0]
+    return until
+
+
+def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool) -> None:
+    _rows(connection, "SELECT compaction_store.release(%b, %b::text, %b, %b::bool)", (*key, run_id, stalled))
+
+
+def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
+    """The newest records, where they are attempts that came to nothing and nothing has happened since."""
+    return _rows(
+        connection, "SELECT * FROM compaction_store.stalled(%b, %b::text, %b::int4)", (*key, limit)
+    )  # fmt: skip
+
+
+def commit_compactions(connection: Connection, key: ThreadKey, run_id: UUID, base_pos: int, records: str) -> list[int]:
+    """Writes what a run decided, all or nothing; the same run again writes nothing. Returns the records' numbers."""
+    rows = _rows(
+        connection,
+        "SELECT number FROM compaction_store.commit_compactions(%b, %b::text, %b, %b::int8, %b::text)",
+        (*key, run_id, base_pos, records),
+    )
+    return [row[0] for row in rows]
+
+
+def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None] | None:
+    """The pos of a message and the receipt stored with it."""
+    m = schema.messages.c
+    query = sa.select(m.pos, m.receipt).where(m.thread_uid == key.uid, m.seq == seq)
+    with _transaction(connection, key.tenant, read_only=True):
+        rows = _select(connection, query)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+class CompactionFilter(NamedTuple):
+    """Which records; None is any."""
+
+    thread_uid: UUID | None = None
+    number: int | None = None
+    numbers: list[int] | None = None
+    within: tuple[int, int] | None = None
+    covering: int | None = None
+    kind: str | None = None
+    outcome: str | None = None
+    actor: str | None = None
+    model: str | None = None
+    callback: str | None = None
+    run_id: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class CompactionKey(NamedTuple):
+    """A record's place in the order in which pages are read: across threads by time, within one by number."""
+
+    created_at: datetime
+    thread_uid: UUID
+    number: int
+
+
+def compactions(
+    connection: Connection,
+    tenant: str,
+    wanted: CompactionFilter,
+    *,
+    after: CompactionKey | None,
+    newest_first: bool,
+    limit: int,
+) -> list[tuple[Any, ...]]:
+    """A page of records, and what was made of each since. The last column is the thread_uid, for the next page."""
+    c, t = schema.compactions.c, schema.threads.c
+    order = [c.number] if wanted.thread_uid is not None else [c.created_at, c.thread_uid, c.number]
+    page = (
+        sa.select(schema.compactions)
+        .where(c.tenant == tenant, *_conditions(wanted))
+        .order_by(*[column.desc() if newest_first else column for column in order])
+        .limit(limit)
+    )
+    if after is not None:
+        place = sa.tuple_(*order)
+        reached = sa.tuple_(*after[-len(order) :])
+        page = page.where(place < reached if newest_first else place > reached)
+    found = page.subquery("found")
+    f = found.c
+    later = schema.compactions.alias("later")
+    undone = schema.compactions.alias("undone")
+    revoked_by = (
+        sa.select(sa.func.min(undone.c.number))
+        .where(undone.c.thread_uid == f.thread_uid, undone.c.revokes == f.number, undone.c.outcome == "applied")
+        .scalar_subquery()
+    )
+    superseded_by = (
+        sa.select(sa.func.min(later.c.number))
+        .where(
+            later.c.thread_uid == f.thread_uid, later.c.outcome == "applied", later.c.revokes.is_(None),
+            later.c.redacted_pos.is_(None), later.c.number > f.number, later.c.start_seq <= f.start_seq,
+            later.c.end_seq >= f.end_seq,
+            ~sa.exists().where(
+                undone.c.thread_uid == later.c.thread_uid, undone.c.revokes == later.c.number,
+                undone.c.outcome == "applied",
+            ),
+        )
+        .scalar_subquery()
+    )  # fmt: skip
+    query = sa.select(
+        t.thread_id, f.number, f.pos, f.created_at, f.kind, f.outcome, f.start_seq, f.end_seq, f.tokens_before,
+        f.tokens_after, f.source_count, f.inputs, f.run_id, f.callback, f.trigger, f.actor, f.model, f.counter,
+        f.revokes, f.redacted_pos, superseded_by, revoked_by, sa.cast(f.body, sa.Text), f.thread_uid,
+    ).join(schema.threads, t.thread_uid == f.thread_uid)  # fmt: skip
+    query = query.order_by(*[f[column.name].desc() if newest_first else f[column.name] for column in order])
+    with _transaction(connection, tenant, read_only=True):
+        return _select(connection, query)
+
+
+def _conditions(wanted: CompactionFilter) -> Iterator[sa.ColumnElement[bool]]:
+    c = schema.compactions.c
+    for name in ("thread_uid", "number", "kind", "outcome", "actor", "model", "callback", "run_id"):
+        if (value := getattr(wanted, name)) is not None:
+            yield c[name] == value
+    if wanted.numbers is not None:
+        yield c.number == sa.any_(sa.cast(wanted.numbers, postgresql.ARRAY(sa.BigInteger)))
+    if wanted.within is not None:
+        yield c.start_seq >= wanted.within[0]
+        yield c.end_seq <= wanted.within[1]
+    if wanted.covering is not None:
+        yield c.start_seq <= wanted.covering
+        yield c.end_seq >= wanted.covering
+    if wanted.since is not None:
+        yield c.created_at >= wanted.since
+    if wanted.until is not None:
+        yield c.created_at <= wanted.until
+
+
+def due(
+    connection: Connection, tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int
+) -> list[tuple[Any, ...]]:
+    """A page of the threads whose view takes more than `trigger`, the largest first, each with its place in the order.
+
+    Left out: one that a run holds now, and one whose last attempt made no progress and whose view has not grown by
+    `margin` since.
+    """
+    t, h = schema.threads.c, schema.heads.c
+    query = (
+        sa.select(*_thread_columns(), h.view_tokens_coarse, h.thread_uid)
+        .join_from(schema.heads, schema.threads, t.thread_uid == h.thread_uid)
+        .where(
+            h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger,
+            sa.or_(h.stalled_tokens.is_(None), h.view_tokens >= h.stalled_tokens + margin),
+            sa.or_(h.lease_until.is_(None), h.lease_until < sa.func.clock_timestamp()),
+        )
+        .order_by(h.view_tokens_coarse.desc(), h.thread_uid.desc())
+        .limit(limit)
+    )  # fmt: skip
+    if after is not None:
+        query = query.where(sa.tuple_(h.view_tokens_coarse, h.thread_uid) < sa.tuple_(*after))
+    with _transaction(connection, tenant, read_only=True):
+        return _select(connection, query)
+
+
+def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
+    t, h = schema.threads.c, schema.heads.c
+    return (
+        t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
+        h.last_at, h.head,
+    )  # fmt: skip
+
+
 def threads(connection: Connection, tenant: str, after: str, limit: int) -> list[tuple[Any, ...]]:
     """A page of a tenant's threads in the order of their names: across threads, so a query in a read transaction."""
     t, h = schema.threads.c, schema.heads.c
     query = (
-        sa.select(
-            t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos,
-            h.view_tokens, h.last_at, h.head,
-        )
+        sa.select(*_thread_columns())
         .join_from(schema.threads, schema.heads, t.thread_uid == h.thread_uid)
         .where(t.tenant == tenant, h.tenant == tenant, t.thread_id > after)
         .order_by(t.thread_id)
         .limit(limit)
-    )  # fmt: skip
+    )
     with _transaction(connection, tenant, read_only=True):
         return _select(connection, query)
 
@@ -233,22 +384,55 @@ def _transaction(connection: Connection, tenant: str, *, read_only: bool) -> Ite
     _rows(connection, "COMMIT")
 
 
-def load(connection: Connection, key: ThreadKey, thread_id: str, make: CopyRows) -> bytes:
-    """Copies messages into a thread: chained by the client under the thread's lock, checked before the head moves."""
-    with _transaction(connection, key.tenant, read_only=False):
+@contextmanager
+def _loading() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.InvalidParameterValue) as error:
+        # The second is what SET ROLE says where the migration could make no roles.
+        raise PermissionDenied(f"a load needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
+    except psycopg.errors.FeatureNotSupported as error:
+        raise PermissionDenied(
+            "COPY is refused under row-level security: a superuser must ALTER ROLE compaction_store_loader BYPASSRLS",
+            sqlstate=error.sqlstate,
+        ) from None
+
+
+def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int] | None:
+    """The first seq and the number of the messages stored under a chunk's key."""
+    with _loading():
+        rows = _rows(
+            connection, "SELECT * FROM compaction_store.find_load(%b, %b::text, %b::text)", (*key, chunk_key)
+        )  # fmt: skip
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[Any, ...]]:
+    """The seq, salt and commitment of messages, from a seq on."""
+    return [(row[1], row[5], row[6]) for row in entries(connection, key, "message", start, False, limit)]
+
+
+def load(
+    connection: Connection, key: ThreadKey, thread_id: str, chunk: bulk.Chunk, place: bulk.Place = bulk.blocks
+) -> bulk.Placed:
+    """Copies a chunk into a thread: chained by the client under the thread's lock, checked before the head moves."""
+    count = len(chunk.rows)
+    with _loading(), _transaction(connection, key.tenant, read_only=False):
         # COPY refuses tables under row-level security; the loader's role is exempt from it.
         _rows(connection, "SET LOCAL ROLE compaction_store_loader")
-        state = LoadState._make(
-            _rows(
-                connection, "SELECT * FROM compaction_store.begin_load(%b, %b::text, %b::text)", (*key, thread_id)
-            )[0]
+        begun = _rows(
+            connection, "SELECT * FROM compaction_store.begin_load(%b, %b::text, %b::text, %b::text, %b::int8)",
+            (*key, thread_id, chunk.key, chunk.expected_seq),
         )  # fmt: skip
-        until, rows = make(state)
-        _copy(connection, rows)
-        finished = _rows(
-            connection, "SELECT compaction_store.finish_load(%b, %b::text, %b::int8)", (*key, until)
+        standing = bulk.Standing._make(begun[0])
+        if standing.found_seq is not None:
+            return bulk.Placed(standing.found_seq, standing.found_size or 0, replayed=True)
+        _copy(connection, place(key.uid, key.tenant, chunk, standing))
+        _rows(
+            connection, "SELECT compaction_store.finish_load(%b, %b::text, %b::int8)",
+            (*key, standing.last_seq + count),
         )  # fmt: skip
-    return bytes(finished[0][0])
+    return bulk.Placed(standing.last_seq + 1, count, replayed=False)
 
 
 def check(connection: Connection) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
+from uuid import UUID
 
 Payload = dict[str, Any]
 
@@ -30,22 +32,33 @@ class Message(NamedTuple):
 
 
 class Element(NamedTuple):
-    """One piece of a view: a message, or the messages that stand for the span of a compaction."""
+    """One piece of a view: a message, or the messages that stand for the span of a compaction.
+
+    `kind`, `number` and `callback` are those of the compaction, None for a message. A compaction that is only planned
+    has no number and no pos yet. A message that was erased is None.
+    """
 
     seq: int
     end_seq: int
-    pos: int
+    pos: int | None
     messages: tuple[Payload | None, ...]
     tokens: int
     number: int | None
     created_at: datetime
+    kind: str | None = None
+    callback: str | None = None
+
+    @property
+    def message(self) -> Payload | None:
+        """The first of its messages; None for a removal."""
+        return self.messages[0] if self.messages else None
 
     @property
     def is_summary(self) -> bool:
-        return self.number is not None
+        return self.kind == "summary"
 
     def __repr__(self) -> str:
-        return f"Element(seq={self.seq}, end_seq={self.end_seq}, tokens={self.tokens}, number={self.number}, …)"
+        return f"Element(seq={self.seq}, end_seq={self.end_seq}, tokens={self.tokens}, kind={self.kind!r}, …)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,153 @@ class Thread:
     view_tokens: int
     last_at: datetime | None
     head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a summarizer returns: the text, and what an auditor will ask about how it came to be.
+
+    `replacement` is what stands in the view where it is not the framed text, such as a provider's own signed block.
+    """
+
+    text: str = field(repr=False)
+    model: str | None = None
+    prompt: str | None = field(default=None, repr=False)
+    usage: Payload | None = None
+    provider: Payload | None = field(default=None, repr=False)
+    coverage: Payload | None = None
+    duration: float | None = None
+    replacement: tuple[Payload, ...] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Compaction:
+    """One record of a thread's compaction log. `body` is its erasable part; None once it is redacted."""
+
+    thread_id: str
+    number: int
+    pos: int
+    created_at: datetime
+    kind: str
+    outcome: str
+    start_seq: int | None
+    end_seq: int | None
+    tokens_before: int | None
+    tokens_after: int | None
+    source_count: int | None
+    inputs: tuple[int, ...]
+    run_id: UUID
+    callback: str | None
+    trigger: str | None
+    actor: str | None
+    model: str | None
+    counter: str | None
+    revokes: int | None
+    redacted: bool
+    superseded_by: int | None
+    revoked_by: int | None
+    body: Payload | None
+
+    def __repr__(self) -> str:
+        span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
+        status = self.status or self.outcome
+        return f"<Compaction {self.number} of thread {self.thread_id!r}: {self.kind}{span}, {status}>"
+
+    @property
+    def status(self) -> str | None:
+        """How it stands now; None for what never came into force."""
+        if self.outcome != "applied" or self.kind == "revocation":
+            return None
+        if self.redacted:
+            return "redacted"
+        if self.revoked_by is not None:
+            return f"revoked by {self.revoked_by}"
+        return "active" if self.superseded_by is None else f"superseded by {self.superseded_by}"
+
+    def _part(self, name: str) -> Any:
+        return None if self.body is None else self.body.get(name)
+
+    @property
+    def summary_text(self) -> str | None:
+        text: str | None = self._part("summary_text")
+        return text
+
+    @property
+    def replacement(self) -> list[Payload] | None:
+        """The messages that stand in the view for the span."""
+        messages: list[Payload] | None = self._part("replacement")
+        return messages
+
+    @property
+    def reason(self) -> str | None:
+        reason: str | None = self._part("reason")
+        return reason
+
+    @property
+    def error(self) -> Payload | None:
+        """Of a failed or rejected attempt: the error's type and a text of ours."""
+        error: Payload | None = self._part("error")
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRun(Sequence[Compaction]):
+    """What one call of `compact` did: its records in order, whatever their outcome; a sentence on why; and the view.
+
+    `errors` are the exceptions of callbacks and summarizers, in the order in which they came.
+    """
+
+    records: tuple[Compaction, ...]
+    reason: str
+    view: View = field(repr=False)
+    errors: tuple[Exception, ...] = field(default=(), repr=False)
+
+    @overload
+    def __getitem__(self, index: int) -> Compaction: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Compaction, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Compaction | tuple[Compaction, ...]:
+        return self.records[index]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def applied(self) -> bool:
+        """Whether the view is another one now."""
+        return any(record.outcome == "applied" for record in self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenView:
+    """The view a reply was written from, and how far that is known.
+
+    `proved`: the reply's receipt names it and its hash. `reconstructed`: there is no receipt; it is the view just
+    before the reply. `differs`: rendered again it is not what the receipt's hash says, as after a redaction.
+    """
+
+    evidence: Literal["proved", "reconstructed", "differs"]
+    view: View
+    receipt: Payload | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A message, every record that ever covered it, in order, and the element of the view that stands for it now."""
+
+    message: Message
+    records: tuple[Compaction, ...]
+    element: Element
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTree:
+    """A record and what its span was made of: the records that were active inside it when it was written."""
+
+    record: Compaction
+    inside: tuple[CompactionTree, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ heads = sa.Table(
     sa.Column("last_number", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("last_pos", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("view_tokens", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("stalled_tokens", sa.BigInteger),
     sa.Column("last_at", _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz")),
     sa.Column("lease_until", _when),
     sa.Column("lease_run", sa.Uuid()),
@@ -110,6 +111,7 @@ compactions = sa.Table(
     sa.Column("body", _json),
     sa.Index("compactions_pos_idx", "thread_uid", "pos"),
     sa.Index("compactions_run_idx", "thread_uid", "run_id"),
+    sa.Index("compactions_revokes_idx", "thread_uid", "revokes", postgresql_where=sa.text("revokes IS NOT NULL")),
     sa.Index("compactions_audit_idx", "tenant", "created_at", "thread_uid", "number"),
     sa.Index(
         "compactions_in_force_idx",

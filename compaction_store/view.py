@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -26,6 +26,8 @@ class ViewRow(NamedTuple):
     created_at: datetime
     meta: str | None
     redacted_pos: int | None
+    kind: str | None
+    callback: str | None
 
 
 def fold(thread_id: str, rows: Iterable[tuple[Any, ...]]) -> View:
@@ -41,12 +43,22 @@ def fold(thread_id: str, rows: Iterable[tuple[Any, ...]]) -> View:
             messages = (decode(row.payload),)
         else:
             messages = tuple(decode(row.payload)["replacement"])
-        elements.append(Element(row.seq, row.end_seq, row.pos, messages, row.tokens, row.number, row.created_at))
+        place = (row.seq, row.end_seq, row.pos, messages, row.tokens, row.number, row.created_at)
+        elements.append(Element(*place, row.kind, row.callback))
     return View(thread_id, pos, tuple(elements))
 
 
 def receipt(view: View) -> str:
     """What a reply was written from, as JSON: it holds no content, only the hash of what was rendered."""
-    rendered = json.dumps(view.messages, ensure_ascii=True, separators=(",", ":")).encode()
-    fields = {"pos": view.pos, "renderer": RENDERER, "options": {}, "sha256": sha256(rendered).hexdigest()}
+    fields = {"pos": view.pos, "renderer": RENDERER, "options": {}, "sha256": _rendered(view)}
     return json.dumps(fields, separators=(",", ":"))
+
+
+def matches(view: View, receipt: Mapping[str, Any]) -> bool:
+    """Whether a view rendered again is what the receipt says."""
+    return receipt.get("renderer") == RENDERER and receipt.get("sha256") == _rendered(view)
+
+
+def _rendered(view: View) -> str:
+    rendered = json.dumps(view.messages, ensure_ascii=True, separators=(",", ":")).encode()
+    return sha256(rendered).hexdigest()

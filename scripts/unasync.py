@@ -1,6 +1,6 @@
-"""Derives `compaction_store/store.py` from `compaction_store/aio.py`. With --check, says whether it is as derived.
+"""Derives the package `store` from the package `aio`. With --check, says whether it is as derived.
 
-A rule that is not used any more is an error; when a new one seems to be needed, the shell is doing too much.
+A rule that no file uses any more is an error; when a new one seems to be needed, the shell is doing too much.
 """
 
 from __future__ import annotations
@@ -10,39 +10,50 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "compaction_store"
-
-DOCSTRING = '''"""The synchronous face: Reader, which has no writing method, and Store.
-
-Derived from `aio.py` by `scripts/unasync.py`: change that file, not this one.
-"""'''
+SOURCE = PACKAGE / "aio"
+TARGET = PACKAGE / "store"
 
 RULES = (
-    (r'^"""The async face.*?\n\n.*?"""', DOCSTRING),
+    (r"The async face", "The synchronous face"),
+    (
+        r"\n\nThe files of this package are.*?\"\"\"",
+        '\n\nEvery file of this package is derived from `aio` by `scripts/unasync.py`: change those, not these.\n"""',
+    ),
+    (r"compaction_store\.aio\b", "compaction_store.store"),
     (r"from sqlalchemy\.ext\.asyncio import AsyncEngine", "from sqlalchemy import Engine"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
-    (r"\bAsync(Connections|Engine|Iterator|Reader|Store)\b", r"\1"),
-    (r"\bIterator, Callable, Iterable, Iterator\b", "Callable, Iterable, Iterator"),
+    (r"\bAsync(Connections|Engine|Iterator|Loading|Messages|Reader|Reading|Source|Writing|Store)\b", r"\1"),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
+    (r"\b(join|close)_aio\b", r"\1"),
+    (r"run_callback_async", "run_callback"),
+    (r"_AWAITS = True", "_AWAITS = False"),
 )
 
 
-def derive(source: str) -> str:
+def derive(sources: dict[str, str]) -> dict[str, str]:
     for pattern, replacement in RULES:
-        source, uses = re.subn(pattern, replacement, source, flags=re.MULTILINE | re.DOTALL)
+        uses = 0
+        for name, source in sources.items():
+            sources[name], count = re.subn(pattern, replacement, source, flags=re.MULTILINE | re.DOTALL)
+            uses += count
         if not uses:
             raise SystemExit(f"unasync: the rule {pattern!r} is not used")
-    return source
+    return sources
 
 
 def main() -> None:
-    derived = derive((PACKAGE / "aio.py").read_text(encoding="utf-8"))
-    target = PACKAGE / "store.py"
+    derived = derive({path.name: path.read_text(encoding="utf-8") for path in sorted(SOURCE.glob("*.py"))})
+    there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.py")}
     if "--check" not in sys.argv:
-        target.write_text(derived, encoding="utf-8")
-    elif target.read_text(encoding="utf-8") != derived:
-        raise SystemExit("unasync: store.py is not what aio.py makes: run python scripts/unasync.py")
+        TARGET.mkdir(exist_ok=True)
+        for name in there.keys() - derived.keys():
+            (TARGET / name).unlink()
+        for name, text in derived.items():
+            (TARGET / name).write_text(text, encoding="utf-8")
+    elif there != derived:
+        raise SystemExit("unasync: store is not what aio makes: run python scripts/unasync.py")
 
 
 if __name__ == "__main__":

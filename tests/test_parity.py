@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def _public(face: type) -> dict[str, Any]:
 
 def _parameters(function: Any) -> list[tuple[str, Any, Any, str]]:
     return [
-        (p.name, p.kind, p.default, str(p.annotation).replace("AsyncEngine", "Engine"))
+        (p.name, p.kind, p.default, re.sub(r"\bAsync(Engine|Messages)\b", r"\1", str(p.annotation)))
         for p in inspect.signature(function).parameters.values()
     ]
 
@@ -42,7 +43,7 @@ def test_both_faces_have_the_same_methods_with_the_same_parameters(sync: type, a
         assert inspect.getdoc(member) == inspect.getdoc(there[name]), name
 
 
-@pytest.mark.parametrize("name", sorted(_public(cs.AsyncStore)))
+@pytest.mark.parametrize("name", sorted(_public(cs.AsyncStore).keys() - {"on_compact"}))
 def test_every_method_of_the_async_face_is_awaited_or_iterated(name: str) -> None:
     method = getattr(cs.AsyncStore, name)
     returns = str(inspect.signature(method).return_annotation)

@@ -14,6 +14,8 @@ DECLARE
     v_record json;
     v_body text;
     v_change bigint;
+    v_first bigint;
+    v_progress boolean := false;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
@@ -27,6 +29,7 @@ BEGIN
         RETURN;
     END IF;
 
+    v_first := v_head.last_number + 1;
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
     LOOP
         -- Whatever a record says of identity, place, time and hashes, this function says.
@@ -38,7 +41,11 @@ BEGIN
         v_row.pos := v_head.last_pos + 1;
         v_row.created_at := greatest(clock_timestamp(), v_head.last_at);
         v_row.redacted_pos := NULL;
-        v_row.inputs := coalesce(v_row.inputs, '{}');
+        -- A negative input is a record of this run: -1 its first, -2 its second.
+        v_row.inputs := coalesce((
+            SELECT array_agg(CASE WHEN i.n < 0 THEN v_first - 1 - i.n ELSE i.n END ORDER BY i.o)
+            FROM unnest(v_row.inputs) WITH ORDINALITY AS i (n, o)
+        ), '{}');
         v_row.salt := decode(v_record ->> 'salt', 'hex');
         v_body := v_record ->> 'body';
         v_row.body := v_body::json;
@@ -97,6 +104,7 @@ BEGIN
             WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.end_seq;
             v_change := v_row.tokens_after - v_row.tokens_before;
         END IF;
+        v_progress := v_progress OR v_row.outcome = 'applied';
 
         v_row.entry := compaction_store.entry(
             v_head.head, v_row.pos, v_row.number, v_row.created_at, compaction_store.compaction_header(v_row),
@@ -117,7 +125,10 @@ BEGIN
     END LOOP;
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
-        view_tokens = v_head.view_tokens
+        view_tokens = v_head.view_tokens,
+        stalled_tokens = CASE WHEN NOT v_progress THEN v_head.view_tokens END,
+        lease_until = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_until END,
+        lease_run = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_run END
     WHERE h.thread_uid = p_thread_uid;
 END
 $$;

@@ -3,7 +3,7 @@
 CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_at bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, role text, payload text, tokens bigint,
-    created_at timestamptz, meta text, redacted_pos bigint
+    created_at timestamptz, meta text, redacted_pos bigint, kind text, callback text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -37,7 +37,7 @@ BEGIN
     IF v_numbers IS NULL THEN
         RETURN QUERY
             SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.role, m.payload::text, m.tokens::bigint,
-                m.created_at, m.meta::text, m.redacted_pos
+                m.created_at, m.meta::text, m.redacted_pos, NULL::text, NULL::text
             FROM compaction_store.messages AS m
             WHERE m.thread_uid = p_thread_uid AND m.seq <= v_last_seq
             ORDER BY m.seq;
@@ -47,12 +47,12 @@ BEGIN
     RETURN QUERY
         SELECT v_last_pos, e.* FROM (
             SELECT c.start_seq, c.end_seq, c.number, c.pos, NULL::text, c.body::text,
-                c.tokens_after, c.created_at, NULL::text, c.redacted_pos
+                c.tokens_after, c.created_at, NULL::text, c.redacted_pos, c.kind, c.callback
             FROM compaction_store.compactions AS c
             WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_numbers)
             UNION ALL
             SELECT m.seq, m.seq, NULL::bigint, m.pos, m.role, m.payload::text, m.tokens::bigint, m.created_at,
-                m.meta::text, m.redacted_pos
+                m.meta::text, m.redacted_pos, NULL::text, NULL::text
             FROM unnest(array_prepend(0::bigint, v_ends), array_append(v_starts, v_last_seq + 1)) AS gap (low, high)
             CROSS JOIN LATERAL (
                 SELECT * FROM compaction_store.messages AS g

@@ -48,3 +48,4 @@ CREATE INDEX compactions_in_force_idx
 CREATE INDEX compactions_pos_idx ON compaction_store.compactions (thread_uid, pos);
 CREATE INDEX compactions_run_idx ON compaction_store.compactions (thread_uid, run_id);
 CREATE INDEX compactions_audit_idx ON compaction_store.compactions (tenant, created_at, thread_uid, number);
+CREATE INDEX compactions_revokes_idx ON compaction_store.compactions (thread_uid, revokes) WHERE revokes IS NOT NULL;

@@ -1,0 +1,9 @@
+"""The async face: AsyncReader, which has no writing method, and AsyncStore.
+
+One class a file, each on the one before: reading, auditing, writing, loading, compacting.
+"""
+
+from compaction_store.aio.auditing import AsyncReader
+from compaction_store.aio.compacting import AsyncStore
+
+__all__ = ["AsyncReader", "AsyncStore"]

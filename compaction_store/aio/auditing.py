@@ -1,0 +1,172 @@
+"""The async face of the audit: what was compacted, when, by whom and into what, and what a model saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from compaction_store import audit, checks, ledger, records, values
+from compaction_store import view as views
+from compaction_store.aio.reading import AsyncReading
+from compaction_store.budget import TokenBudget
+from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound
+from compaction_store.ledger import CompactionFilter, CompactionKey
+from compaction_store.models import Compaction, CompactionTree, Explanation, Message, Report, SeenView, Thread
+
+_PAGE = 100
+_KINDS = ("summary", "truncation", "removal", "revocation")
+_OUTCOMES = ("applied", "rejected", "failed", "observed")
+
+
+class AsyncReader(AsyncReading):
+    """Reads threads and their compaction logs; has no method that writes."""
+
+    def compactions(
+        self,
+        thread_id: str | None = None,
+        *,
+        covering: int | None = None,
+        kind: str | None = None,
+        outcome: str | None = None,
+        actor: str | None = None,
+        model: str | None = None,
+        callback: str | None = None,
+        run_id: UUID | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = False,
+        after: Compaction | None = None,
+    ) -> AsyncIterator[Compaction]:
+        """The compaction records of a thread, or of all the tenant's threads, in pages.
+
+        Within a thread in the order of their numbers, across threads by time. `after` goes on behind a record.
+        """
+        if covering is not None:
+            checks.number(covering, "covering", least=1)
+        checks.one_of(kind, _KINDS, "kind")
+        checks.one_of(outcome, _OUTCOMES, "outcome")
+        for value, what in ((actor, "actor"), (model, "model"), (callback, "callback")):
+            checks.optional_name(value, what)
+        for limit, what in ((since, "since"), (until, "until")):
+            if limit is not None:
+                checks.moment(limit, what)
+        if run_id is not None and not isinstance(run_id, UUID):
+            raise InvalidInput("run_id= is a UUID")
+        wanted = CompactionFilter(
+            None if thread_id is None else self._key(thread_id).uid, covering=covering, kind=kind, outcome=outcome,
+            actor=actor, model=model, callback=callback, run_id=run_id, since=since, until=until,
+        )  # fmt: skip
+        return self._log(thread_id, wanted, newest_first=newest_first, after=after)
+
+    async def _log(
+        self,
+        thread_id: str | None,
+        wanted: CompactionFilter,
+        *,
+        newest_first: bool = False,
+        after: Compaction | None = None,
+    ) -> AsyncIterator[Compaction]:
+        place = None
+        if after is not None:
+            place = CompactionKey(after.created_at, self._key(after.thread_id).uid, after.number)
+        elif thread_id is not None:
+            await self.thread(thread_id)
+        while True:
+            rows = await self._reach.run(
+                ledger.compactions, self._tenant, wanted, after=place, newest_first=newest_first, limit=_PAGE
+            )
+            for row in rows:
+                yield records.from_row(row)
+            if len(rows) < _PAGE:
+                return
+            last = records.from_row(rows[-1])
+            place = CompactionKey(last.created_at, rows[-1][-1], last.number)
+
+    async def compaction(self, thread_id: str, number: int) -> Compaction:
+        """The record of that number."""
+        checks.number(number, "number", least=1)
+        wanted = CompactionFilter(self._key(thread_id).uid, number=number)
+        async for record in self._log(thread_id, wanted):
+            return record
+        raise CompactionNotFound(f"no compaction {number}{checks.about(thread_id)}")
+
+    def originals(self, compaction: Compaction) -> AsyncIterator[Message]:
+        """The messages a record stands for, as they were appended."""
+        if compaction.start_seq is None or compaction.end_seq is None:
+            raise InvalidInput(f"compaction {compaction.number} has no span{checks.about(compaction.thread_id)}")
+        return self.replay(compaction.thread_id, after=compaction.start_seq - 1, until=compaction.end_seq)
+
+    async def tree(self, compaction: Compaction) -> CompactionTree:
+        """A record and the records it was made of, down to messages."""
+        if compaction.start_seq is None or compaction.end_seq is None:
+            return CompactionTree(compaction, ())
+        span = (compaction.start_seq, compaction.end_seq)
+        wanted = CompactionFilter(self._key(compaction.thread_id).uid, within=span, outcome="applied")
+        return records.tree(compaction, [record async for record in self._log(None, wanted)])
+
+    async def explain(self, thread_id: str, seq: int) -> Explanation:
+        """Every record that ever covered a message, in order, and how the message stands in the view now."""
+        message = await self.message(thread_id, seq)
+        log = [record async for record in self.compactions(thread_id, covering=seq)]
+        view = await self.view(thread_id)
+        element = next(element for element in view.elements if element.seq <= seq <= element.end_seq)
+        return Explanation(message, tuple(log), element)
+
+    async def seen_by(self, thread_id: str, seq: int) -> SeenView:
+        """The view that a reply was written from, and how far that is known."""
+        checks.number(seq, "seq", least=1)
+        key = self._key(thread_id)
+        found = await self._reach.write(None, checks.about(thread_id), ledger.receipt, key, seq)
+        if found is None:
+            await self.thread(thread_id)
+            raise MessageNotFound(f"no seq {seq}{checks.about(thread_id)}")
+        pos, text = found
+        if text is None:
+            if pos == 1:
+                raise MessageNotFound(f"nothing stands before seq {seq}{checks.about(thread_id)}")
+            return SeenView("reconstructed", await self.view(thread_id, at=pos - 1), None)
+        receipt: dict[str, Any] = json.loads(text)
+        view = await self.view(thread_id, at=receipt["pos"])
+        return SeenView("proved" if views.matches(view, receipt) else "differs", view, receipt)
+
+    async def due(self, budget: TokenBudget) -> AsyncIterator[Thread]:
+        """The threads whose view is over the budget, about the largest first.
+
+        Left out: those that somebody is compacting now, and those whose last attempt made no progress, until their view
+        has grown by as much as lies between the budget's target and its trigger.
+        """
+        margin = max(1, budget.trigger_tokens - budget.target_tokens)
+        place = None
+        while True:
+            rows = await self._reach.run(
+                ledger.due, self._tenant, budget.trigger_tokens, margin, place, _PAGE
+            )  # fmt: skip
+            for row in rows:
+                yield values.thread(row[:-2])
+            if len(rows) < _PAGE:
+                return
+            place = rows[-1][-2:]
+
+    async def verify(self, thread_id: str, *, level: audit.Level = "content") -> Report:
+        """Recomputes a thread's chain; the report names the level reached and every finding."""
+        if level not in audit.LEVELS:
+            raise InvalidInput(f"the levels are {', '.join(audit.LEVELS)}")
+        key = self._key(thread_id)
+        about = checks.about(thread_id)
+        walk = audit.verify(self._tenant, await self.thread(thread_id), level)
+        wanted = next(walk)
+        while True:
+            if wanted.kind == "head":
+                rows = [await self._reach.write(None, about, ledger.thread, key)]
+            else:
+                rows = await self._reach.write(
+                    None, about, ledger.entries, key, wanted.kind, wanted.start, level == "content", wanted.limit
+                )
+            try:
+                wanted = walk.send(rows)
+            except StopIteration as stop:
+                report: Report = stop.value
+                return report

@@ -1,0 +1,180 @@
+"""The async face of compaction: callbacks are run on a view, outside of any transaction, and what they planned is
+committed in one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+from uuid import UUID, uuid4
+
+from compaction_store import checks, ledger, records
+from compaction_store.aio.loading import AsyncLoading
+from compaction_store.budget import TokenBudget
+from compaction_store.context import CompactionContext, Stalled, callback_name, check_callback, run_callback_async
+from compaction_store.errors import BudgetExceeded, CompactionStoreError, InvalidInput, SpanConflict
+from compaction_store.ledger import CompactionFilter, ThreadKey
+from compaction_store.models import Compaction, CompactionRun, View
+
+_AWAITS = True
+_LEASE_SECONDS = 600.0
+_STALLED = 100
+_FIRST_WAIT = 0.1
+_LONGEST_WAIT = 2.0
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+class AsyncStore(AsyncLoading):
+    """Runs `on_compact` callbacks and commits what they plan."""
+
+    @overload
+    def on_compact(self, callback: _C) -> _C: ...
+
+    @overload
+    def on_compact(self) -> Callable[[_C], _C]: ...
+
+    def on_compact(self, callback: _C | None = None) -> _C | Callable[[_C], _C]:
+        """Registers a callback or a strategy, as a decorator or by a call. They run in the order of registration."""
+        if callback is None:
+            return self.on_compact
+        check_callback(callback, awaits=_AWAITS)
+        self._callbacks.append(callback)
+        return callback
+
+    async def compact(
+        self,
+        thread_id: str,
+        *callbacks: Callable[..., Any],
+        budget: TokenBudget | None = None,
+        force: bool = False,
+        actor: str | None = None,
+    ) -> CompactionRun:
+        """Runs the callbacks given, else the registered ones, on the thread's view, and commits what they planned.
+
+        With a budget, only where the view is over it (or `force`), and one run at a time: of several that want the
+        thread one works, and the others come back at once, or wait for it where their view does not fit the window.
+        """
+        key = self._key(thread_id)
+        checks.optional_name(actor, "actor")
+        for callback in callbacks:
+            check_callback(callback, awaits=_AWAITS)
+        chosen = callbacks or tuple(self._callbacks)
+        run_id = uuid4()
+        view = await self.view(thread_id)
+        if budget is None:
+            return await self._compact(key, view, run_id, chosen, None, "manual", actor)
+        if not force and not budget.is_over(view.tokens):
+            return CompactionRun((), "the view is within its budget", view)
+        wait = _FIRST_WAIT
+        while await self._leased(key, thread_id, run_id):
+            if budget.fits(view.tokens):
+                return CompactionRun((), "another run is compacting the thread", view)
+            await self._reach.pause(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+            view = await self.view(thread_id)
+            if not budget.is_over(view.tokens):
+                return CompactionRun((), "another run has compacted the thread", view)
+        try:
+            # What another run did before the lease came free is part of what the callbacks see.
+            view = await self.view(thread_id)
+            if not force and not budget.is_over(view.tokens):
+                await self._release(key, thread_id, run_id, stalled=False)
+                return CompactionRun((), "another run has compacted the thread", view)
+            trigger = "budget" if budget.is_over(view.tokens) else "forced"
+            return await self._compact(key, view, run_id, chosen, budget, trigger, actor)
+        except BaseException:
+            await self._release(key, thread_id, run_id, stalled=False)
+            raise
+
+    async def fit(
+        self,
+        thread_id: str,
+        budget: TokenBudget,
+        *callbacks: Callable[..., Any],
+        actor: str | None = None,
+    ) -> View:
+        """The view, compacted first if it is over the budget.
+
+        Whatever failed, a view that fits the window is returned; one that does not is `BudgetExceeded`.
+        """
+        view = await self.view(thread_id)
+        if not budget.is_over(view.tokens):
+            return view
+        failure: CompactionStoreError | None = None
+        try:
+            view = (await self.compact(thread_id, *callbacks, budget=budget, actor=actor)).view
+        except SpanConflict:
+            view = await self.view(thread_id)
+        except InvalidInput:
+            raise
+        except CompactionStoreError as error:
+            failure = error
+        if budget.fits(view.tokens):
+            return view
+        raise BudgetExceeded(
+            f"the view takes {view.tokens} tokens, {budget.limit} fit{checks.about(thread_id)}", view=view
+        ) from failure
+
+    async def revoke(
+        self, thread_id: str, number: int, *, reason: str | None = None, actor: str | None = None
+    ) -> Compaction:
+        """Undoes an active compaction: what was visible before it is again. Itself a record, which is returned."""
+        key = self._key(thread_id)
+        checks.number(number, "number", least=1)
+        checks.text(reason, "reason")
+        checks.optional_name(actor, "actor")
+        run_id = uuid4()
+        await self._commit(key, thread_id, run_id, 0, records.revocation(number, reason=reason, actor=actor))
+        return (await self._records(key, run_id))[0]
+
+    async def _compact(
+        self,
+        key: ThreadKey,
+        view: View,
+        run_id: UUID,
+        callbacks: tuple[Callable[..., Any], ...],
+        budget: TokenBudget | None,
+        trigger: str,
+        actor: str | None,
+    ) -> CompactionRun:
+        about = checks.about(view.thread_id)
+        rows = await self._reach.write(None, about, ledger.stalled, key, _STALLED)
+        stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
+        ctx = CompactionContext(view, counter=self._counter, budget=budget, stalled=stalled, awaits=_AWAITS)
+        errors = []
+        for callback in callbacks:
+            mark = ctx.begin(callback_name(callback))
+            try:
+                await run_callback_async(ctx, callback)
+            except Exception as error:  # noqa: BLE001 — a callback's failure voids its own plan, and is recorded
+                ctx.void(mark, error)
+                errors.append(error)
+        if not ctx.attempts:
+            if conflict := next((error for error in errors if isinstance(error, SpanConflict)), None):
+                raise conflict
+            if budget is not None:
+                await self._release(key, view.thread_id, run_id, stalled=True)
+            return CompactionRun((), ctx.reason(errors, bool(callbacks)), view, tuple(errors))
+        text = records.to_json(ctx.attempts, trigger=trigger, actor=actor, counter=self._counter.name)
+        await self._commit(key, view.thread_id, run_id, view.pos, text)
+        written = await self._records(key, run_id)
+        after = await self.view(view.thread_id) if ctx.applied else view
+        return CompactionRun(tuple(written), ctx.reason(errors, bool(callbacks)), after, tuple(errors))
+
+    async def _commit(self, key: ThreadKey, thread_id: str, run_id: UUID, base_pos: int, text: str) -> None:
+        await self._reach.write(
+            str(run_id), checks.about(thread_id), ledger.commit_compactions, key, run_id, base_pos, text
+        )
+
+    async def _records(self, key: ThreadKey, run_id: UUID) -> list[Compaction]:
+        return [record async for record in self._log(None, CompactionFilter(key.uid, run_id=run_id))]
+
+    async def _leased(self, key: ThreadKey, thread_id: str, run_id: UUID) -> bool:
+        """Whether another run holds the thread; if none does, this one does now."""
+        until = await self._reach.write(
+            None, checks.about(thread_id), ledger.lease, key, run_id, _LEASE_SECONDS
+        )  # fmt: skip
+        return until is not None
+
+    async def _release(self, key: ThreadKey, thread_id: str, run_id: UUID, *, stalled: bool) -> None:
+        await self._reach.write(None, checks.about(thread_id), ledger.release, key, run_id, stalled)

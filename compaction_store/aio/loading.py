@@ -1,0 +1,73 @@
+"""The async face of loading: whole threads, streamed, a chunk a transaction."""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from compaction_store import bulk, checks, ledger, payload
+from compaction_store.aio.writing import AsyncWriting
+from compaction_store.ledger import ThreadKey
+
+
+class AsyncLoading(AsyncWriting):
+    """Reads and writes threads, and loads whole ones."""
+
+    async def load(
+        self,
+        thread_id: str,
+        messages: bulk.AsyncMessages,
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        tokens: int | None = None,
+    ) -> bulk.Loaded:
+        """Appends messages in any number, streamed: memory does not grow with them. The login needs the loader's role.
+
+        A message is what `append` takes, or a `ToLoad` with meta and tokens of its own; `meta` and `tokens` are for
+        those that have none. Messages are stored in chunks of up to 10,000 messages or 16 MiB, each all or none, and
+        appends of others may come between two chunks; `expected_seq` is the seq the thread must end with before the
+        first.
+
+        With `key`, the same call again adds nothing, and goes on where a call that failed has stopped: give it the same
+        messages from the first on. With more messages than before, the new ones are added at the end; with fewer, or
+        with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored.
+        """
+        thread = self._key(thread_id)
+        if key is None:
+            key = "~" + urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+        else:
+            payload.check_key(key)
+        if expected_seq is not None:
+            checks.number(expected_seq, "expected_seq", least=0)
+        source = bulk.AsyncSource(messages)
+        load = bulk.Load(key, self._counter, meta, tokens, expected_seq)
+        try:
+            await self._advance(load, thread, thread_id, None)
+            async for message in source:
+                await self._advance(load, thread, thread_id, message)
+            await self._advance(load, thread, thread_id, bulk.End)
+        except Exception as error:
+            error.add_note(load.progress())
+            raise
+        return load.result()
+
+    async def _advance(self, load: bulk.Load, thread: ThreadKey, thread_id: str, message: Any) -> None:
+        """Hands the load its next message, and then what it asks of the database until it wants another."""
+        wanted = load.send(message)
+        while wanted is not None:
+            wanted = load.send(await self._answer(load, thread, thread_id, wanted))
+
+    async def _answer(self, load: bulk.Load, thread: ThreadKey, thread_id: str, wanted: bulk.Request) -> Any:
+        about = checks.about(thread_id)
+        if isinstance(wanted, bulk.Find):
+            return await self._reach.write(None, about, ledger.find_load, thread, wanted.key)
+        if isinstance(wanted, bulk.Compare):
+            return await self._reach.write(
+                None, about, ledger.commitments, thread, wanted.first_seq, wanted.limit
+            )  # fmt: skip
+        # The deadline is made for one message: a chunk has the time besides that a slow line would take.
+        return await self._reach.longer(wanted.seconds).write(load.key, about, ledger.load, thread, thread_id, wanted)

@@ -1,0 +1,61 @@
+"""How many tokens a thread's view may take, and when that is worth a compaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compaction_store.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget:
+    """A model's window, what of it is not for the view, and two marks: compaction begins above `trigger` and aims for
+    `target`.
+
+    `reserve_output` is kept for the model's answer; `overhead` for what is sent beside the view, such as tools and
+    instructions. A mark that is a float is a fraction of what remains, a whole number is tokens.
+    """
+
+    context_window: int
+    reserve_output: int = 0
+    overhead: int = 0
+    trigger: int | float = 0.8
+    target: int | float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("context_window", "reserve_output", "overhead"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise InvalidInput(f"{name}= is a whole number of tokens, 0 or more")
+        if self.limit < 1:
+            raise InvalidInput("reserve_output and overhead leave nothing of the context window")
+        for name in ("trigger", "target"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 < self._tokens(value) <= self.limit:
+                raise InvalidInput(f"{name}= is a fraction above 0 and up to 1.0, or tokens that fit the window")
+        if self.target_tokens > self.trigger_tokens:
+            raise InvalidInput("target= lies above trigger=")
+
+    def _tokens(self, mark: float) -> int:
+        return mark if isinstance(mark, int) else round(mark * self.limit)
+
+    @property
+    def limit(self) -> int:
+        """The most a view may take."""
+        return self.context_window - self.reserve_output - self.overhead
+
+    @property
+    def trigger_tokens(self) -> int:
+        return self._tokens(self.trigger)
+
+    @property
+    def target_tokens(self) -> int:
+        return self._tokens(self.target)
+
+    def is_over(self, tokens: int) -> bool:
+        """Whether a view of so many tokens should be compacted."""
+        return tokens > self.trigger_tokens
+
+    def fits(self, tokens: int) -> bool:
+        """Whether the model can be sent a view of so many tokens."""
+        return tokens <= self.limit

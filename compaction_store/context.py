@@ -1,0 +1,472 @@
+"""What an `on_compact` callback is given: it looks at the view and plans; nothing here touches a database.
+
+The view, the plan and the rules are the only inputs, so that the same calls plan the same compactions. Every attempt is
+kept, whatever came of it: what was planned, what the rules refused, and what a summarizer failed at. A callback that
+raises takes back what it planned and nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from compaction_store import framing, spans
+from compaction_store.budget import TokenBudget
+from compaction_store.errors import (
+    CompactionStoreError,
+    EmptySummary,
+    IdsChanged,
+    InvalidInput,
+    LastUserInside,
+    NoProgress,
+    NotSmaller,
+    PendingCall,
+    Rejected,
+    SpanConflict,
+    SplitPair,
+    SystemInside,
+)
+from compaction_store.models import Element, Payload, Summary, View
+from compaction_store.payload import encode
+from compaction_store.plan import Attempt, Mark, Plan, Span
+from compaction_store.tokens import Counter
+
+SummaryResult = str | Summary
+Summarize = Callable[[Sequence[Element]], "SummaryResult | Awaitable[SummaryResult]"]
+
+ALLOWED = frozenset({"larger", "system", "last_user"})
+# What a callback that keeps failing in the same way is not offered again.
+_NO_PROGRESS = (NotSmaller, EmptySummary)
+
+
+class Stalled(NamedTuple):
+    """An attempt that was rejected for making no progress, since when the thread has not changed."""
+
+    callback: str
+    start_seq: int
+    end_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a strategy yields: this span, to be summarized, or replaced, or removed. It is sent what came of it."""
+
+    start_seq: int
+    end_seq: int
+    summarize: SummaryResult | Summarize | None = None
+    replacement: tuple[Payload, ...] | None = None
+    allow: frozenset[str] = frozenset()
+    reason: str | None = None
+    shrink: bool = True
+
+
+Steps = Generator[Ask, "Exception | None", None]
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A callback that is written once for sync and async: it yields what it wants, and whoever drives it awaits."""
+
+    def steps(self, ctx: CompactionContext) -> Steps: ...
+
+
+class Planned:
+    """What `compact` returns. With an awaitable summarizer the plan is made when this is awaited."""
+
+    def __init__(self, waiting: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._waiting = waiting
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            yield from waiting().__await__()
+
+
+class CompactionContext:
+    """A view, and a growing plan of what should stand in it instead. All positions are seqs.
+
+    `elements` and `result_messages` follow from the view and the plan, and are exact after every call.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        counter: Counter,
+        budget: TokenBudget | None = None,
+        stalled: Collection[Stalled] = (),
+        awaits: bool = False,
+    ) -> None:
+        self.thread_id = view.thread_id
+        self.budget = budget
+        self._plan = Plan(view.elements)
+        self._counter = counter
+        self._stalled = frozenset(stalled)
+        self._awaits = awaits
+        self._callback = "callback"
+        self._open = 0
+        self._told: list[Exception] = []
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        """Everything that was tried, in order."""
+        return self._plan.attempts
+
+    @property
+    def elements(self) -> tuple[Element, ...]:
+        """The view with everything folded that was planned so far."""
+        return self._plan.folded()
+
+    @property
+    def result_messages(self) -> list[Payload | None]:
+        """What the model will be sent if the plan is committed."""
+        return [message for element in self.elements for message in element.messages]
+
+    @property
+    def total_tokens(self) -> int:
+        """What the view takes with everything folded that was planned so far."""
+        return self._plan.tokens(0, len(self._plan.base) - 1)
+
+    def count(self, messages: Iterable[Payload]) -> int:
+        """The tokens of messages by the store's counter."""
+        return sum(self._counter.tokens(e.payload, e.size) for e in map(encode, messages))
+
+    def safe_span(self, start_seq: int, end_seq: int) -> Span | None:
+        """The largest span inside that may be summarized or removed, so that no tool call loses its result.
+
+        None where there is none.
+        """
+        low, high = self._plan.indexes_inside(Span(start_seq, end_seq))
+        if low > high or (found := self._links.safe(low, high)) is None:
+            return None
+        return Span(self._plan.base[found[0]].seq, self._plan.base[found[1]].end_seq)
+
+    def compact(
+        self,
+        start_seq: int,
+        end_seq: int,
+        summary: SummaryResult | Summarize,
+        *,
+        allow: Collection[str] = (),
+        reason: str | None = None,
+    ) -> Planned:
+        """Plans one summary in place of a span: a text, a `Summary`, or a callable that is given the elements.
+
+        On an AsyncStore the result is awaited; a callable may then be async.
+        """
+        allowed = _allowed(allow)
+        return self._summarize(Span(start_seq, end_seq), summary, allowed, reason, shrink=False)
+
+    def replace(
+        self,
+        start_seq: int,
+        end_seq: int,
+        messages: Sequence[Payload],
+        *,
+        allow: Collection[str] = (),
+        reason: str | None = None,
+    ) -> None:
+        """Plans shortened stand-ins for a span. They keep exactly the ids of the tool calls and results there."""
+        self._replace(Span(start_seq, end_seq), messages, _allowed(allow), reason)
+
+    def remove(self, start_seq: int, end_seq: int, *, allow: Collection[str] = (), reason: str | None = None) -> None:
+        """Plans that nothing stands in the view for a span."""
+        span = Span(start_seq, end_seq)
+        allowed = _allowed(allow)
+        low, high = self._checked(span, "removal", allowed)
+        self._plan.place(low, high, self._attempt(span, "removal", 0, allow=allowed, reason=reason))
+
+    # What a store drives callbacks with.
+
+    @property
+    def applied(self) -> bool:
+        """Whether anything is planned."""
+        return any(attempt.outcome == "applied" for attempt in self.attempts)
+
+    def reason(self, errors: Sequence[Exception], tried: bool) -> str:
+        """A sentence on what came of it all."""
+        if self.applied:
+            return "compacted"
+        if not tried:
+            return "no callback is registered"
+        for outcome, text in (("failed", "every attempt failed"), ("rejected", "every attempt was rejected")):
+            if any(attempt.outcome == outcome for attempt in self.attempts):
+                return text
+        if any(isinstance(error, NoProgress) for error in errors):
+            return "the last attempt made no progress, and nothing has changed since"
+        return "the callbacks planned nothing"
+
+    def begin(self, callback: str) -> Mark:
+        """From here on a callback of that name plans. Returns where to go back to with `void`."""
+        self._callback = callback
+        self._open = 0
+        return self._plan.mark()
+
+    def finish(self) -> None:
+        """Refuses a callback that left an awaitable summarizer unawaited."""
+        if self._open:
+            raise TypeError(f"{self._callback} did not await ctx.compact(…) with an async summarizer")
+
+    def void(self, mark: Mark, error: Exception) -> None:
+        """Takes back what was planned since the mark. What was rejected or failed stays; so does why it is void."""
+        self._plan.void(mark)
+        if not isinstance(error, Rejected | SpanConflict) and not any(error is told for told in self._told):
+            what = _error(error, "the callback failed")
+            self._plan.attempts.append(Attempt(self._callback, "summary", "failed", None, None, error=what))
+
+    def ask(self, step: Ask) -> Planned:
+        """Does what a strategy's step asks for."""
+        span = Span(step.start_seq, step.end_seq)
+        if step.summarize is not None:
+            return self._summarize(span, step.summarize, step.allow, step.reason, shrink=step.shrink)
+        if step.replacement is not None:
+            self._replace(span, step.replacement, step.allow, step.reason)
+        else:
+            self.remove(*span, allow=step.allow, reason=step.reason)
+        return Planned()
+
+    # Summaries.
+
+    def _summarize(
+        self, span: Span, summary: SummaryResult | Summarize, allow: frozenset[str], reason: str | None, *, shrink: bool
+    ) -> Planned:
+        low, high = self._checked(span, "summary", allow)
+        if isinstance(summary, str | Summary):
+            self._finish(span, summary, allow, reason, shrink)
+            return Planned()
+        if not callable(summary):
+            raise TypeError(f"a summary is text, a Summary or a callable, not {type(summary).__name__}")
+        elements = tuple(self._plan.elements(low, high))
+        start = time.monotonic()
+        try:
+            result = summary(elements)
+        except Exception as error:
+            self._fail(span, error)
+            raise
+        if not inspect.isawaitable(result):
+            self._finish(span, result, allow, reason, shrink, time.monotonic() - start)
+            return Planned()
+        if not self._awaits:
+            if inspect.iscoroutine(result):
+                result.close()
+            raise TypeError("an async summarizer needs an AsyncStore")
+
+        async def wait() -> None:
+            self._open -= 1
+            try:
+                text = await result
+            except Exception as error:
+                self._fail(span, error)
+                raise
+            # Another summary may have been planned there while this one was written.
+            self._checked(span, "summary", allow)
+            self._finish(span, text, allow, reason, shrink, time.monotonic() - start)
+
+        self._open += 1
+        return Planned(wait)
+
+    def _finish(
+        self,
+        span: Span,
+        result: SummaryResult,
+        allow: frozenset[str],
+        reason: str | None,
+        shrink: bool,
+        duration: float | None = None,
+    ) -> None:
+        if isinstance(result, str):
+            result = Summary(result, duration=duration)
+        if not isinstance(result, Summary) or not isinstance(result.text, str):
+            error = TypeError(f"a summarizer returned {type(result).__name__}, not text")
+            self._fail(span, error)
+            raise error
+        low, high = self._plan.indexes(span)
+        before = self._plan.tokens(low, high)
+        if not result.text.strip():
+            self._reject(EmptySummary, span, "summary", "the summary is empty")
+        replacement = result.replacement or (framing.frame(result.text, *span),)
+        after = self.count(replacement)
+        least = after if shrink else self.count([{"role": "user", "content": result.text}])
+        if least >= before and "larger" not in allow:
+            what = f"the summary takes {least} tokens, what it stands for {before}"
+            self._reject(NotSmaller, span, "summary", what)
+        inputs = tuple(number for element in self._plan.elements(low, high) if (number := element.number) is not None)
+        self._plan.place(
+            low, high, self._attempt(span, "summary", after, replacement, result, inputs, allow=allow, reason=reason)
+        )
+
+    def _replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
+        low, high = self._checked(span, "truncation", allow)
+        stand_ins = tuple(encode(message).payload for message in messages)
+        replaced = [m for element in self._plan.elements(low, high) for m in element.messages if m is not None]
+        if not stand_ins:
+            raise InvalidInput("a span is replaced by at least one message; remove() leaves nothing")
+        if spans.call_and_result_ids(stand_ins) != spans.call_and_result_ids(replaced):
+            self._reject(IdsChanged, span, "truncation", "the stand-ins do not keep the span's tool calls and results")
+        after = self.count(stand_ins)
+        before = self._plan.tokens(low, high)
+        if after >= before and "larger" not in allow:
+            self._reject(
+                NotSmaller, span, "truncation", f"the stand-ins take {after} tokens, what they stand for {before}"
+            )
+        self._plan.place(low, high, self._attempt(span, "truncation", after, stand_ins, allow=allow, reason=reason))
+
+    # The rules.
+
+    def _checked(self, span: Span, kind: str, allow: frozenset[str]) -> tuple[int, int]:
+        """The indexes of a span that may be compacted, judged by every rule that needs no summary."""
+        low, high = self._plan.indexes(span)
+        if Stalled(self._callback, *span) in self._stalled:
+            raise NoProgress(
+                f"{self._callback} was just rejected on {span} and nothing has changed since",
+                start_seq=span.start_seq,
+                end_seq=span.end_seq,
+            )
+        if kind != "truncation":
+            problem = self._links.problem(low, high)
+            if problem == "split_pair":
+                self._reject(SplitPair, span, kind, "a tool call and its result would be parted")
+            if problem == "pending_call":
+                self._reject(PendingCall, span, kind, "a tool call still waits for its result")
+        if "system" not in allow and any(
+            m is not None and spans.is_system(m)
+            for element in self._plan.base[low : high + 1]
+            for m in element.messages
+        ):
+            self._reject(SystemInside, span, kind, "a system message is inside")
+        if "last_user" not in allow and self._last_user is not None and low <= self._last_user <= high:
+            self._reject(LastUserInside, span, kind, "the last user message is inside")
+        return low, high
+
+    def _reject(self, kind: type[Rejected], span: Span, what: str, text: str) -> None:
+        before = self._plan.tokens(*self._plan.indexes(span))
+        error: Payload = {"type": kind.__name__, "text": text, "no_progress": issubclass(kind, _NO_PROGRESS)}
+        self._plan.attempts.append(Attempt(self._callback, what, "rejected", *span, before, error=error))
+        raise kind(f"{text} ({span} of thread {self.thread_id!r})", start_seq=span[0], end_seq=span[1])
+
+    def _fail(self, span: Span, error: Exception) -> None:
+        before = self._plan.tokens(*self._plan.indexes(span))
+        failed = Attempt(
+            self._callback, "summary", "failed", *span, before, error=_error(error, "the summarizer failed")
+        )
+        self._plan.attempts.append(failed)
+        self._told.append(error)
+
+    @cached_property
+    def _items(self) -> list[tuple[Payload | None, ...]]:
+        return [element.messages for element in self._plan.base]
+
+    @cached_property
+    def _links(self) -> spans.Links:
+        """Over the view as it was: whatever is planned folds whole pairs, or keeps their ids."""
+        return spans.Links(self._items)
+
+    @cached_property
+    def _last_user(self) -> int | None:
+        return spans.last_user(self._items)
+
+    def _attempt(
+        self,
+        span: Span,
+        kind: str,
+        tokens_after: int,
+        replacement: tuple[Payload, ...] = (),
+        summary: Summary | None = None,
+        inputs: tuple[int, ...] = (),
+        *,
+        allow: frozenset[str],
+        reason: str | None,
+    ) -> Attempt:
+        before = self._plan.tokens(*self._plan.indexes(span))
+        return Attempt(
+            self._callback, kind, "applied", *span, before, tokens_after, replacement, summary, inputs, allow, reason
+        )
+
+
+def callback_name(callback: object) -> str:
+    """How records name a callback: its own name, else where it is defined."""
+    name = getattr(callback, "name", None)
+    if not isinstance(name, str):
+        named = callback if hasattr(callback, "__qualname__") else type(callback)
+        name = f"{getattr(named, '__module__', '?')}.{named.__qualname__}"
+    return name.replace("\0", "").encode(errors="replace")[:255].decode(errors="ignore") or "callback"
+
+
+def check_callback(callback: object, *, awaits: bool) -> None:
+    """Refuses what cannot be called, and what is async where nothing awaits it."""
+    if not callable(callback) and not isinstance(callback, Strategy):
+        raise TypeError(f"a callback is callable or a strategy, not {type(callback).__name__}")
+    call = getattr(callback, "__call__", None)  # noqa: B004 — its kind is asked, not whether it is there
+    is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
+    if not awaits and (is_async or getattr(callback, "needs_async", False)):
+        raise TypeError("an async callback needs an AsyncStore")
+
+
+def run_callback(ctx: CompactionContext, callback: Callable[..., Any]) -> None:
+    if isinstance(callback, Strategy):
+        drive(ctx, callback.steps(ctx))
+    else:
+        result = callback(ctx)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError("an async callback needs an AsyncStore")
+    ctx.finish()
+
+
+async def run_callback_async(ctx: CompactionContext, callback: Callable[..., Any]) -> None:
+    if isinstance(callback, Strategy):
+        await drive_async(ctx, callback.steps(ctx))
+    else:
+        result = callback(ctx)
+        # What compact() returns is awaitable too, and a lambda may hand it on.
+        if inspect.isawaitable(result):
+            await result
+    ctx.finish()
+
+
+def drive(ctx: CompactionContext, steps: Steps) -> None:
+    """Takes a strategy through its steps, telling it what each came to."""
+    told: Exception | None = None
+    while (step := _next(steps, told)) is not None:
+        try:
+            ctx.ask(step)
+            told = None
+        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
+            told = error
+
+
+async def drive_async(ctx: CompactionContext, steps: Steps) -> None:
+    """The same where summarizers may be awaited."""
+    told: Exception | None = None
+    while (step := _next(steps, told)) is not None:
+        try:
+            await ctx.ask(step)
+            told = None
+        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
+            told = error
+
+
+def _next(steps: Steps, told: Exception | None) -> Ask | None:
+    try:
+        return steps.send(told)
+    except StopIteration:
+        return None
+
+
+def _allowed(allow: Collection[str]) -> frozenset[str]:
+    allowed = frozenset([allow] if isinstance(allow, str) else allow)
+    if not allowed <= ALLOWED:
+        raise InvalidInput(f"allow= takes {', '.join(sorted(ALLOWED))}")
+    return allowed
+
+
+def _error(error: Exception, text: str) -> Payload:
+    """An error as it is recorded: its type, and a text of ours, because another's may quote what it was given."""
+    return {
+        "type": type(error).__qualname__,
+        "text": str(error) if isinstance(error, CompactionStoreError) else text,
+    }

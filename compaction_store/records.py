@@ -1,0 +1,104 @@
+"""Compaction records as they are written and as they come back: pure, between the plan and the ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from compaction_store.models import Compaction, CompactionTree, Payload
+from compaction_store.payload import decode, decode_object
+from compaction_store.plan import Attempt
+
+
+def to_json(attempts: Iterable[Attempt], *, trigger: str, actor: str | None, counter: str) -> str:
+    """What a run decided, as the commit takes it: columns, and a body with a salt of its own for each record."""
+    records = []
+    for attempt in attempts:
+        columns = {
+            "kind": attempt.kind, "outcome": attempt.outcome, "start_seq": attempt.start_seq,
+            "end_seq": attempt.end_seq, "tokens_before": attempt.tokens_before, "tokens_after": attempt.tokens_after,
+            "callback": attempt.callback, "trigger": trigger, "actor": actor, "counter": counter,
+            "model": None if attempt.summary is None else attempt.summary.model, "inputs": list(attempt.inputs),
+        }  # fmt: skip
+        records.append(_record(columns, _body(attempt)))
+    return json.dumps(records)
+
+
+def revocation(number: int, *, reason: str | None, actor: str | None) -> str:
+    columns = {"kind": "revocation", "outcome": "applied", "revokes": number, "actor": actor, "trigger": "manual"}
+    return json.dumps([_record(columns, {} if reason is None else {"reason": reason})])
+
+
+def _record(columns: Mapping[str, Any], body: Payload) -> Payload:
+    # ASCII with escapes: a lone surrogate cannot travel otherwise.
+    text = json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return {"columns": columns, "salt": os.urandom(16).hex(), "body": text}
+
+
+def _body(attempt: Attempt) -> Payload:
+    """Only what is there: a body is read by people."""
+    body: Payload = {}
+    if (summary := attempt.summary) is not None:
+        body["summary_text"] = summary.text
+        parts = {
+            "prompt": summary.prompt, "usage": summary.usage, "provider": summary.provider,
+            "coverage": summary.coverage, "duration": summary.duration,
+        }  # fmt: skip
+        body |= {name: value for name, value in parts.items() if value is not None}
+    if attempt.outcome == "applied":
+        body["replacement"] = list(attempt.replacement)
+    if attempt.allow:
+        body["allow"] = sorted(attempt.allow)
+    if attempt.reason is not None:
+        body["reason"] = attempt.reason
+    if attempt.error is not None:
+        body["error"] = attempt.error
+    return body
+
+
+def from_row(row: Sequence[Any]) -> Compaction:
+    """A record from a row of the audit query."""
+    (
+        thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs, run_id,
+        callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by, body, _uid,
+    ) = row  # fmt: skip
+    return Compaction(
+        thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
+        run_id, callback, trigger, actor, model, counter, revokes, redacted_pos is not None, superseded_by, revoked_by,
+        None if body is None else decode_object(body),
+    )  # fmt: skip
+
+
+def no_progress(body: str | None) -> bool:
+    """Whether a rejected attempt was rejected for making no progress."""
+    error = None if body is None else decode(body).get("error")
+    return isinstance(error, dict) and error.get("no_progress") is True
+
+
+def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
+    """What a record was made of, and what that was made of, from the records inside its span."""
+    by_number = {entry.number: entry for entry in log}
+    return _tree(record, by_number)
+
+
+def _tree(record: Compaction, log: Mapping[int, Compaction]) -> CompactionTree:
+    before = [
+        entry
+        for entry in log.values()
+        if entry.outcome == "applied"
+        and entry.kind != "revocation"
+        and entry.number < record.number
+        and _holds(record, entry)
+        and not (entry.revoked_by is not None and entry.revoked_by < record.number)
+    ]
+    active = [entry for entry in before if not any(o.number > entry.number and _holds(o, entry) for o in before)]
+    active.sort(key=lambda entry: entry.start_seq or 0)
+    return CompactionTree(record, tuple(_tree(entry, log) for entry in active))
+
+
+def _holds(outer: Compaction, inner: Compaction) -> bool:
+    if outer.start_seq is None or outer.end_seq is None or inner.start_seq is None or inner.end_seq is None:
+        return False
+    return outer.start_seq <= inner.start_seq and inner.end_seq <= outer.end_seq

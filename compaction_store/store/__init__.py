@@ -1,0 +1,9 @@
+"""The synchronous face: Reader, which has no writing method, and Store.
+
+One class a file, each on the one before: reading, auditing, writing, loading, compacting.
+"""
+
+from compaction_store.store.auditing import Reader
+from compaction_store.store.compacting import Store
+
+__all__ = ["Reader", "Store"]

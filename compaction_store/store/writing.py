@@ -1,0 +1,113 @@
+"""The synchronous face of writing: append, and a thread's metadata."""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from compaction_store import checks, ledger, payload, tokens, values
+from compaction_store import view as views
+from compaction_store.store.auditing import Reader
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Message, View
+
+_FIRST_PAGE = 16
+_LONGEST_PAGE = 2000
+_PAGE_BYTES = 4 * 1024 * 1024
+_THREADS_PAGE = 500
+
+
+class Writing(Reader):
+    """Reads and writes threads."""
+
+    def append(
+        self,
+        thread_id: str,
+        messages: Any,
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        view: View | None = None,
+        meta: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        tokens: int | Sequence[int] | None = None,
+    ) -> list[Message]:
+        """Appends one message or several, all or none; the thread appears with its first.
+
+        A message is a dict of any JSON shape, a pydantic model or an SDK's object. With `key`, the same call again
+        returns the first result. `expected_seq` is the seq the thread must end with. `view` is what a reply was
+        written from, kept as its receipt. `meta` and `tokens` are one for all or one each.
+        """
+        thread = self._key(thread_id)
+        encoded = [payload.encode(messages)] if payload.is_one(messages) else payload.encode_many(messages)
+        if key is None:
+            key = "~" + urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+        else:
+            payload.check_key(key)
+        if expected_seq is not None:
+            checks.number(expected_seq, "expected_seq", least=0)
+        if view is not None and view.thread_id != thread_id:
+            raise InvalidInput(f"the view is one of thread {view.thread_id!r}, not of {thread_id!r}")
+        counter, counts = _counted(self._counter, encoded, tokens)
+        metas = _metas(meta, len(encoded))
+        salts = os.urandom(16 * len(encoded))
+        new = [
+            ledger.NewMessage(e.text, salts[16 * i : 16 * i + 16], e.role, counts[i], metas[i])
+            for i, e in enumerate(encoded)
+        ]
+        receipt = None if view is None else views.receipt(view)
+        written = self._reach.write(
+            key, checks.about(thread_id), ledger.append, thread, thread_id, new, counter, key, receipt, expected_seq
+        )
+        if written.replayed:
+            # The first call's tokens and meta are what is stored, whatever this one said.
+            after, count = written.first_seq - 1, len(new)
+            rows = self._reach.write(
+                None, checks.about(thread_id), ledger.replay, thread, after, after + count, count
+            )
+            return [values.message(row) for row in rows]
+        return list(_appended(written, encoded, new))
+
+    def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
+        """Replaces the thread's metadata: one JSON object, for what is not a message."""
+        key = self._key(thread_id)
+        text = payload.encode_meta(metadata)
+        if text is None:
+            raise InvalidInput("metadata is one JSON object")
+        self._reach.write(None, checks.about(thread_id), ledger.set_metadata, key, text)
+
+
+def _counted(
+    counter: tokens.Counter, encoded: Sequence[payload.Encoded], given: int | Sequence[int] | None
+) -> tuple[str, list[int]]:
+    if given is None:
+        name, counts = counter.name, [counter.tokens(e.payload, e.size) for e in encoded]
+    else:
+        name = tokens.BY_CALLER
+        counts = list(given) if isinstance(given, list | tuple) else [cast("int", given)] * len(encoded)
+    if len(counts) != len(encoded):
+        raise InvalidInput(f"{len(counts)} token counts for {len(encoded)} messages")
+    if any(type(count) is not int or not 0 <= count < 2**31 for count in counts):
+        raise InvalidInput("tokens are whole numbers from 0 to 2,147,483,647")
+    return name, counts
+
+
+def _metas(meta: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, count: int) -> Sequence[str | None]:
+    if meta is None or isinstance(meta, Mapping):
+        return [payload.encode_meta(meta)] * count
+    if not isinstance(meta, list | tuple) or len(meta) != count:
+        raise InvalidInput(f"meta= is one JSON object, or one for each of the {count} messages")
+    return [payload.encode_meta(m) for m in meta]
+
+
+def _appended(
+    written: ledger.Written, encoded: Iterable[payload.Encoded], new: Iterable[ledger.NewMessage]
+) -> Iterator[Message]:
+    """What was stored, as a reader would get it; the caller's own objects are not held on to."""
+    for i, (e, n) in enumerate(zip(encoded, new, strict=True)):
+        meta = None if n.meta is None else payload.decode(n.meta)
+        yield Message(
+            written.first_seq + i, written.first_pos + i, e.role, payload.decode(e.text), n.tokens,
+            written.written_at, meta, False, e.text,
+        )  # fmt: skip

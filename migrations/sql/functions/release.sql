@@ -1,0 +1,15 @@
+-- Gives a lease back. p_stalled: the run made no progress, so that the thread is not due again until its view has grown.
+CREATE FUNCTION compaction_store.release(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_stalled boolean)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    UPDATE compaction_store.heads AS h
+    SET lease_run = NULL, lease_until = NULL,
+        stalled_tokens = CASE WHEN p_stalled THEN h.view_tokens ELSE h.stalled_tokens END
+    WHERE h.thread_uid = p_thread_uid AND h.lease_run = p_run_id;
+END
+$$;
