@@ -1,0 +1,84 @@
+"""Ends an embedded Postgres when its last user is gone, however that one ended.
+
+Users hold a shared lock on one file, the server holds a lock on another; the kernel lets go of both when a process
+exits or is killed, so neither a stale process id nor a crash can mislead anyone. The keeper is a small process that
+waits until nobody holds the users' lock and then stops the server.
+
+It runs as a script of its own, outside the package: it needs only the standard library and stays small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+LOCKS = "locks"
+# Held by whoever makes, starts or stops the server; by each of its users; by its keeper; and by the server itself.
+STARTING, USERS, KEEPER, RUNNING = (f"{LOCKS}/{name}" for name in ("starting", "users", "keeper", "running"))
+DATA = "data"
+PAUSE = 0.02
+
+_STATUS_LINE = 7
+
+
+def open_lock(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def try_lock(lock: int, how: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def postmaster(data: Path) -> tuple[int | None, bool]:
+    """What the server's own file says: its process id, and whether it takes connections."""
+    try:
+        lines = (data / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
+        return int(lines[0]), len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
+    except (FileNotFoundError, IndexError, ValueError):
+        return None, False
+
+
+def stop(folder: Path, patience: float) -> bool:
+    """Asks the server to shut down and waits until no process of it is left. False when that took too long."""
+    running = open_lock(folder / RUNNING)
+    end = time.monotonic() + patience
+    asked = None
+    try:
+        while not try_lock(running):
+            pid, _ = postmaster(folder / DATA)
+            # A server that is just starting has not written its id yet.
+            if pid is not None and pid != asked:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+                asked = pid
+            if time.monotonic() >= end:
+                return False
+            time.sleep(PAUSE)
+        return True
+    finally:
+        os.close(running)
+
+
+def main() -> None:
+    # Relative to the folder it was started in, so that it never touches another one made later at the same path.
+    folder, own_lock = Path(), int(sys.argv[1])
+    users = open_lock(folder / USERS)
+    fcntl.flock(users, fcntl.LOCK_EX)
+    stop(folder, math.inf)
+    # In this order: who comes next must find no keeper before it may count itself as a user.
+    os.close(own_lock)
+    os.close(users)
+
+
+if __name__ == "__main__":
+    main()
