@@ -1,0 +1,13 @@
+-- Where the messages stand that were stored under a key, if any: the first seq and how many.
+CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_key text)
+RETURNS TABLE (found_seq bigint, found_size integer)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    RETURN QUERY
+        SELECT m.seq, coalesce(m.call_size, 1)
+        FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
+END
+$$;
