@@ -31,7 +31,8 @@ class TokenBudget:
             raise InvalidInput("reserve_output and overhead leave nothing of the context window")
         for name in ("trigger", "target"):
             value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < self._tokens(value) <= self.limit:
+            fraction = type(value) is float and 0 < value <= 1
+            if not (fraction or type(value) is int) or not 0 < self._tokens(value) <= self.limit:
                 raise InvalidInput(f"{name}= is a fraction above 0 and up to 1.0, or tokens that fit the window")
         if self.target_tokens > self.trigger_tokens:
             raise InvalidInput("target= lies above trigger=")

@@ -240,6 +240,7 @@ class CompactionContext:
             return Planned()
         if not callable(summary):
             raise TypeError(f"a summary is text, a Summary or a callable, not {type(summary).__name__}")
+        self._offered(span, allow)
         elements = tuple(self._plan.elements(low, high))
         start = time.monotonic()
         try:
@@ -301,6 +302,7 @@ class CompactionContext:
 
     def _replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
         low, high = self._checked(span, "truncation", allow)
+        self._offered(span, allow)
         stand_ins = tuple(encode(message).payload for message in messages)
         replaced = [m for element in self._plan.elements(low, high) for m in element.messages if m is not None]
         if not stand_ins:
@@ -317,15 +319,18 @@ class CompactionContext:
 
     # The rules.
 
-    def _checked(self, span: Span, kind: str, allow: frozenset[str]) -> tuple[int, int]:
-        """The indexes of a span that may be compacted, judged by every rule that needs no summary."""
-        low, high = self._plan.indexes(span)
-        if Stalled(self._callback, *span) in self._stalled:
+    def _offered(self, span: Span, allow: frozenset[str]) -> None:
+        """Refuses a try that would come to nothing again; a text somebody wrote is no such try."""
+        if "larger" not in allow and Stalled(self._callback, *span) in self._stalled:
             raise NoProgress(
                 f"{self._callback} was just rejected on {span} and nothing has changed since",
                 start_seq=span.start_seq,
                 end_seq=span.end_seq,
             )
+
+    def _checked(self, span: Span, kind: str, allow: frozenset[str]) -> tuple[int, int]:
+        """The indexes of a span that may be compacted, judged by every rule that needs no summary."""
+        low, high = self._plan.indexes(span)
         if kind != "truncation":
             problem = self._links.problem(low, high)
             if problem == "split_pair":
