@@ -138,10 +138,10 @@ class CompactionContext:
     def safe_span(self, start_seq: int, end_seq: int) -> Span | None:
         """The largest span inside that may be summarized or removed, so that no tool call loses its result.
 
-        None where there is none.
+        Nor does it stand between a call and its result, where a summary would part them. None where there is none.
         """
         low, high = self._plan.indexes_inside(Span(start_seq, end_seq))
-        if low > high or (found := self._links.safe(low, high)) is None:
+        if low > high or (found := self._links.safe(low, high, interrupting=False)) is None:
             return None
         return Span(self._plan.base[found[0]].seq, self._plan.base[found[1]].end_seq)
 
@@ -363,7 +363,8 @@ class CompactionContext:
 
     @cached_property
     def _items(self) -> list[tuple[Payload | None, ...]]:
-        return [element.messages for element in self._plan.base]
+        # A summary says nothing of tools, and is in nobody's own words though its role is user.
+        return [() if element.is_summary else element.messages for element in self._plan.base]
 
     @cached_property
     def _links(self) -> spans.Links:

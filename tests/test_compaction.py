@@ -13,10 +13,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from conftest import Face, Faces
 
 import compaction_store as cs
 from compaction_store.framing import frame
-from tests.conftest import Face, Faces
 
 SECRET = "s3cr3t-of-the-user"
 LONG = "word " * 60

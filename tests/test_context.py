@@ -418,3 +418,16 @@ def test_a_budget_counts_fractions_of_what_is_left(given: Any, limit: int, trigg
 def test_a_budget_that_means_nothing_is_refused(given: Any) -> None:
     with pytest.raises(cs.InvalidInput):
         cs.TokenBudget(**given)
+
+
+def test_the_last_user_message_is_the_users_own_and_not_a_summary() -> None:
+    ctx = context(user(), assistant(), user(), assistant(), folded=[(3, 4)])
+    rejected(ctx, cs.LastUserInside, lambda: ctx.compact(1, 2, "S"))
+    ctx.compact(3, 4, "S")
+
+
+def test_safe_span_stands_not_between_a_call_and_its_late_result() -> None:
+    ctx = context(user(), call("a"), user(), assistant(), result("a"), user())
+    assert ctx.safe_span(2, 4) is None
+    assert ctx.safe_span(1, 4) == cs.Span(1, 1)
+    ctx.remove(3, 4)
