@@ -61,6 +61,11 @@ _APPEND_MANY = (
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
     " %b::int8)"
 )
+_APPEND_OBSERVED = (
+    "SELECT compaction_store.append_observed"
+    "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
+    " %b::int8, %b, %b::text)"
+)
 # The columns come as bytes made in `bulk`.
 _COPY_MESSAGES = f"COPY compaction_store.messages ({', '.join(bulk.COLUMNS)}) FROM STDIN (FORMAT BINARY)".encode()
 _LOADER = "grant this login compaction_store_loader"
@@ -129,13 +134,42 @@ def append(
             expected_seq,
         )  # fmt: skip
         return Written._make(_rows(connection, _APPEND, parameters)[0][0])
+    parameters = _lists(thread, thread_id, new, counter, key, receipt, expected_seq)
+    return Written._make(_rows(connection, _APPEND_MANY, parameters)[0][0])
+
+
+def append_observed(
+    connection: Connection,
+    thread: ThreadKey,
+    thread_id: str,
+    new: Sequence[NewMessage],
+    counter: str,
+    key: str,
+    receipt: str | None,
+    expected_seq: int | None,
+    run_id: UUID,
+    observed: str,
+) -> Written:
+    """Appends messages and the records of what a provider did by itself, which they tell of."""
+    parameters = (*_lists(thread, thread_id, new, counter, key, receipt, expected_seq), run_id, observed)
+    return Written._make(_rows(connection, _APPEND_OBSERVED, parameters)[0][0])
+
+
+def _lists(
+    thread: ThreadKey,
+    thread_id: str,
+    new: Sequence[NewMessage],
+    counter: str,
+    key: str,
+    receipt: str | None,
+    expected_seq: int | None,
+) -> tuple[Any, ...]:
     metas = [m.meta for m in new]
-    parameters = (
+    return (
         thread.uid, thread.tenant, thread_id, [m.payload for m in new], b"".join([m.salt for m in new]),
         [m.role for m in new], [m.tokens for m in new], counter, key, metas if any(metas) else None, receipt,
         expected_seq,
     )  # fmt: skip
-    return Written._make(_rows(connection, _APPEND_MANY, parameters)[0][0])
 
 
 def replay(

@@ -22,16 +22,17 @@ def to_json(attempts: Iterable[Attempt], *, trigger: str, actor: str | None, cou
             "callback": attempt.callback, "trigger": trigger, "actor": actor, "counter": counter,
             "model": None if attempt.summary is None else attempt.summary.model, "inputs": list(attempt.inputs),
         }  # fmt: skip
-        records.append(_record(columns, _body(attempt)))
+        records.append(record(columns, _body(attempt)))
     return json.dumps(records)
 
 
 def revocation(number: int, *, reason: str | None, actor: str | None) -> str:
     columns = {"kind": "revocation", "outcome": "applied", "revokes": number, "actor": actor, "trigger": "manual"}
-    return json.dumps([_record(columns, {} if reason is None else {"reason": reason})])
+    return json.dumps([record(columns, {} if reason is None else {"reason": reason})])
 
 
-def _record(columns: Mapping[str, Any], body: Payload) -> Payload:
+def record(columns: Mapping[str, Any], body: Payload) -> Payload:
+    """One record: its columns, and its body as text with a salt of its own."""
     # ASCII with escapes: a lone surrogate cannot travel otherwise.
     text = json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return {"columns": columns, "salt": os.urandom(16).hex(), "body": text}

@@ -54,6 +54,7 @@ _FILES = (
     "functions/entries.sql",
     "functions/span_tokens.sql",
     "functions/commit_compactions.sql",
+    "functions/append_observed.sql",
     "functions/lease.sql",
     "functions/release.sql",
     "functions/stalled.sql",

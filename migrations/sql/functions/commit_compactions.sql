@@ -16,6 +16,7 @@ DECLARE
     v_change bigint;
     v_first bigint;
     v_progress boolean := false;
+    v_tried boolean := false;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
@@ -104,6 +105,8 @@ BEGIN
             WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.end_seq;
             v_change := v_row.tokens_after - v_row.tokens_before;
         END IF;
+        -- What a provider did by itself says nothing of what our callbacks can do.
+        v_tried := v_tried OR v_row.outcome <> 'observed';
         v_progress := v_progress OR v_row.outcome = 'applied';
 
         v_row.entry := compaction_store.entry(
@@ -126,7 +129,9 @@ BEGIN
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
         view_tokens = v_head.view_tokens,
-        stalled_tokens = CASE WHEN NOT v_progress THEN v_head.view_tokens END,
+        stalled_tokens = CASE
+            WHEN NOT v_tried THEN h.stalled_tokens WHEN NOT v_progress THEN v_head.view_tokens
+        END,
         lease_until = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_until END,
         lease_run = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_run END
     WHERE h.thread_uid = p_thread_uid;

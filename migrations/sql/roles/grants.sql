@@ -33,8 +33,8 @@ BEGIN
         compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
-        compaction_store.append, compaction_store.append_many, compaction_store.set_metadata,
-        compaction_store.commit_compactions, compaction_store.lease, compaction_store.release,
+        compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
+        compaction_store.set_metadata, compaction_store.commit_compactions, compaction_store.lease, compaction_store.release,
         compaction_store.stalled
         TO compaction_store_app;
     GRANT EXECUTE ON FUNCTION compaction_store.find_load, compaction_store.begin_load, compaction_store.finish_load
