@@ -10,6 +10,7 @@ CompactionStoreError
     - InvalidMeta
     - BatchTooLarge
     - InvalidSpan                the thread's view has no such elements
+    - CounterFailed              the token counter raised, or returned no whole number
   · ThreadNotFound
   · MessageNotFound
   · CompactionNotFound
@@ -78,6 +79,10 @@ class InvalidKey(InvalidInput):
 
 class InvalidMeta(InvalidInput):
     """Meta is one JSON object of at most 8 KiB."""
+
+
+class CounterFailed(InvalidInput):
+    """The token counter raised, or returned no whole number. Of its own error only the type is named."""
 
 
 class BatchTooLarge(InvalidInput):

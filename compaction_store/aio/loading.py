@@ -44,7 +44,7 @@ class AsyncLoading(AsyncWriting):
         if expected_seq is not None:
             checks.number(expected_seq, "expected_seq", least=0)
         source = bulk.AsyncSource(messages)
-        load = bulk.Load(key, self._counter, meta, tokens, expected_seq)
+        load = bulk.Load(key, await self._ready(), meta, tokens, expected_seq)
         try:
             await self._advance(load, thread, thread_id, None)
             async for message in source:

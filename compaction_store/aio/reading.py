@@ -46,7 +46,7 @@ class AsyncReading:
         *,
         engine: AsyncEngine | None = None,
         tenant: str = "default",
-        counter: Callable[[Payload], int] | None = None,
+        counter: tokens.Counter | Callable[[Payload], int] | None = None,
         pool_size: int = 16,
         connect_timeout: float = 10.0,
         deadline: float = 30.0,
@@ -54,10 +54,11 @@ class AsyncReading:
         """Connects and checks the database's schema.
 
         Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how long a call goes on
-        trying while the database is away or busy.
+        trying while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that
+        is given a message and returns its tokens.
         """
         checks.name(tenant, "tenant")
-        count = tokens.bytes_over_four() if counter is None else tokens.from_callable(counter)
+        count = tokens.chosen(counter)
         share = None
         if engine is None:
             url = url or os.environ.get("COMPACTION_STORE_URL")

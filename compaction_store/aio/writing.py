@@ -49,7 +49,10 @@ class AsyncWriting(AsyncReader):
             checks.number(expected_seq, "expected_seq", least=0)
         if view is not None and view.thread_id != thread_id:
             raise InvalidInput(f"the view is one of thread {view.thread_id!r}, not of {thread_id!r}")
-        counter, counts = _counted(self._counter, encoded, tokens)
+        if tokens is None and self._counter.takes_long(sum(e.size for e in encoded)):
+            counter, counts = await self._reach.aside(_counted, self._counter, encoded, tokens)
+        else:
+            counter, counts = _counted(self._counter, encoded, tokens)
         metas = _metas(meta, len(encoded))
         salts = os.urandom(16 * len(encoded))
         new = [
@@ -68,6 +71,12 @@ class AsyncWriting(AsyncReader):
             )
             return [values.message(row) for row in rows]
         return list(_appended(written, encoded, new))
+
+    async def _ready(self) -> tokens.Counter:
+        """The counter, with what its first count would wait for done off the event loop."""
+        if self._counter.takes_long(0):
+            await self._reach.aside(self._counter.prepare)
+        return self._counter
 
     async def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
         """Replaces the thread's metadata: one JSON object, for what is not a message."""

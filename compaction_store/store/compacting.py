@@ -140,7 +140,7 @@ class Store(Loading):
         about = checks.about(view.thread_id)
         rows = self._reach.write(None, about, ledger.stalled, key, _STALLED)
         stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
-        ctx = CompactionContext(view, counter=self._counter, budget=budget, stalled=stalled, awaits=_AWAITS)
+        ctx = CompactionContext(view, counter=self._ready(), budget=budget, stalled=stalled, awaits=_AWAITS)
         errors = []
         for callback in callbacks:
             mark = ctx.begin(callback_name(callback))

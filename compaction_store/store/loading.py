@@ -44,7 +44,7 @@ class Loading(Writing):
         if expected_seq is not None:
             checks.number(expected_seq, "expected_seq", least=0)
         source = bulk.Source(messages)
-        load = bulk.Load(key, self._counter, meta, tokens, expected_seq)
+        load = bulk.Load(key, self._ready(), meta, tokens, expected_seq)
         try:
             self._advance(load, thread, thread_id, None)
             for message in source:

@@ -1,0 +1,111 @@
+"""Counting and cutting text by o200k_base, with the ranks that ship in the package: no network, no cache, no files.
+
+A text of over 4,000 characters goes in pieces of at most that many, because the encoder is slow on long runs without a
+break and gives up on a million spaces. A piece ends where the encoding always ends a token, if there is such a place in
+its last 500 characters: before a space, after a line, before a punctuation mark. The sum is then exact. Only a run of
+more than 500 characters without any is cut in its midst, which adds about a token.
+
+Text that looks like a special token is counted as text, and half of a surrogate pair as U+FFFD.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import threading
+import zlib
+from functools import cache
+from importlib.resources import files
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+NAME = "tiktoken/o200k_base/pieces-4000/1"
+_PIECE = 4000
+_TOKENS = 199_998
+# No token has more bytes, so that so many characters have at least a token.
+_LONGEST = 128
+# Places that no token reaches across, whatever stands around them.
+_BEFORE_A_SPACE = r"(?<=\S)(?= )"
+_AFTER_A_LINE = r"(?<=[\r\n])(?=[^\s/]|[ \t]{1,200}\S)"
+# Only an apostrophe joins a letter to a mark after it, as in "don't".
+_BEFORE_A_MARK = r"(?<=[^\W_])(?=[!-&(-/:-@\[-`{-~、。，！？；：]|'(?!\w))"  # noqa: RUF001
+_ENDS = rf"\Z|{_BEFORE_A_SPACE}|{_AFTER_A_LINE}|{_BEFORE_A_MARK}"
+_PIECES = re.compile(rf".{{3500,{_PIECE}}}(?:{_ENDS})|.{{1,{_PIECE}}}", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_loading = threading.Lock()
+
+
+def ranks() -> dict[bytes, int]:
+    """Every token's bytes and its rank."""
+    data = zlib.decompress(files("compaction_store").joinpath("ranks", "o200k_base.zlib").read_bytes())
+    ends = accumulate(data[:_TOKENS], initial=_TOKENS)
+    return {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
+
+
+@cache
+def _encoding() -> Encoding:
+    from tiktoken import Encoding  # noqa: PLC0415 — only those who count pay for it
+
+    pattern = files("compaction_store").joinpath("ranks", "o200k_base.regex").read_text(encoding="utf-8")
+    return Encoding("o200k_base", pat_str=pattern, mergeable_ranks=ranks(), special_tokens={})
+
+
+def load() -> Encoding:
+    """The encoding, read once in a process. The first call takes a quarter of a second."""
+    with _loading:
+        return _encoding()
+
+
+def is_loaded() -> bool:
+    return _encoding.cache_info().currsize > 0
+
+
+def _sound(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return _SURROGATE.sub("\ufffd", text)
+    return text
+
+
+def _pieces(text: str) -> list[str]:
+    return _PIECES.findall(_sound(text))
+
+
+def count(text: str) -> int:
+    """How many tokens a text has. Linear, whatever the text."""
+    encode = load().encode_ordinary
+    if len(text) <= _PIECE:
+        return len(encode(_sound(text)))
+    # A megabyte of one letter is one piece, many times.
+    return sum(len(encode(piece)) * times for piece, times in collections.Counter(_pieces(text)).items())
+
+
+def head(text: str, most: int) -> str:
+    """The longest beginning that is made of the text's first tokens, whole characters only."""
+    encoding = load()
+    end = 0
+    for piece in _pieces(text[: (most + 1) * _LONGEST]):
+        tokens = encoding.encode_ordinary(piece)
+        if len(tokens) > most:
+            return text[: end + len(encoding.decode_bytes(tokens[:most]).decode(errors="ignore"))]
+        most -= len(tokens)
+        end += len(piece)
+    return text
+
+
+def tail(text: str, most: int) -> str:
+    """The longest end that is made of the text's last tokens, whole characters only."""
+    encoding = load()
+    start = len(text)
+    for piece in reversed(_pieces(text[-(most + 1) * _LONGEST :])):
+        tokens = encoding.encode_ordinary(piece)
+        if len(tokens) > most:
+            return text[start - len(encoding.decode_bytes(tokens[len(tokens) - most :]).decode(errors="ignore")) :]
+        most -= len(tokens)
+        start -= len(piece)
+    return text

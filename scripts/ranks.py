@@ -1,0 +1,33 @@
+"""Packs the published ranks of o200k_base, `o200k_base.tiktoken`, into what the package ships.
+
+    python scripts/ranks.py o200k_base.tiktoken
+
+The published file has a line for each token: its bytes in base64 and its rank. The packed one is a byte for each
+token's length and then the tokens, both by rank, deflated: a third of the size, and ready in a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import zlib
+from base64 import b64decode
+from pathlib import Path
+
+PUBLISHED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+PACKED = Path(__file__).parent.parent / "compaction_store" / "ranks" / "o200k_base.zlib"
+
+
+def pack(published: bytes) -> bytes:
+    if hashlib.sha256(published).hexdigest() != PUBLISHED:
+        raise SystemExit(f"ranks: this is not the published file, whose sha256 is {PUBLISHED}")
+    tokens = [b64decode(line.split()[0]) for line in published.splitlines()]
+    return zlib.compress(bytes(map(len, tokens)) + b"".join(tokens), 9)
+
+
+def main() -> None:
+    PACKED.write_bytes(pack(Path(sys.argv[1]).read_bytes()))
+
+
+if __name__ == "__main__":
+    main()
