@@ -2,7 +2,6 @@
 
 from compaction_store.aio import AsyncReader, AsyncStore
 from compaction_store.budget import TokenBudget
-from compaction_store.bulk import Loaded, ToLoad
 from compaction_store.context import Ask, CompactionContext, Strategy
 from compaction_store.errors import (
     BatchTooLarge,
@@ -43,6 +42,7 @@ from compaction_store.errors import (
     ThreadNotFound,
     UnsupportedDatabase,
 )
+from compaction_store.loading import Loaded, ToLoad
 from compaction_store.models import (
     Compaction,
     CompactionRun,

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from compaction_store import bulk, checks, ledger, payload
+from compaction_store import checks, ledger, loading, payload
 from compaction_store.aio.writing import AsyncWriting
 from compaction_store.ledger import ThreadKey
 
@@ -18,13 +18,13 @@ class AsyncLoading(AsyncWriting):
     async def load(
         self,
         thread_id: str,
-        messages: bulk.AsyncMessages,
+        messages: loading.AsyncMessages,
         *,
         key: str | None = None,
         expected_seq: int | None = None,
         meta: Mapping[str, Any] | None = None,
         tokens: int | None = None,
-    ) -> bulk.Loaded:
+    ) -> loading.Loaded:
         """Appends messages in any number, streamed: memory does not grow with them. The login needs the loader's role.
 
         A message is what `append` takes, or a `ToLoad` with meta and tokens of its own; `meta` and `tokens` are for
@@ -43,29 +43,33 @@ class AsyncLoading(AsyncWriting):
             payload.check_key(key)
         if expected_seq is not None:
             checks.number(expected_seq, "expected_seq", least=0)
-        source = bulk.AsyncSource(messages)
-        load = bulk.Load(key, await self._ready(), meta, tokens, expected_seq)
+        source = loading.AsyncSource(messages)
+        load = loading.Load(
+            key, await self._ready(), expected_seq=expected_seq, meta=meta, tokens=tokens, about=checks.about(thread_id)
+        )
         try:
             await self._advance(load, thread, thread_id, None)
             async for message in source:
                 await self._advance(load, thread, thread_id, message)
-            await self._advance(load, thread, thread_id, bulk.End)
+            await self._advance(load, thread, thread_id, loading.End)
         except Exception as error:
             error.add_note(load.progress())
             raise
         return load.result()
 
-    async def _advance(self, load: bulk.Load, thread: ThreadKey, thread_id: str, message: Any) -> None:
+    async def _advance(self, load: loading.Load, thread: ThreadKey, thread_id: str, message: Any) -> None:
         """Hands the load its next message, and then what it asks of the database until it wants another."""
         wanted = load.send(message)
         while wanted is not None:
             wanted = load.send(await self._answer(load, thread, thread_id, wanted))
 
-    async def _answer(self, load: bulk.Load, thread: ThreadKey, thread_id: str, wanted: bulk.Request) -> Any:
+    async def _answer(self, load: loading.Load, thread: ThreadKey, thread_id: str, wanted: loading.Request) -> Any:
         about = checks.about(thread_id)
-        if isinstance(wanted, bulk.Find):
+        if isinstance(wanted, loading.Count):
+            return await self._reach.aside(load.count, wanted)
+        if isinstance(wanted, loading.Find):
             return await self._reach.write(None, about, ledger.find_load, thread, wanted.key)
-        if isinstance(wanted, bulk.Compare):
+        if isinstance(wanted, loading.Compare):
             return await self._reach.write(
                 None, about, ledger.commitments, thread, wanted.first_seq, wanted.limit
             )  # fmt: skip

@@ -1,0 +1,267 @@
+"""A load from its first message to its last: what is asked of the database and when. Pure: both faces load by it.
+
+A load is a row of chunks, each one transaction under its own key: the load's key for the first, and for the others that
+key and how many of the load's messages stand before. A chunk that is there already is held against the messages that
+come, commitment by commitment, instead of being stored again. So a load that was cut off goes on where it stood,
+whatever the sizes of its chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from compaction_store import chain, payload
+from compaction_store.bulk import Chunk, Placed, Row
+from compaction_store.errors import IdempotencyConflict, InvalidInput, InvalidMessage
+from compaction_store.models import Payload
+from compaction_store.tokens import BY_CALLER, Counter
+
+# What one transaction stores: few enough that another writer of the thread hardly waits.
+CHUNK_MESSAGES = 10_000
+CHUNK_BYTES = 16 * 1024 * 1024
+_PAGE = 1000
+_TURN_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class ToLoad:
+    """A message to load, with its own meta and its own tokens."""
+
+    message: Any = field(repr=False)
+    meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load did. `added` of its `count` messages were not there before; others may stand between its chunks."""
+
+    first_seq: int
+    last_seq: int
+    count: int
+    added: int
+
+
+class Find(NamedTuple):
+    """Asks for the first seq and the size of the chunk under a key, or None."""
+
+    key: str
+
+
+class Count(NamedTuple):
+    """Asks for `Load.count` of this, which takes long."""
+
+    payload: Payload
+    size: int
+
+    def __repr__(self) -> str:
+        return f"Count(size={self.size}, …)"
+
+
+class Compare(NamedTuple):
+    """Asks for the seq, salt and commitment of some messages, in order."""
+
+    first_seq: int
+    limit: int
+
+
+class End:
+    """Sent in the place of a message when there are no more."""
+
+
+Request = Count | Find | Compare | Chunk
+Messages = Iterable[Any]
+AsyncMessages = Iterable[Any] | AsyncIterable[Any]
+_T = TypeVar("_T")
+_Steps = Generator[Request | None, Any, _T]
+
+
+class Load:
+    """One load, from its first message to its last: `send` tells what it wants next.
+
+    That is a request, to be sent the database's answer, or None, to be sent the next message and at last `End`.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        counter: Counter,
+        *,
+        expected_seq: int | None,
+        meta: Mapping[str, Any] | None,
+        tokens: int | None,
+        about: str,
+    ) -> None:
+        self.key = key
+        self.stored = 0
+        self._about = about
+        self._counter = counter
+        self._meta = _meta(meta)
+        self._tokens = None if tokens is None else _tokens(tokens)
+        self._expected_seq = expected_seq
+        self._read = 0
+        self._ended = False
+        # Messages that were made ready for a chunk which somebody else stored first.
+        self._waiting: deque[Row] = deque()
+        self._first_seq = self._last_seq = self._added = 0
+        self._steps = self._run()
+
+    def progress(self) -> str:
+        return f"{self.stored:,} messages of the load are stored; the same messages with key={self.key!r} go on there"
+
+    def send(self, answer: Any) -> Request | None:
+        try:
+            return self._steps.send(answer)
+        except StopIteration:
+            return None
+
+    def result(self) -> Loaded:
+        return Loaded(self._first_seq, self._last_seq, self.stored, self._added)
+
+    def _run(self) -> _Steps[None]:
+        while True:
+            key = self.key if self.stored == 0 else f"{self.key}#{self.stored}"
+            placed: Placed | None = None
+            found: tuple[int, int] | None = yield Find(key)
+            if found is None:
+                rows = yield from self._gather()
+                if not rows:
+                    break
+                placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows)
+                if placed.replayed:
+                    self._waiting.extendleft(reversed(rows))
+                    found = placed.first_seq, placed.size
+            if found is not None:
+                placed = Placed(*found, replayed=True)
+                yield from self._compare(placed)
+            assert placed is not None  # noqa: S101 — one of the two ways gave it
+            self._first_seq = self._first_seq or placed.first_seq
+            self._last_seq = placed.first_seq + placed.size - 1
+            self._added += 0 if placed.replayed else placed.size
+            self.stored += placed.size
+        if not self.stored:
+            raise InvalidMessage(
+                f"a load needs at least one message; was its iterator used up before?{self._about}"
+            )  # fmt: skip
+
+    def _gather(self) -> _Steps[list[Row]]:
+        rows: list[Row] = []
+        size = 0
+        while len(rows) < CHUNK_MESSAGES and size < CHUNK_BYTES and (row := (yield from self._next(counted=True))):
+            rows.append(row)
+            size += len(row.body) + len(row.meta or b"")
+        return rows
+
+    def _compare(self, placed: Placed) -> _Steps[None]:
+        first = placed.first_seq
+        end = first + placed.size
+        while first < end:
+            stored = yield Compare(first, min(_PAGE, end - first))
+            for seq, salt, commitment in stored:
+                row = yield from self._next(counted=False)
+                if row is None:
+                    raise IdempotencyConflict(f"the key was used before to load more messages{self._about}")
+                if salt is None or chain.commitment(salt, row.body) != commitment:
+                    raise IdempotencyConflict(f"the key was used before, for other content at seq {seq}{self._about}")
+            first += len(stored)
+
+    def _next(self, *, counted: bool) -> _Steps[Row | None]:
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._ended:
+            return None
+        message = yield None
+        if message is End:
+            self._ended = True
+            return None
+        self._read += 1
+        try:
+            encoded, meta, tokens = self._checked(message)
+        except InvalidInput as refusal:
+            refused = self._refused(refusal)
+        else:
+            counter = BY_CALLER
+            if tokens is None:
+                counter = self._counter.name
+                tokens = 0
+                # A message that is only compared has its tokens already.
+                if counted:
+                    wanted = Count(encoded.payload, encoded.size)
+                    tokens = (yield wanted) if self._counter.takes_long(encoded.size) else self.count(wanted)
+            return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
+        raise refused
+
+    def _checked(self, message: Any) -> tuple[payload.Encoded, bytes | None, int | None]:
+        if type(message) is not ToLoad:
+            return payload.encode(message), self._meta, self._tokens
+        meta, tokens = self._meta, self._tokens
+        if message.meta is not None:
+            meta = _meta(message.meta)
+        if message.tokens is not None:
+            tokens = _tokens(message.tokens)
+        return payload.encode(message.message), meta, tokens
+
+    def count(self, wanted: Count) -> int:
+        try:
+            return self._counter.tokens(wanted.payload, wanted.size)
+        except InvalidInput as refusal:
+            refused = self._refused(refusal)
+        raise refused
+
+    def _refused(self, refusal: InvalidInput) -> InvalidInput:
+        where = f"message {self._read:,} of the load, of which {self.stored:,} are stored"
+        return type(refusal)(f"{where}: {refusal}{self._about}")
+
+
+def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
+    text = payload.encode_meta(meta)
+    return None if text is None else text.encode()
+
+
+def _tokens(tokens: object) -> int:
+    if type(tokens) is not int or not 0 <= tokens < 2**31:
+        raise InvalidInput("tokens are whole numbers from 0 to 2,147,483,647")
+    return tokens
+
+
+class Source:
+    """A caller's messages, one by one."""
+
+    def __init__(self, messages: Messages) -> None:
+        _check(messages)
+        self._messages = messages
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._messages)
+
+
+class AsyncSource(AsyncIterator[Any]):
+    """A caller's messages, one by one, whether they must be awaited or not; the event loop has its turns between."""
+
+    def __init__(self, messages: AsyncMessages) -> None:
+        self._async = aiter(messages) if isinstance(messages, AsyncIterable) else None
+        if not isinstance(messages, AsyncIterable):
+            _check(messages)
+            self._sync = iter(messages)
+        self._turn = time.monotonic()
+
+    async def __anext__(self) -> Any:
+        if time.monotonic() - self._turn > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._turn = time.monotonic()
+        if self._async is not None:
+            return await anext(self._async)
+        try:
+            return next(self._sync)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+def _check(messages: object) -> None:
+    if payload.is_one(messages):
+        raise InvalidMessage("a load takes several messages: a list, or an iterator of them")
