@@ -431,6 +431,27 @@ def test_a_server_that_stays_away_ends_the_load_with_its_key(
     sound(store, 250)
 
 
+def test_a_chunk_has_more_time_than_a_call_by_its_bytes(
+    faces: Any, url: str, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    superuser.execute(
+        "CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$"
+    )
+    superuser.execute(
+        "CREATE TRIGGER slow BEFORE INSERT ON compaction_store.messages FOR EACH ROW EXECUTE FUNCTION public.slow()"
+    )
+    store = faces.open(url, deadline=0.5)
+    for rate, arrives in ((2**60, False), (100, True)):
+        monkeypatch.setattr(bulk, "SLOWEST_BYTES_A_SECOND", rate)
+        if arrives:
+            assert store.load("t", messages(100), key="k").added == 100
+        else:
+            with pytest.raises(cs.DatabaseUnavailable):
+                store.load("t", messages(100), key="k")
+    sound(store, 100)
+
+
 _KILLED = """
 import os, signal, sys
 from compaction_store import Store, loading

@@ -34,7 +34,8 @@ class AsyncLoading(AsyncWriting):
 
         With `key`, the same call again adds nothing, and goes on where a call that failed has stopped: give it the same
         messages from the first on. With more messages than before, the new ones are added at the end; with fewer, or
-        with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored.
+        with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored. Of compactions
+        that a provider made by itself, `append` keeps a record, a load does not.
         """
         thread = self._key(thread_id)
         if key is None:
