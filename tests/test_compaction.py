@@ -77,12 +77,12 @@ def test_a_run_writes_one_record_a_span_with_everything_about_it(thread: Face) -
 def test_callbacks_run_in_the_order_of_registration_and_see_what_was_planned(thread: Face) -> None:
     seen: list[list[tuple[int, int]]] = []
 
-    @thread.on_compact
+    @thread.on_compact  # type: ignore[untyped-decorator]
     def first(ctx: cs.CompactionContext) -> None:
         seen.append([(e.seq, e.end_seq) for e in ctx.elements][:2])
         ctx.compact(1, 4, "one")
 
-    @thread.on_compact()
+    @thread.on_compact()  # type: ignore[untyped-decorator]
     def second(ctx: cs.CompactionContext) -> None:
         seen.append([(e.seq, e.end_seq) for e in ctx.elements][:2])
         ctx.compact(1, 6, "two")
