@@ -176,15 +176,15 @@ def test_meta_is_one_for_all_or_one_each(store: Any) -> None:
         store.append("t", [say(8), say(9)], meta=[{}])
 
 
-def test_tokens_are_a_quarter_of_the_bytes_unless_told(store: Any, superuser: psycopg.Connection[Any]) -> None:
+def test_tokens_are_counted_unless_told(store: Any, superuser: psycopg.Connection[Any]) -> None:
     written = store.append("t", [{"content": "é" * 10}, {}])
-    assert [m.tokens for m in written] == [9, 1]
+    assert [m.tokens for m in written] == [13, 3]
     assert store.append("t", say(1), tokens=0)[0].tokens == 0
     assert [m.tokens for m in store.append("t", [say(2), say(3)], tokens=5)] == [5, 5]
     assert [m.tokens for m in store.append("t", [say(2), say(3)], tokens=[6, 7])] == [6, 7]
-    assert store.thread("t").view_tokens == store.view("t").tokens == 33
+    assert store.thread("t").view_tokens == store.view("t").tokens == 39
     counters = superuser.execute("SELECT DISTINCT counter FROM compaction_store.messages ORDER BY 1").fetchall()
-    assert counters == [("bytes/4",), ("caller",)]
+    assert counters == [("caller",), ("tiktoken/o200k_base/pieces-4000/1",)]
 
 
 @pytest.mark.parametrize("tokens", [-1, 2**31, 1.0, True, [1], [1, -1], [1, "2"], [1, 2, 3]])
