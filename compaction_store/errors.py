@@ -27,7 +27,19 @@ CompactionStoreError
     - EmptySummary
     - NotSmaller                 it takes no fewer tokens; insist with allow={"larger"}
     - IdsChanged                 stand-ins that do not keep the tool calls and results they replace
+    - PinnedInside               it covers what was pinned; never recorded
     - NoProgress                 the same span was just rejected, and nothing has changed since; not recorded again
+  · SummarizerError              no summary came of it; the span stays as it is
+    - SummaryRefused             the model would not
+    - SummaryCutShort            the answer was not finished
+    - SummaryUseless             the answer says nothing
+    - SummaryTooLong             the answer is no shorter than its source
+    - SourceTooLong              what is to be summarized does not fit, and splitting it did not help
+    - NativeRefused              a rule of the API's own compaction is not kept; nothing was sent
+    - SummarizerUnavailable      overloaded, rate limited or out of reach until the deadline; .status
+    - SummarizerRejected         the API says no; .status
+    - SummarizersFailed          every one of several; .errors
+  · NotRenderable                a message cannot be written in the format asked for; .seq and .part
   · BudgetExceeded               whatever was tried, the view does not fit the window; .view
   · DatabaseError                the server, or the way to it
     - DatabaseUnavailable        nothing was written
@@ -175,8 +187,73 @@ class IdsChanged(Rejected):
     """Stand-ins keep exactly the ids of the tool calls and results they replace."""
 
 
+class PinnedInside(Rejected):
+    """The span holds what the caller pinned; the strategy is told so, and no record is made."""
+
+
 class NoProgress(Rejected):
     """The callback was just rejected on the span, and the thread has not changed since."""
+
+
+class SummarizerError(CompactionStoreError):
+    """A summarizer came to no summary. Of what it was given, and of another's own words, nothing is repeated."""
+
+
+class SummaryRefused(SummarizerError):
+    """The model would not summarize."""
+
+
+class SummaryCutShort(SummarizerError):
+    """The answer was not finished, and half a summary is none."""
+
+
+class SummaryUseless(SummarizerError):
+    """The answer is empty, or the shell of a summary with nothing in it."""
+
+
+class SummaryTooLong(SummarizerError):
+    """The answer is no shorter than its source."""
+
+
+class SourceTooLong(SummarizerError):
+    """What is to be summarized does not fit the model, and splitting it did not help."""
+
+
+class NativeRefused(SummarizerError):
+    """The API's own compaction would not take this, or not give what may stand there; nothing was sent."""
+
+
+class SummarizerUnavailable(SummarizerError):
+    """The API was overloaded, rate limited or out of reach until the deadline. .status is None where none came."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class SummarizerRejected(SummarizerError):
+    """The API refused the request for good; .status is None where it was never sent."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class SummarizersFailed(SummarizerError):
+    """Every one of several summarizers failed; .errors are theirs, in order."""
+
+    def __init__(self, message: str, *, errors: tuple[Exception, ...]) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+
+class NotRenderable(CompactionStoreError):
+    """Part of a message has no form in the format asked for. .part is its place in the content, or the field's name."""
+
+    def __init__(self, message: str, *, seq: int, part: int | str | None) -> None:
+        super().__init__(message)
+        self.seq = seq
+        self.part = part
 
 
 class BudgetExceeded(CompactionStoreError):

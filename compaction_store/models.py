@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from compaction_store.rendering import Rendered
 
 Payload = dict[str, Any]
 
@@ -77,6 +80,24 @@ class View:
     @property
     def tokens(self) -> int:
         return sum(element.tokens for element in self.elements)
+
+    def for_anthropic(
+        self,
+        *,
+        system: Literal["apart", "in_place"] = "apart",
+        thinking: Literal["drop_after_compaction", "keep", "drop"] = "drop_after_compaction",
+        cache: Literal["5m", "1h"] | None = None,
+    ) -> Rendered:
+        """The arguments of a request to Anthropic's Messages API."""
+        from compaction_store import rendering  # noqa: PLC0415 — it is made of views, and views are made here
+
+        return rendering.for_anthropic(self, system=system, thinking=thinking, cache=cache)
+
+    def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
+        """The arguments of a request to OpenAI's Chat Completions or Responses API."""
+        from compaction_store import rendering  # noqa: PLC0415 — see above
+
+        return rendering.for_openai(self, api=api)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from compaction_store import rendering
+from compaction_store.errors import NotRenderable
 from compaction_store.models import Element, View
 from compaction_store.payload import decode
-
-RENDERER = "messages/1"
+from compaction_store.rendering import Rendered
 
 
 class ViewRow(NamedTuple):
@@ -48,17 +49,25 @@ def fold(thread_id: str, rows: Iterable[tuple[Any, ...]]) -> View:
     return View(thread_id, pos, tuple(elements))
 
 
-def receipt(view: View) -> str:
-    """What a reply was written from, as JSON: it holds no content, only the hash of what was rendered."""
-    fields = {"pos": view.pos, "renderer": RENDERER, "options": {}, "sha256": _rendered(view)}
+def receipt(seen: View | Rendered) -> str:
+    """What a reply was written from, as JSON: it holds no content, only the hash of what was rendered and how."""
+    rendered: Any
+    if isinstance(seen, View):
+        renderer, options, rendered = rendering.MESSAGES, {}, seen.messages
+    else:
+        renderer, options, rendered = seen.renderer, seen.options, seen
+    fields = {"pos": seen.pos, "renderer": renderer, "options": options, "sha256": _sha256(rendered)}
     return json.dumps(fields, separators=(",", ":"))
 
 
 def matches(view: View, receipt: Mapping[str, Any]) -> bool:
-    """Whether a view rendered again is what the receipt says."""
-    return receipt.get("renderer") == RENDERER and receipt.get("sha256") == _rendered(view)
+    """Whether a view rendered again, in the same way, is what the receipt says."""
+    try:
+        rendered = rendering.again(view, receipt.get("renderer"), receipt.get("options"))
+    except NotRenderable:
+        return False
+    return rendered is not None and receipt.get("sha256") == _sha256(rendered)
 
 
-def _rendered(view: View) -> str:
-    rendered = json.dumps(view.messages, ensure_ascii=True, separators=(",", ":")).encode()
-    return sha256(rendered).hexdigest()
+def _sha256(rendered: Any) -> str:
+    return sha256(json.dumps(rendered, ensure_ascii=True, separators=(",", ":")).encode()).hexdigest()

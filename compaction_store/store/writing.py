@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
+from uuid import uuid4
 
-from compaction_store import checks, ledger, payload, tokens, values
+from compaction_store import checks, ledger, observed, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.store.auditing import Reader
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Message, View
+from compaction_store.rendering import Rendered
 
 _FIRST_PAGE = 16
 _LONGEST_PAGE = 2000
@@ -29,7 +32,7 @@ class Writing(Reader):
         *,
         key: str | None = None,
         expected_seq: int | None = None,
-        view: View | None = None,
+        view: View | Rendered | None = None,
         meta: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         tokens: int | Sequence[int] | None = None,
     ) -> list[Message]:
@@ -37,10 +40,11 @@ class Writing(Reader):
 
         A message is a dict of any JSON shape, a pydantic model or an SDK's object. With `key`, the same call again
         returns the first result. `expected_seq` is the seq the thread must end with. `view` is what a reply was
-        written from, kept as its receipt. `meta` and `tokens` are one for all or one each.
+        written from, or its rendering for an API, kept as the receipt. `meta` and `tokens` are one for all or one each.
         """
         thread = self._key(thread_id)
-        encoded = [payload.encode(messages)] if payload.is_one(messages) else payload.encode_many(messages)
+        given = [messages] if payload.is_one(messages) else list(islice(messages, payload.MAX_BATCH + 1))
+        encoded = payload.encode_many(given)
         if key is None:
             key = "~" + urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         else:
@@ -60,14 +64,18 @@ class Writing(Reader):
             for i, e in enumerate(encoded)
         ]
         receipt = None if view is None else views.receipt(view)
-        written = self._reach.write(
-            key, checks.about(thread_id), ledger.append, thread, thread_id, new, counter, key, receipt, expected_seq
-        )
+        about = checks.about(thread_id)
+        parts = (thread, thread_id, new, counter, key, receipt, expected_seq)
+        seen = observed.told_by(given, (e.payload for e in encoded))
+        if seen is None:
+            written = self._reach.write(key, about, ledger.append, *parts)
+        else:
+            written = self._reach.write(key, about, ledger.append_observed, *parts, uuid4(), seen)
         if written.replayed:
             # The first call's tokens and meta are what is stored, whatever this one said.
             after, count = written.first_seq - 1, len(new)
             rows = self._reach.write(
-                None, checks.about(thread_id), ledger.replay, thread, after, after + count, count
+                None, about, ledger.replay, thread, after, after + count, count
             )
             return [values.message(row) for row in rows]
         return list(_appended(written, encoded, new))

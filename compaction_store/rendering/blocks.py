@@ -1,0 +1,196 @@
+"""Every message as blocks of Anthropic's form: the middle that all conversions go through.
+
+What is in that form already stays as it is, less fields that the API would refuse. Converted are text, images, files
+that are PDFs, refusals, calls of functions and of custom tools, and their results. Reasoning of another provider is
+left out, because it means nothing elsewhere. Everything else is `NotRenderable`, which names the message and the part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
+
+from compaction_store.errors import NotRenderable
+from compaction_store.models import Payload
+from compaction_store.payload import decode
+from compaction_store.validity.messages import BLOCKS
+
+ERASED = "(A message was erased here.)"
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
+_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
+_FOREIGN = frozenset({"reasoning"})
+# A call by name alone; no id that is given can be the same, for it has a character that no function's name has.
+BY_NAME = "function:"
+
+
+class Part(NamedTuple):
+    """One block, the message it is of, and whose it is: "system", "user" or "assistant"."""
+
+    seq: int
+    role: str
+    block: Payload
+
+
+def parts(seq: int, payload: Payload | None) -> list[Part]:
+    """A message's blocks. An erased one says that it was."""
+    if payload is None:
+        return [Part(seq, "user", {"type": "text", "text": ERASED})]
+    return list(_parts(seq, payload))
+
+
+def _parts(seq: int, payload: Payload) -> Iterator[Part]:
+    role = payload.get("role")
+    if role is None:
+        yield from _item(seq, payload)
+    elif role in ("system", "developer"):
+        for block in _content(seq, payload.get("content")):
+            yield Part(seq, "system", block)
+    elif role == "tool":
+        yield Part(seq, "user", result(seq, payload.get("tool_call_id"), payload.get("content"), "tool_call_id"))
+    elif role == "function":
+        name = payload.get("name")
+        call = BY_NAME + name if isinstance(name, str) else None
+        yield Part(seq, "user", result(seq, call, payload.get("content"), "name"))
+    elif role in ("user", "assistant"):
+        said = [Part(seq, role, block) for block in _content(seq, payload.get("content"))]
+        yield from said
+        yield from _chat_calls(seq, payload, {part.block.get("id") for part in said})
+    else:
+        refuse(seq, "role", "its role has no counterpart")
+
+
+def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
+    where = "" if part is None else f", part {part}" if isinstance(part, int) else f", {part!r}"
+    raise NotRenderable(f"message {seq}{where}: {why}", seq=seq, part=part)
+
+
+def _content(seq: int, content: Any) -> Iterator[Payload]:
+    """The blocks of a content. Blank text, which the API refuses, is none."""
+    if content is None:
+        return
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        refuse(seq, "content", "it is neither text nor a list")
+    for place, part in enumerate(content):
+        block = _block(seq, place, part)
+        if block is not None and not (block.get("type") == "text" and not _says(block.get("text"))):
+            yield block
+
+
+def _says(text: Any) -> bool:
+    return isinstance(text, str) and bool(text.strip())
+
+
+def _block(seq: int, place: int, part: Any) -> Payload | None:
+    if not isinstance(part, dict):
+        refuse(seq, place, "it is no block")
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        refuse(seq, place, "it has no type")
+    if kind in BLOCKS:
+        known = BLOCKS[kind][1]
+        block = part if part.keys() <= known else {name: value for name, value in part.items() if name in known}
+        # What an SDK's object says of a citation that is not there.
+        return {n: v for n, v in block.items() if n != "citations"} if block.get("citations", ...) is None else block
+    if kind in _FOREIGN:
+        return None
+    if kind in _TEXTS:
+        text = part.get(_TEXTS[kind])
+        return {"type": "text", "text": text} if isinstance(text, str) else refuse(seq, place, "it has no text")
+    if kind in {"image_url", "input_image"}:
+        return _image(seq, place, part)
+    if kind in {"file", "input_file"}:
+        return _file(seq, place, part)
+    refuse(seq, place, "its type has no counterpart")
+
+
+def _image(seq: int, place: int, part: Payload) -> Payload:
+    found = part.get("image_url")
+    url = found.get("url") if isinstance(found, dict) else found
+    if not isinstance(url, str):
+        refuse(seq, place, "an image that is only named has no counterpart")
+    if data := _DATA_URL.match(url):
+        return {
+            "type": "image",
+            "source": {"type": "base64", "media_type": data[1], "data": url[data.end() :]},
+        }
+    return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def _file(seq: int, place: int, part: Payload) -> Payload:
+    inner = part.get("file")
+    data = (inner if isinstance(inner, dict) else part).get("file_data")
+    found = _DATA_URL.match(data) if isinstance(data, str) else None
+    if not isinstance(data, str) or found is None or found[1] != "application/pdf":
+        refuse(seq, place, "a file that is no PDF with its data has no counterpart")
+    return {
+        "type": "document",
+        "source": {"type": "base64", "media_type": found[1], "data": data[found.end() :]},
+    }
+
+
+# ---- calls and results
+
+
+def result(seq: int, call: Any, content: Any, part: str) -> Payload:
+    """The result of a tool, from a message or an item that is one."""
+    if not isinstance(call, str):
+        refuse(seq, part, "it names no call")
+    block: Payload = {"type": "tool_result", "tool_use_id": call}
+    if isinstance(content, str) and _says(content):
+        block["content"] = content
+    elif content is not None and not isinstance(content, str) and (blocks := list(_content(seq, content))):
+        block["content"] = blocks
+    return block
+
+
+def _call(seq: int, name: Any, call: Any, given: Any) -> Payload:
+    if not isinstance(call, str) or not isinstance(name, str):
+        refuse(seq, "call", "it has no id or no name")
+    return {"type": "tool_use", "id": call, "name": name, "input": given}
+
+
+def arguments(text: Any) -> Payload:
+    """The input that a call's arguments say. What is no JSON object is passed on as the text that it is."""
+    if isinstance(text, dict):
+        return text
+    try:
+        found = decode(text) if isinstance(text, str) and text.strip() else {}
+    except (ValueError, RecursionError):
+        found = text
+    return found if isinstance(found, dict) else {"INVALID_JSON": text}
+
+
+def _chat_calls(seq: int, payload: Payload, told: set[Any]) -> Iterator[Part]:
+    calls = payload.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        if not isinstance(call, dict):
+            refuse(seq, "tool_calls", "a call is no object")
+        if call.get("id") in told:
+            continue
+        custom = call.get("custom")
+        if isinstance(custom, dict):
+            block = _call(seq, custom.get("name"), call.get("id"), {"input": custom.get("input")})
+        elif isinstance(function := call.get("function"), dict):
+            block = _call(seq, function.get("name"), call.get("id"), arguments(function.get("arguments")))
+        else:
+            refuse(seq, "tool_calls", "a call is neither of a function nor of a custom tool")
+        yield Part(seq, "assistant", block)
+    if isinstance(call := payload.get("function_call"), dict):
+        name = call.get("name")
+        block = _call(seq, name, f"{BY_NAME}{name}", arguments(call.get("arguments")))
+        yield Part(seq, "assistant", block)
+
+
+def _item(seq: int, item: Payload) -> Iterator[Part]:
+    """An item of OpenAI's Responses that is no message."""
+    kind = item.get("type")
+    if kind in {"function_call", "custom_tool_call"}:
+        given = arguments(item.get("arguments")) if kind == "function_call" else {"input": item.get("input")}
+        yield Part(seq, "assistant", _call(seq, item.get("name"), item.get("call_id"), given))
+    elif kind in {"function_call_output", "custom_tool_call_output"}:
+        yield Part(seq, "user", result(seq, item.get("call_id"), item.get("output"), "call_id"))
+    elif kind not in _FOREIGN:
+        refuse(seq, "type", "this kind of item has no counterpart")

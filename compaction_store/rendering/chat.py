@@ -1,0 +1,240 @@
+"""OpenAI's Chat Completions: what is a chat message already stays as it is; results right after their calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import groupby
+from typing import Any
+
+from compaction_store.models import Element, Payload, View
+from compaction_store.rendering.blocks import BY_NAME, ERASED, Part, parts, refuse
+from compaction_store.rendering.messages import OF_ERASED, notes
+from compaction_store.rendering.pairs import NO_RESULT, paired
+from compaction_store.validity.chat import LONGEST_ID, PARTS
+
+_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
+_SAYS = ("tool_calls", "function_call", "refusal", "audio")
+_ANTHROPICS = frozenset({"cache_control", "citations"})
+_SILENT = frozenset({"thinking", "redacted_thinking"})
+
+
+@dataclass
+class _Said:
+    """One chat message. `bare` where it was an item of its own, which others may join."""
+
+    seq: int
+    message: Payload
+    bare: bool = False
+    calls: list[Payload] = field(default_factory=list)
+
+
+def request(view: View) -> Payload:
+    """The arguments of a request."""
+    said = [
+        one for element in view.elements for payload in element.messages for one in _read(element, payload)
+    ]  # fmt: skip
+    erased = any(None in element.messages for element in view.elements)
+    return {"messages": [one.message for one in _ordered(list(_joined(said)), erased=erased)]}
+
+
+def _read(element: Element, payload: Payload | None) -> Iterator[_Said]:
+    if payload is None:
+        yield _Said(element.seq, {"role": "user", "content": ERASED})
+    elif (message := as_it_is(payload)) is not None:
+        if message.get("content") or any(message.get(name) for name in _SAYS) or message["role"] == "tool":
+            yield _Said(element.seq, message, calls=list(message.get("tool_calls", ())))
+    else:
+        bare = "role" not in payload
+        for message in converted(element, payload, _image):
+            yield _Said(element.seq, message, bare, list(message.get("tool_calls", ())))
+
+
+def as_it_is(payload: Payload) -> Payload | None:
+    """A chat message without what the API would refuse; None where it is none."""
+    role, content = payload.get("role"), payload.get("content")
+    if role not in ("system", "developer", "user", "assistant", "tool", "function"):
+        return None
+    if isinstance(content, list):
+        kinds = {part.get("type") if isinstance(part, dict) else None for part in content}
+        if not all(isinstance(kind, str) and kind in PARTS for kind in kinds):
+            return None
+        content = [
+            {n: v for n, v in part.items() if n not in _ANTHROPICS} for part in content if part.get("text", ...) != ""
+        ]
+    elif content is not None and not isinstance(content, str):
+        return None
+    message = {name: payload[name] for name in _FIELDS if payload.get(name) not in (None, [])}
+    if content is not None:
+        message["content"] = content
+    return message
+
+
+def converted(
+    element: Element, payload: Payload, image: Callable[[int, Payload], Payload]
+) -> Iterator[Payload]:  # fmt: skip
+    """A message of another format as chat messages."""
+    found = [_summary(part, element) for part in parts(element.seq, payload)]
+    kept = [part for part in found if part is not None]
+    for is_result, same in groupby(kept, lambda part: part.block["type"] == "tool_result"):
+        if is_result:
+            for part in same:
+                content = _text(part.seq, "tool_result", part.block.get("content", ""))
+                yield {"role": "tool", "tool_call_id": part.block["tool_use_id"], "content": content}
+            continue
+        for role, of_role in groupby(same, lambda part: part.role):
+            blocks = [part.block for part in of_role]
+            if role == "assistant":
+                yield _reply(element.seq, blocks)
+            elif role == "system":
+                yield {"role": "system", "content": _text(element.seq, "content", blocks)}
+            else:
+                yield {"role": "user", "content": _content(element.seq, blocks, image)}
+
+
+def _summary(part: Part, element: Element) -> Part | None:
+    """Thinking and failed compactions say nothing elsewhere; a compaction block is notes."""
+    kind = part.block["type"]
+    if kind in _SILENT or (kind == "compaction" and not part.block.get("content")):
+        return None
+    if kind == "compaction":
+        return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
+    return part
+
+
+def _text(seq: int, part: int | str, blocks: Any) -> str:
+    if isinstance(blocks, str):
+        return blocks
+    texts = [block["text"] if isinstance(block, dict) and block.get("type") == "text" else None for block in blocks]
+    if None in texts:
+        refuse(seq, part, "what is no text has no counterpart there")
+    return "\n\n".join(text for text in texts if text is not None)
+
+
+def _content(seq: int, blocks: list[Payload], image: Callable[[int, Payload], Payload]) -> Any:
+    if all(block["type"] == "text" for block in blocks) and len(blocks) == 1:
+        return blocks[0]["text"]
+    content = []
+    for block in blocks:
+        if block["type"] == "text":
+            content.append({"type": "text", "text": block["text"]})
+        elif block["type"] == "image":
+            content.append(image(seq, block))
+        elif block["type"] == "document" and _source(block).get("type") == "text":
+            content.append({"type": "text", "text": str(_source(block).get("data"))})
+        else:
+            refuse(seq, "content", f"a {block['type']} block has no counterpart")
+    return content
+
+
+def _source(block: Payload) -> Payload:
+    source = block.get("source")
+    return source if isinstance(source, dict) else {}
+
+
+def image_url(seq: int, block: Payload) -> str:
+    """The address or the data of an image."""
+    source = _source(block)
+    if source.get("type") == "base64":
+        return f"data:{source.get('media_type')};base64,{source.get('data')}"
+    if not isinstance(url := source.get("url"), str):
+        refuse(seq, "image", "an image that is only named has no counterpart")
+    return url
+
+
+def _image(seq: int, block: Payload) -> Payload:
+    return {"type": "image_url", "image_url": {"url": image_url(seq, block)}}
+
+
+def _reply(seq: int, blocks: list[Payload]) -> Payload:
+    texts: list[Payload] = []
+    calls: list[Payload] = []
+    for block in blocks:
+        if block["type"] == "tool_use":
+            text = json.dumps(block.get("input"), ensure_ascii=False, separators=(",", ":"))
+            name = str(block.get("id"))
+            if name.startswith(BY_NAME):
+                name = name.removeprefix(BY_NAME)
+            calls.append({"id": name, "type": "function", "function": {"name": block.get("name"), "arguments": text}})
+        elif block["type"] == "text":
+            texts.append(block)
+        else:
+            refuse(seq, "content", f"a {block['type']} block has no counterpart")
+    message: Payload = {"role": "assistant", "content": _text(seq, "content", texts) if texts else None}
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+# ---- calls and results
+
+
+def _joined(said: Iterable[_Said]) -> Iterator[_Said]:
+    """Calls that stood as items side by side become the calls of one message, as they were."""
+    last: _Said | None = None
+    for one in said:
+        if last is not None and last.bare and one.bare and last.calls and one.calls:
+            last.calls.extend(one.calls)
+            continue
+        if last is not None:
+            yield last
+        last = one
+    if last is not None:
+        yield last
+
+
+def _ordered(said: list[_Said], *, erased: bool) -> Iterator[_Said]:
+    """Results right after the message that called, one for each call, with ids that are given once there."""
+    calls: list[tuple[int, str, bool]] = []
+    owners: list[tuple[int, int]] = []
+    for index, one in enumerate(said):
+        for place, call in enumerate(one.calls):
+            if isinstance(call, dict) and isinstance(name := call.get("id"), str):
+                calls.append((len(owners), name, True))
+                owners.append((index, place))
+            else:
+                refuse(one.seq, "tool_calls", "a call has no id")
+        if one.message["role"] == "tool":
+            if not isinstance(name := one.message.get("tool_call_id"), str):
+                refuse(one.seq, "tool_call_id", "it names no call")
+            calls.append((len(owners), name, False))
+            owners.append((index, -1))
+    pairs = paired(calls)
+    if pairs.orphans and not erased:
+        refuse(said[owners[pairs.orphans[0]][0]].seq, "tool_call_id", "it answers no call")
+    left_out = {owners[place][0] for place in pairs.orphans}
+    answers = {owners[call]: owners[result][0] for call, result in pairs.answers.items()}
+    for index, one in enumerate(said):
+        if index in left_out:
+            yield _Said(one.seq, {"role": "user", "content": OF_ERASED})
+        elif one.message["role"] != "tool":
+            yield from _answered(said, index, answers)
+
+
+def _answered(said: list[_Said], index: int, answers: dict[tuple[int, int], int]) -> Iterator[_Said]:
+    one = said[index]
+    if not one.calls:
+        yield one
+        return
+    names: dict[str, None] = {}
+    results = []
+    for place, call in enumerate(one.calls):
+        name = _unused(call["id"], names)
+        one.calls[place] = call if name == call["id"] else {**call, "id": name}
+        found = answers.get((index, place))
+        message = {"role": "tool", "content": NO_RESULT} if found is None else said[found].message
+        content = message.get("content")
+        result = {"role": "tool", "tool_call_id": name, "content": "" if content is None else content}
+        results.append(_Said(one.seq, result))
+    yield _Said(one.seq, {**one.message, "tool_calls": one.calls})
+    yield from results
+
+
+def _unused(name: str, taken: dict[str, None]) -> str:
+    short = name if len(name) <= LONGEST_ID else f"{name[:24]}-{sha256(name.encode(errors='replace')).hexdigest()[:12]}"
+    new, count = short, 1
+    while new in taken:
+        count += 1
+        new = f"{short[: LONGEST_ID - 6]}-{count}"
+    taken[new] = None
+    return new

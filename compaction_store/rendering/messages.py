@@ -1,0 +1,325 @@
+"""Anthropic's Messages: turns that alternate, results right after their calls, and the compaction block first.
+
+A result that came late is moved to its call; a call that nobody answered gets a result that says so; ids that the API
+would refuse, or that two calls share, become others. All of it is a function of the view alone, and what is at the end
+of a thread hardly ever changes what was rendered of its beginning, so that caches and signed thinking stay good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from compaction_store import framing
+from compaction_store.models import Element, Payload, View
+from compaction_store.rendering.blocks import BY_NAME, Part, parts, refuse
+from compaction_store.rendering.pairs import NO_RESULT, paired
+
+SIGNED_BETA = "compact-2026-09-04"
+THRESHOLD_BETA = "compact-2026-01-12"
+BEGINNING = "(The beginning of the conversation is not shown.)"
+OF_ERASED = "(The result of an erased call is left out.)"
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+_TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
+_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+class Options(NamedTuple):
+    system: str
+    thinking: str
+    cache: str | None
+
+
+@dataclass
+class _Message:
+    """What a payload comes to: its blocks without results, and whether it is of the last summary."""
+
+    seq: int
+    role: str
+    blocks: list[Payload]
+    last_summary: bool = False
+    fields: Payload = field(default_factory=dict)
+
+
+def request(view: View, options: Options) -> Payload:
+    """The arguments of a request."""
+    messages = list(_read(view, options))
+    results = _results(messages, erased=any(None in e.messages for e in view.elements))
+    _settle_server_calls(messages)
+    system, turns = _turns(messages, results, in_place=options.system == "in_place")
+    turns = list(_finished(turns))
+    if turns and turns[0].role == "assistant" and turns[0].blocks[0].get("type") != "compaction":
+        turns.insert(0, _Message(0, "user", [{"type": "text", "text": BEGINNING}]))
+    _mark(turns, options.cache)
+    arguments: Payload = {"messages": [_written(turn) for turn in turns]}
+    if system:
+        arguments = {"system": _short(system)} | arguments
+    if betas := sorted(_betas(turns)):
+        arguments["betas"] = betas
+    return arguments
+
+
+# ---- what of the view is shown
+
+
+def _read(view: View, options: Options) -> Iterator[_Message]:
+    """Every message in order, less what a compaction block stands for and thinking that has gone stale."""
+    start = _last_block(view.elements)
+    last = max((i for i, e in enumerate(view.elements) if e.is_summary), default=-1)
+    folded: float = 0
+    spoken = False
+    for index, element in enumerate(view.elements):
+        for place, payload in enumerate(element.messages):
+            found = parts(element.seq, payload)
+            if (index, place) < start[:2]:
+                found = [part for part in found if part.role == "system"]
+            elif (index, place) == start[:2]:
+                found = found[start[2] :]
+            if element.kind is not None:
+                found = [_ours(part, element, first=not spoken) for part in found]
+            for message in _messages(found, payload):
+                message.last_summary = index == last
+                # Stand-ins of ours are older than their record: what was folded before them, they had not seen.
+                written = _pos(element) if element.kind is None else 0
+                if options.thinking != "keep" and (options.thinking == "drop" or written < folded):
+                    message.blocks = [b for b in message.blocks if b.get("type") not in _THINKING]
+                spoken = spoken or (message.role != "system" and bool(message.blocks))
+                yield message
+        if element.kind is not None and not _is_signed(element):
+            folded = max(folded, _pos(element))
+
+
+def _pos(element: Element) -> float:
+    return float("inf") if element.pos is None else element.pos
+
+
+def _is_compaction(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "compaction" and bool(block.get("content"))
+
+
+def _is_signed(element: Element) -> bool:
+    """Whether an element is the API's own block: thinking that follows it stays good."""
+    content = element.message.get("content") if element.message is not None else None
+    return isinstance(content, list) and len(content) == 1 and _is_compaction(content[0])
+
+
+def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
+    """Where the last compaction block is that came with a reply: the API looks at nothing before it."""
+    last = (-1, 0, 0)
+    for index, element in enumerate(elements):
+        for place, payload in enumerate(element.messages if element.kind is None else ()):
+            content = payload.get("content") if payload is not None and payload.get("role") == "assistant" else None
+            if isinstance(content, list) and any(map(_is_compaction, content)):
+                blocks = [part.block for part in parts(element.seq, payload)]
+                last = index, place, max(number for number, block in enumerate(blocks) if _is_compaction(block))
+    return last
+
+
+def _ours(part: Part, element: Element, *, first: bool) -> Part:
+    """A block of ours where it may stand, which is first; anywhere else its text as framed notes."""
+    if not _is_compaction(part.block) or first:
+        return part
+    return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
+
+
+def notes(block: Payload, element: Element) -> str:
+    """What a compaction block says, as framed notes."""
+    text = block.get("content")
+    if not isinstance(text, str):
+        refuse(element.seq, 0, "a sealed summary has no counterpart")
+    framed: str = framing.frame(text, element.seq, element.end_seq)["content"]
+    return framed
+
+
+def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
+    """A payload's parts as messages of one role each; nearly always there is one."""
+    seq, message = (found[0].seq, None) if found else (0, None)
+    for part in found:
+        if part.block.get("type") == "compaction" and not part.block.get("content"):
+            continue
+        if message is None or message.role != part.role:
+            if message is not None:
+                yield message
+            message = _Message(seq, part.role, [])
+            if part.role == "system" and payload is not None:
+                message.fields = {n: payload[n] for n in ("clear_at", "output_config") if n in payload}
+        # A copy: blocks are told apart by their identity, and one object may stand at two places.
+        message.blocks.append({**part.block})
+    if message is not None:
+        yield message
+
+
+# ---- calls and results
+
+
+def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
+    """Takes the results out of the messages. By the identity of a call's block, its result, ids in order."""
+    blocks = [(message, block) for message in messages for block in message.blocks]
+    steps = [
+        (place, name, kind == "tool_use")
+        for place, (_, block) in enumerate(blocks)
+        if (kind := block.get("type")) in ("tool_use", "tool_result")
+        and isinstance(name := block.get("id" if kind == "tool_use" else "tool_use_id"), str)
+    ]
+    pairs = paired(steps)
+    if pairs.orphans and not erased:
+        refuse(blocks[pairs.orphans[0]][0].seq, "tool_result", "it answers no call")
+    taken: set[str] = set()
+    results: dict[int, Payload] = {}
+    for place, name, is_call in steps:
+        if is_call:
+            new = _unused(name, taken)
+            call = blocks[place][1]
+            answer = pairs.answers.get(place)
+            if answer is None:
+                result: Payload = {"type": "tool_result", "content": NO_RESULT, "is_error": True}
+            else:
+                result = blocks[answer][1]
+            if new != name:
+                call = {**call, "id": new}
+                _replace(blocks[place][0].blocks, blocks[place][1], call)
+            results[id(call)] = {**result, "tool_use_id": new}
+    for message in messages:
+        message.blocks = [b for b in message.blocks if b.get("type") != "tool_result"]
+    for place in pairs.orphans:
+        blocks[place][0].blocks.append({"type": "text", "text": OF_ERASED})
+    return results
+
+
+def _replace(blocks: list[Payload], old: Payload, new: Payload) -> None:
+    blocks[next(i for i, block in enumerate(blocks) if block is old)] = new
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """The id itself where the API takes it and no other call has it."""
+    plain = name.removeprefix(BY_NAME)
+    stem = plain if _ID.fullmatch(plain) else re.sub(r"[^a-zA-Z0-9_-]", "_", plain) or "call"
+    new, count = stem, 1
+    while new in taken:
+        count += 1
+        new = f"{stem}-{count}"
+    taken.add(new)
+    return new
+
+
+def _settle_server_calls(messages: list[_Message]) -> None:
+    """Leaves out calls of a server's tools that were broken off: the user went on and no result can come."""
+    open_: dict[str, tuple[_Message, Payload]] = {}
+    for message in messages:
+        if message.role == "user" and message.blocks:
+            _forget(open_.values())
+            open_ = {}
+        for block in list(message.blocks):
+            kind = block.get("type")
+            if kind in _SERVER_CALLS:
+                open_[str(block.get("id"))] = message, block
+            elif (
+                isinstance(kind, str)
+                and kind.endswith("_tool_result")
+                and open_.pop(str(block.get("tool_use_id")), None) is None
+            ):
+                refuse(message.seq, kind, "it answers no call")
+
+
+def _forget(calls: Iterable[tuple[_Message, Payload]]) -> None:
+    for message, block in calls:
+        message.blocks = [b for b in message.blocks if b is not block]
+
+
+# ---- turns
+
+
+def _turns(
+    messages: Iterable[_Message], results: dict[int, Payload], *, in_place: bool
+) -> tuple[list[Payload], list[_Message]]:
+    """The system's text, and the turns. Results stand right after the turn that called, first in their own."""
+    turns: list[_Message] = []
+    system: list[Payload] = []
+    held: list[_Message] = []
+    open_: list[Payload] = []
+
+    def answer() -> None:
+        if open_:
+            _join(turns, _Message(0, "user", [results[id(call)] for call in open_]))
+            open_.clear()
+
+    for message in messages:
+        if message.role == "system":
+            changes = any(block.get("type") in _TOOL_CHANGES for block in message.blocks)
+            if (in_place and turns) or changes:
+                held.append(message)
+            else:
+                system.extend(message.blocks)
+            continue
+        calls = [block for block in message.blocks if block.get("type") == "tool_use" and id(block) in results]
+        if message.role == "user" or (open_ and not calls):
+            answer()
+        if message.role == "assistant" and held and turns and turns[-1].role == "user":
+            turns.extend(held)
+            held = []
+        if message.blocks:
+            _join(turns, message)
+        open_.extend(calls)
+    answer()
+    if turns and turns[-1].role == "user":
+        turns.extend(held)
+    else:
+        system.extend(block for message in held for block in message.blocks if block.get("type") == "text")
+    return system, turns
+
+
+def _join(turns: list[_Message], message: _Message) -> None:
+    """Adds a message to the turns, to the last one if that is of the same role."""
+    if turns and turns[-1].role == message.role:
+        turns[-1].blocks.extend(message.blocks)
+    else:
+        turns.append(_Message(message.seq, message.role, [*message.blocks], fields={**message.fields}))
+    if message.last_summary and message.blocks:
+        # The mark of a cache stands after the summary, and what follows is after the mark.
+        turns[-1].fields["cached"] = len(turns[-1].blocks) - 1
+
+
+def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
+    """The turns without thinking that led to nothing; two that meet where a turn was nothing else are one."""
+    kept: list[_Message] = []
+    for turn in turns:
+        while turn.role == "assistant" and turn.blocks and turn.blocks[-1].get("type") in _THINKING:
+            turn.blocks.pop()
+        if not turn.blocks and "output_config" not in turn.fields:
+            continue
+        if kept and kept[-1].role == turn.role != "system":
+            if "cached" in turn.fields:
+                kept[-1].fields["cached"] = turn.fields["cached"] + len(kept[-1].blocks)
+            kept[-1].blocks.extend(turn.blocks)
+        else:
+            kept.append(turn)
+    if kept and kept[-1].role == "assistant" and kept[-1].blocks[-1].get("type") == "text":
+        # What the API would take for the beginning of its answer must not end in whitespace.
+        last = kept[-1].blocks[-1]
+        kept[-1].blocks[-1] = {**last, "text": last["text"].rstrip()}
+    return iter(kept)
+
+
+def _mark(turns: Iterable[_Message], cache: str | None) -> None:
+    for turn in turns:
+        place = turn.fields.pop("cached", None)
+        if cache is not None and place is not None and place < len(turn.blocks):
+            mark = {"type": "ephemeral"} if cache == "5m" else {"type": "ephemeral", "ttl": cache}
+            turn.blocks[place] = {**turn.blocks[place], "cache_control": mark}
+
+
+def _betas(turns: Iterable[_Message]) -> set[str]:
+    blocks = [block for turn in turns for block in turn.blocks if block.get("type") == "compaction"]
+    return {SIGNED_BETA if block.get("signature") else THRESHOLD_BETA for block in blocks}
+
+
+def _short(blocks: list[Payload]) -> Any:
+    """Text where text says it all."""
+    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
+
+
+def _written(turn: _Message) -> Payload:
+    return {"role": turn.role, "content": _short(turn.blocks)} | turn.fields

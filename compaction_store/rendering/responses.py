@@ -1,0 +1,142 @@
+"""OpenAI's Responses: items stay as they are; messages of other formats become items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compaction_store.models import Element, Payload, View
+from compaction_store.rendering.blocks import ERASED, refuse
+from compaction_store.rendering.chat import as_it_is, converted, image_url
+from compaction_store.rendering.messages import OF_ERASED
+from compaction_store.rendering.pairs import NO_RESULT, paired
+from compaction_store.spans import CALLS, RESULTS
+from compaction_store.validity.responses import IN_MESSAGES, IN_REPLIES, ITEMS
+
+# Items of the API's own: unreadable elsewhere, but here just what they are.
+_OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+_NAMES = ("parsed", "parsed_arguments")
+
+
+def request(view: View) -> Payload:
+    """The arguments of a request."""
+    items: list[tuple[int, Payload]] = []
+    for element in view.elements:
+        for payload in element.messages:
+            if payload is None:
+                items.append((element.seq, {"role": "user", "content": ERASED}))
+            else:
+                items.extend((element.seq, item) for item in _items(element, payload))
+    erased = any(None in element.messages for element in view.elements)
+    return {"input": list(_whole(items, erased=erased))}
+
+
+def _items(element: Element, payload: Payload) -> Iterator[Payload]:
+    kind = payload.get("type")
+    if _is_item(payload, kind):
+        yield {name: value for name, value in payload.items() if name not in _NAMES}
+        return
+    plain = as_it_is(payload)
+    messages = [plain] if plain is not None else converted(element, payload, _image)
+    for message in messages:
+        yield from _from_chat(element.seq, message)
+
+
+def _is_item(payload: Payload, kind: Any) -> bool:
+    """Whether a payload is an item already, of parts that an item may have."""
+    if "role" not in payload:
+        return isinstance(kind, str) and kind in ITEMS
+    if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
+        return False
+    if not payload.keys() <= {"role", "content", "type", "id", "status", "phase"}:
+        return False
+    content, role = payload.get("content"), payload["role"]
+    known: Any = IN_REPLIES if role == "assistant" else IN_MESSAGES
+    if isinstance(content, list):
+        return all(isinstance(p, dict) and isinstance(p.get("type"), str) and p["type"] in known for p in content)
+    return isinstance(content, str) and bool(content) and role in ("user", "assistant", "system", "developer")
+
+
+def _from_chat(seq: int, message: Payload) -> Iterator[Payload]:
+    role, content = message["role"], message.get("content")
+    if role == "tool":
+        output = content if isinstance(content, str) else _said(seq, "user", content or [])
+        yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": output}
+        return
+    if role == "function" or message.get("function_call"):
+        refuse(seq, "function_call", "a call without an id has no counterpart")
+    if content is None and isinstance(message.get("refusal"), str):
+        content = message["refusal"]
+    if content:
+        if role == "assistant" and not isinstance(content, str):
+            # Parts of a reply of the API's own have ids, which these have not; plain text needs none.
+            content = "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in content)
+        yield {"role": role, "content": content if isinstance(content, str) else _said(seq, role, content)}
+    for call in message.get("tool_calls", ()):
+        yield _call(seq, call)
+
+
+def _call(seq: int, call: Any) -> Payload:
+    function = call.get("function") if isinstance(call, dict) else None
+    if isinstance(function, dict):
+        arguments = function.get("arguments")
+        return {
+            "type": "function_call", "call_id": call.get("id"), "name": function.get("name"), "arguments": arguments,
+        }  # fmt: skip
+    custom = call.get("custom") if isinstance(call, dict) else None
+    if not isinstance(custom, dict):
+        refuse(seq, "tool_calls", "a call is neither of a function nor of a custom tool")
+    return {"type": "custom_tool_call", "call_id": call.get("id"), **custom}
+
+
+def _said(seq: int, role: str, content: list[Any]) -> list[Payload]:
+    """The parts of a chat message as those of an item."""
+    said: list[Payload] = []
+    for place, part in enumerate(content):
+        kind = part.get("type")
+        if kind == "text":
+            said.append({"type": "input_text", "text": part.get("text")})
+        elif kind == "image_url" and role == "user" and isinstance(found := part.get("image_url"), dict):
+            detail = found.get("detail") or "auto"
+            said.append({"type": "input_image", "image_url": found.get("url"), "detail": detail})
+        elif kind == "input_image":
+            said.append(part)
+        elif kind == "file" and role == "user" and isinstance(part.get("file"), dict):
+            said.append({"type": "input_file", **part["file"]})
+        else:
+            refuse(seq, place, "its type has no counterpart")
+    return said
+
+
+def _image(seq: int, block: Payload) -> Payload:
+    return {"type": "input_image", "image_url": image_url(seq, block), "detail": "auto"}
+
+
+def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payload]:
+    """The items with an output for every call that has none, behind the calls that stand with it."""
+    steps = []
+    for place, (_, item) in enumerate(items):
+        kind = item.get("type")
+        if kind in CALLS and isinstance(name := item.get(CALLS[kind]), str):
+            steps.append((place, f"{kind} {name}", True))
+        elif kind in RESULTS and isinstance(name := item.get(RESULTS[kind]), str):
+            steps.append((place, f"{_call_kind(kind)} {name}", False))
+    pairs = paired(steps)
+    if pairs.orphans and not erased:
+        refuse(items[pairs.orphans[0]][0], "call_id", "it answers no call")
+    orphans = frozenset(pairs.orphans)
+    unanswered: list[Payload] = []
+    for place, (_, item) in enumerate(items):
+        kind = item.get("type")
+        if unanswered and kind not in _OUTPUTS:
+            yield from unanswered
+            unanswered = []
+        yield {"role": "user", "content": OF_ERASED} if place in orphans else item
+        if kind in _OUTPUTS and place not in pairs.answers:
+            unanswered.append({"type": _OUTPUTS[kind], "call_id": item["call_id"], "output": NO_RESULT})
+    yield from unanswered
+
+
+def _call_kind(kind: str) -> str:
+    other = {"mcp_approval_response": "mcp_approval_request", "tool_search_output": "tool_search_call"}
+    return other.get(kind, kind.removesuffix("_output"))
