@@ -85,11 +85,11 @@ def refuse_other_version(cluster: Cluster) -> None:
     needed = cluster.binaries.major
     for data in (cluster.data, cluster.folder):
         with suppress(FileNotFoundError, NotADirectoryError):
-            found = (data / "PG_VERSION").read_text(encoding="utf-8", errors="replace").strip()
+            found = (data / "PG_VERSION").read_text(encoding="utf-8", errors="replace").strip()[:20]
             if found != str(needed):
                 raise UnsupportedDatabase(
-                    f"{data} was made by Postgres {found[:20]} and needs it; this installation brings Postgres "
-                    f"{needed}. Where Postgres {found[:20]} is installed, write the store to a file with "
+                    f"{data} was made by Postgres {found or 'of an unknown version'} and needs it; this installation "
+                    f"brings Postgres {needed}. Where the former one is installed, write the store to a file with "
                     "`compaction-store export`; move the folder away; read the file with `compaction-store import`"
                 )
             if data == cluster.folder:
@@ -192,6 +192,8 @@ def _as(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, dict[str,
 
 
 def _make(cluster: Cluster, account: pwd.struct_passwd | None, starting: int) -> None:
+    if cluster.data.exists() and any(cluster.data.iterdir()):
+        raise DatabaseUnavailable(f"{cluster.data} is not empty, and it is no Postgres data folder")
     for rest in cluster.folder.glob(f"{_MAKING}*"):
         shutil.rmtree(rest)
     making = cluster.folder / _MAKING
@@ -295,17 +297,11 @@ def _clear(cluster: Cluster) -> None:
 
 def _serves(pid: int, data: Path) -> bool:
     """Whether a process is a Postgres on this data folder."""
-    try:
-        return Path(f"/proc/{pid}/cwd").samefile(data)
-    except PermissionError:
-        # Another user's, and the folder is its owner's alone.
-        return False
-    except OSError:
-        if Path("/proc/self").exists():
-            return False
-    shown = subprocess.run(  # noqa: S603 — a number
-        ("/bin/ps", "-ww", "-o", "args=", "-p", str(pid)), check=False, capture_output=True
-    )
+    known = keeper.works_in(pid, data)
+    ps = Path("/bin/ps")
+    if known is not None or not ps.exists():
+        return bool(known)
+    shown = subprocess.run((ps, "-ww", "-o", "args=", "-p", str(pid)), check=False, capture_output=True)  # noqa: S603
     return os.fsencode(data) in shown.stdout
 
 
@@ -329,7 +325,7 @@ def _detached(command: Sequence[str], account: pwd.struct_passwd | None, **optio
 
 @contextmanager
 def _log(cluster: Cluster) -> Iterator[tuple[int, Callable[[], str]]]:
-    """The log to append to, and what the programs say in it from now on, in one line."""
+    """The log to append to, and what the programs say in it from now on of why they failed, in one line."""
     path = cluster.folder / "log"
     with suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_BYTES:
@@ -339,8 +335,10 @@ def _log(cluster: Cluster) -> Iterator[tuple[int, Callable[[], str]]]:
 
     def reported() -> str:
         lines = os.pread(log, _LOG_BYTES, start).decode("utf-8", "replace").splitlines()
-        serious = [line for line in lines if any(word in line for word in ("error:", "FATAL:", "PANIC:"))]
-        return next(iter(serious or lines[-1:]), "it said nothing").strip()
+        serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
+        # The reason stands in that line, or in the one before or after it.
+        first = next(serious, len(lines) - 1)
+        return "; ".join(line.strip() for line in lines[max(0, first - 1) : first + 2]) or "it said nothing"
 
     try:
         yield log, reported
