@@ -244,6 +244,13 @@ class Links:
         place = bisect_left(self._pending, start)
         return place < len(self._pending) and self._pending[place] <= end
 
+    def borders(self) -> list[int]:
+        """The indexes, in order, before which no pair is parted by a cut: where one ends, another may begin.
+
+        A span from one border to before another, with nothing pending inside, is allowed and interrupts nothing.
+        """
+        return [index for index in range(self._size) if index == 0 or self._reach[index - 1] < index]
+
     def interrupts(self, start: int, end: int) -> bool:
         """Whether an allowed span stands between a call and its result.
 

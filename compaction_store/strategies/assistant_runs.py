@@ -1,0 +1,168 @@
+"""Runs of the assistant's messages become one summary each; the user's messages keep their places.
+
+A run is two or more messages of the assistant, one after the other. Where it holds a call whose result lies outside, or
+one that still waits, only what can be told apart from them is summarized, or nothing. A single message stays as it is,
+and a summary is no message of the assistant: it joins no later run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
+from typing import Self
+
+from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.errors import NoProgress
+from compaction_store.models import Element, Payload
+from compaction_store.plan import Span
+from compaction_store.strategies.base import (
+    Planner,
+    Summarizer,
+    attempt,
+    check_allow,
+    check_count,
+    check_summarizer,
+    is_async,
+    least_summary,
+    shown_call,
+)
+from compaction_store.strategies.outline import Outline, elements_of
+from compaction_store.strategies.pins import PinOption, Pins
+from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
+
+_MADE_BY_ASSISTANT = frozenset({"assistant"})
+_WITH_RESULTS = frozenset({"assistant", "result"})
+
+
+def plan_assistant_runs(
+    messages: Iterable[Payload | None],
+    *,
+    first_only: bool = False,
+    min_length: int = 2,
+    retain: int = 0,
+    tool_results: bool = False,
+    pin: PinOption = (),
+) -> list[Span]:
+    """The spans that `AssistantRuns` would summarize, in order. Seqs: the first message is 1."""
+    outline = Outline(elements_of(messages), pins=Pins(pin), tail=retain)
+    spans = list(_runs(outline, min_length, tool_results=tool_results))
+    return spans[:1] if first_only else spans
+
+
+class AssistantRuns(Planner):
+    """Summarizes each run of the assistant's messages on its own; with `first_only`, the first one that can be.
+
+    With `tool_results`, results of tools count as the assistant's. The last `retain` messages are left alone. With
+    `when`, nothing is done below that threshold. A run that fails or is refused is on record, and the others go on.
+    """
+
+    def __init__(
+        self,
+        summarize: Summarizer,
+        *,
+        first_only: bool = False,
+        min_length: int = 2,
+        retain: int = 0,
+        tool_results: bool = False,
+        when: Threshold | Predicate | int | None = None,
+        pin: PinOption = (),
+        allow: Collection[str] = (),
+    ) -> None:
+        check_summarizer(summarize)
+        check_count(min_length, "min_length", least=1)
+        check_count(retain, "retain", least=0)
+        self._summarize = summarize
+        self._first_only = first_only
+        self._min_length = min_length
+        self._retain = retain
+        self._tool_results = tool_results
+        self._when = None if when is None else as_threshold(when)
+        self._pins = Pins(pin)
+        self._allow = check_allow(allow)
+
+    @property
+    def name(self) -> str:
+        return shown_call("AssistantRuns", [
+            ("first_only", self._first_only, False), ("min_length", self._min_length, 2), ("retain", self._retain, 0),
+            ("tool_results", self._tool_results, False), ("when", self._when, None),
+            ("pin", self._pins or None, None),
+        ])  # fmt: skip
+
+    @property
+    def needs_async(self) -> bool:
+        return is_async(self._summarize)
+
+    def with_pins(self, pins: Pins) -> Self:
+        """The same, with something more that it never touches."""
+        held = copy(self)
+        held._pins = self._pins | pins  # noqa: SLF001 — of our own kind
+        return held
+
+    def steps(self, ctx: CompactionContext) -> Steps:
+        elements = ctx.elements
+        limit = None if ctx.budget is None else ctx.budget.limit
+        if self._when is not None and not self._when(window_of(elements, limit)):
+            return
+        outline = Outline(elements, pins=self._pins, tail=self._retain)
+        asks = [self._ask(run) for run in _runs(outline, self._min_length, tool_results=self._tool_results)]
+        for ask in self._worth_asking(ctx, elements, asks):
+            error = yield from attempt(ctx, ask)
+            # One call of the model in one call of the strategy, whatever comes of it.
+            if self._first_only and not isinstance(error, NoProgress):
+                return
+
+    def _ask(self, run: Span) -> Ask:
+        reason = f"a run of the assistant's messages, {run}"
+        return Ask(*run, summarize=self._summarize, allow=self._allow, reason=reason)
+
+    def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
+        """Without those that no summary could make smaller; if there are no others, one of them, for the record."""
+        if "larger" in self._allow:
+            return asks
+        least = least_summary(ctx)
+        sizes = _tokens(elements, asks)
+        worth = [ask for ask, size in zip(asks, sizes, strict=True) if size > least]
+        return worth or asks[:1]
+
+
+def _tokens(elements: Sequence[Element], asks: Iterable[Ask]) -> Iterator[int]:
+    place = 0
+    for ask in asks:
+        total = 0
+        while place < len(elements) and elements[place].seq <= ask.end_seq:
+            total += elements[place].tokens if elements[place].seq >= ask.start_seq else 0
+            place += 1
+        yield total
+
+
+def _runs(outline: Outline, min_length: int, *, tool_results: bool) -> Iterator[Span]:
+    elements = outline.elements
+    for low, high in _maximal(outline, _WITH_RESULTS if tool_results else _MADE_BY_ASSISTANT):
+        for start, end in _whole(outline, low, high):
+            if sum(len(element.messages) for element in elements[start : end + 1]) >= min_length:
+                yield Span(elements[start].seq, elements[end].end_seq)
+
+
+def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, int]]:
+    """The longest stretches of which every element is spoken by those who are wanted, and may go."""
+    low: int | None = None
+    for index, who in enumerate(outline.speakers):
+        if who and who <= wanted and not outline.stays[index]:  # type: ignore[operator]
+            low = index if low is None else low
+        elif low is not None:
+            yield low, index - 1
+            low = None
+    if low is not None:
+        yield low, len(outline.speakers) - 1
+
+
+def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
+    """The run itself where it parts no pair, else what is left of it beside the pairs it would part.
+
+    In Anthropic's format what stands between a call and its result is part of their turns, and has to stay.
+    """
+    links = outline.links
+    parts = links.problem(low, high) is not None
+    if parts or (outline.is_anthropic and links.interrupts(low, high)):
+        return outline.safe(low, high)
+    return [(low, high)]

@@ -1,0 +1,90 @@
+"""What every strategy shares: it is an ordinary callback, it has a name for the records, and it takes failures calmly.
+
+A strategy decides which spans, and is told what came of each; it neither awaits nor touches a database.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Iterable
+from typing import Any
+
+from compaction_store import framing
+from compaction_store.context import ALLOWED, Ask, CompactionContext, Steps, Summarize, SummaryResult, drive
+from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
+
+Summarizer = SummaryResult | Summarize
+Attempted = Generator[Ask, "Exception | None", "Exception | None"]
+
+
+class Planner(ABC):
+    """The base of the strategies. Called with a context it plans at once, so that it can be part of another callback.
+
+    With an async summarizer it is driven by an AsyncStore only.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a record's `callback` says."""
+
+    @property
+    def needs_async(self) -> bool:
+        return False
+
+    @abstractmethod
+    def steps(self, ctx: CompactionContext) -> Steps: ...
+
+    def __call__(self, ctx: CompactionContext) -> None:
+        drive(ctx, self.steps(ctx))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
+    """Asks for a span; returns what spoke against it, None if it is planned.
+
+    What the context has put on record, or was told before, is for the strategy to take note of. Anything else is a
+    mistake in how the strategy is used, and nobody else would ever hear of it.
+    """
+    tried = len(ctx.attempts)
+    error = yield ask
+    if error is not None and len(ctx.attempts) == tried and not isinstance(error, NoProgress | PinnedInside):
+        raise error
+    return error
+
+
+def least_summary(ctx: CompactionContext) -> int:
+    """The tokens of the shortest summary there can be. A span that takes no more is not worth a model's time."""
+    return ctx.count([framing.frame("-", 1, 2)])
+
+
+def is_async(summarize: object) -> bool:
+    call = getattr(summarize, "__call__", None)  # noqa: B004 — its kind is asked, not whether it is there
+    asynchronous = inspect.iscoroutinefunction(summarize) or inspect.iscoroutinefunction(call)
+    return asynchronous or getattr(summarize, "needs_async", False) is True
+
+
+def check_summarizer(summarize: object) -> None:
+    if not isinstance(summarize, SummaryResult) and not callable(summarize):
+        raise TypeError(f"summarize= is a callable, a text or a Summary, not {type(summarize).__name__}")
+
+
+def check_allow(allow: Collection[str]) -> frozenset[str]:
+    allowed = frozenset([allow] if isinstance(allow, str) else allow)
+    if not allowed <= ALLOWED:
+        raise InvalidInput(f"allow= takes {', '.join(sorted(ALLOWED))}")
+    return allowed
+
+
+def check_count(value: object, name: str, *, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise InvalidInput(f"{name}= is a whole number, {least} or more")
+
+
+def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:
+    """A strategy's name: its kind, and the options that are not as usual, given as (name, value, usual)."""
+    told = [f"{name}={value!r}" for name, value, usual in options if value != usual]
+    return f"{kind}({', '.join(told)})"

@@ -1,0 +1,242 @@
+"""The scan behind the sliding window: where a growing window is folded, over anything that has an outline.
+
+The window grows from the oldest element. Each time the threshold is reached, everything in it that may go is folded:
+one summary, or one for each part where something that has to stay lies between. Then it goes on with the summary in
+the window. Where the summaries alone reach the threshold, only what came after the last one counts, so that a full
+summary is still worth a full window. Every element is looked at a fixed number of times, however long the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from itertools import accumulate
+from operator import add
+from typing import Any, NamedTuple
+
+from compaction_store.strategies.outline import Outline
+from compaction_store.strategies.thresholds import Measure, Threshold, Window
+
+Index = int
+
+
+class Folded(NamedTuple):
+    """What came of a span: the item that stands for it now, and its tokens."""
+
+    item: Any
+    tokens: int
+
+
+class Fold(NamedTuple):
+    """A span of indexes to summarize, both ends inclusive. Sent back is what came of it, None if it was refused."""
+
+    low: Index
+    high: Index
+
+
+Folds = Generator[Fold, Folded | None, None]
+
+
+class _Sums(NamedTuple):
+    """What elements take together."""
+
+    tokens: int
+    messages: int
+    turns: int
+
+    def less(self, other: _Sums) -> _Sums:
+        return _Sums(self.tokens - other.tokens, self.messages - other.messages, self.turns - other.turns)
+
+
+class _Sizes:
+    """The sums of any range of elements at once."""
+
+    def __init__(self, outline: Outline) -> None:
+        self.users = ["user" in who for who in outline.speakers]
+        self._tokens = [0, *accumulate(element.tokens for element in outline.elements)]
+        self._messages = [0, *accumulate(len(element.messages) for element in outline.elements)]
+        self._turns = [0, *accumulate(self.users)]
+
+    def between(self, low: Index, high: Index) -> _Sums:
+        """Of a range of indexes, both ends inclusive."""
+        after = high + 1
+        return _Sums(
+            self._tokens[after] - self._tokens[low], self._messages[after] - self._messages[low],
+            self._turns[after] - self._turns[low],
+        )  # fmt: skip
+
+
+class _Piece(NamedTuple):
+    """A stretch that may be folded. `end` is the last index to fold, None while it holds nothing of the assistant."""
+
+    low: Index
+    end: Index | None
+    high: Index
+
+    @property
+    def size(self) -> int:
+        return 0 if self.end is None else self.end + 1 - self.low
+
+
+class _Pieces:
+    """The stretches of the window that may be folded, in order, as they grow block by block."""
+
+    def __init__(self, outline: Outline, *, before_reply: bool) -> None:
+        self._assistant = ["assistant" in who for who in outline.speakers]
+        self._before_reply = before_reply
+        self._listed: list[_Piece] = []
+        # Whether the last one holds anything of the assistant.
+        self._spoken = False
+        # How many elements would be folded now.
+        self.size = 0
+
+    def add(self, low: Index, high: Index) -> None:
+        """A block that may be folded."""
+        if not self._listed or self._listed[-1].high + 1 != low:
+            self._listed.append(_Piece(low, None, low - 1))
+            self._spoken = False
+        last = self._listed[-1]
+        self._spoken = self._spoken or any(self._assistant[low : high + 1])
+        end = high if self._spoken and self._may_end(high) else last.end
+        self._listed[-1] = _Piece(last.low, end, high)
+        self.size += self._listed[-1].size - last.size
+
+    def _may_end(self, high: Index) -> bool:
+        after = high + 1
+        return not self._before_reply or after == len(self._assistant) or self._assistant[after]
+
+    def chosen(self, sizes: _Sizes) -> list[Fold]:
+        """The largest, and of the others those that hold more than one message."""
+        folds = [Fold(piece.low, piece.end) for piece in self._listed if piece.end is not None]
+        largest = max(folds, key=lambda fold: sizes.between(*fold), default=None)
+        return [fold for fold in folds if fold == largest or fold.high > fold.low]
+
+    def drop(self, high: Index) -> None:
+        """What lies up to there is folded, or is left behind for good."""
+        rest = [piece for piece in self._listed if piece.high > high]
+        if rest and rest[0].low <= high:
+            cut = rest.pop(0)
+            self._listed, self.size = [], 0
+            self.add(high + 1, cut.high)
+            rest = [*self._listed, *rest]
+        self._listed = rest
+        self.size = sum(piece.size for piece in rest)
+        if not rest:
+            self._spoken = False
+
+
+class _Scan:
+    """A scan under way: `shown` is the window as it is now, with summaries in their places."""
+
+    def __init__(
+        self,
+        outline: Outline,
+        items: Sequence[Any],
+        threshold: Threshold,
+        limit: int | None,
+        *,
+        keep_first: bool,
+        before_reply: bool,
+    ) -> None:
+        self._outline = outline
+        self._items = items
+        self._threshold = threshold
+        self._limit = limit
+        self._sizes = _Sizes(outline)
+        self._pieces = _Pieces(outline, before_reply=before_reply)
+        self._first = _first_reply(outline) if keep_first else 0
+        self._shown: list[Any] = []
+        # How much less the window takes than its elements did.
+        self._saved = _Sums(0, 0, 0)
+        # The part of the window up to the last summary, or before anything that may go.
+        self._base: int | None = None
+        self._base_total = _Sums(0, 0, 0)
+        self._base_reaches: bool | None = None
+        # What is reached by nothing at all gives no reason to fold at any one place before the end.
+        self._always = self._reaches(0, 0, _Sums(0, 0, 0), ends_with_user=False)
+        self._least = 0
+
+    def folds(self) -> Folds:
+        blocks = iter(self._outline.blocks)
+        block = next(blocks, None)
+        for index, item in enumerate(self._items):
+            self._shown.append(item)
+            if self._outline.elements[index].is_summary:
+                self._rebase(len(self._shown), self._total(index))
+            if block is not None and block.high == index:
+                if block.foldable and block.low >= self._first:
+                    if self._base is None:
+                        self._rebase(block.low, self._sizes.between(0, block.low - 1))
+                    self._pieces.add(block.low, block.high)
+                block = next(blocks, None)
+            if self._pieces.size > self._least and self._reached(index):
+                yield from self._fold(index)
+
+    def _reached(self, index: Index) -> bool:
+        if self._always:
+            return index + 1 == len(self._items)
+        base = self._base or 0
+        if self._base_reaches is None:
+            self._base_reaches = self._reaches(0, base, self._base_total, ends_with_user=False)
+        total = self._total(index)
+        start, sums = (base, total.less(self._base_total)) if self._base_reaches else (0, total)
+        return self._reaches(start, len(self._shown), sums, ends_with_user=self._sizes.users[index])
+
+    def _reaches(self, start: int, end: int, sums: _Sums, *, ends_with_user: bool) -> bool:
+        size = Measure(*sums, ends_with_user=ends_with_user, limit=self._limit)
+        return self._threshold(Window(self._shown, start, end, size))
+
+    def _total(self, index: Index) -> _Sums:
+        return self._sizes.between(0, index).less(self._saved)
+
+    def _rebase(self, base: int, total: _Sums) -> None:
+        self._base, self._base_total, self._base_reaches = base, total, None
+
+    def _fold(self, index: Index) -> Folds:
+        done: list[tuple[Fold, Folded]] = []
+        for fold in self._pieces.chosen(self._sizes):
+            folded = yield fold
+            if folded is not None:
+                done.append((fold, folded))
+        if not done:
+            # It is asked for again when there is twice as much: each refusal may have cost a model's time.
+            self._least = 2 * self._pieces.size
+            return
+        self._least = 0
+        self._show(done, index)
+        last = done[-1][0].high
+        self._pieces.drop(last)
+        after = self._sizes.between(last + 1, index)
+        self._rebase(len(self._shown) - (index - last), self._total(index).less(after))
+
+    def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
+        """Puts the summaries in their places. Nothing from the first of them on has been folded before."""
+        at = done[0][0].low
+        place = len(self._shown) - 1 - (index - at)
+        tail: list[Any] = []
+        for fold, folded in done:
+            tail += [*self._items[at : fold.low], folded.item]
+            at = fold.high + 1
+            source = self._sizes.between(*fold)
+            self._saved = _Sums(*map(add, self._saved, source.less(_Sums(folded.tokens, 1, 0))))
+        self._shown[place:] = [*tail, *self._items[at : index + 1]]
+
+
+def _first_reply(outline: Outline) -> Index:
+    """Where the task as it was first put ends."""
+    for index, who in enumerate(outline.speakers):
+        if "assistant" in who or outline.elements[index].is_summary:
+            return index
+    return len(outline.speakers)
+
+
+def folds(
+    outline: Outline,
+    items: Sequence[Any],
+    threshold: Threshold,
+    *,
+    limit: int | None,
+    keep_first: bool,
+    before_reply: bool,
+) -> Folds:
+    """Every span to fold, in the order in which the window reaches them. `items` are what a predicate is shown."""
+    return _Scan(outline, items, threshold, limit, keep_first=keep_first, before_reply=before_reply).folds()

@@ -1,0 +1,202 @@
+"""The sliding window over anything: objects that say what they are, or messages as plain dicts. It needs no store.
+
+Nothing is lost: every summary in the result carries its source, so that all that was given can be had back from it.
+The result can be given in again with more items after it; its summaries are not summarized again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Payload
+from compaction_store.strategies.base import check_allow
+from compaction_store.strategies.folding import Fold, Folded, folds
+from compaction_store.strategies.outline import Outline, elements_of
+from compaction_store.strategies.pins import PinOption, Pins
+from compaction_store.strategies.sliding_window import ThresholdOption, tail_of
+from compaction_store.strategies.thresholds import as_threshold, everything
+from compaction_store.tokens import o200k_base
+
+T = TypeVar("T")
+
+
+class Item(Protocol):
+    """What an object has to say about itself. One that makes calls is the assistant's too.
+
+    With a method `toolcall_ids()`, the ids of its calls or of the calls it answers, pairs are known for certain;
+    without, a result is taken to answer the nearest call before it that waits for one, else the last call.
+    """
+
+    def is_user(self) -> bool: ...
+    def is_assistant(self) -> bool: ...
+    def is_system(self) -> bool: ...
+    def is_toolcall(self) -> bool: ...
+    def is_toolcall_result(self) -> bool: ...
+
+
+class Piece(NamedTuple, Generic[T]):
+    """An item of the result, and the items given that it stands for: itself alone, unless it is a summary."""
+
+    item: T
+    source: tuple[T, ...]
+    is_summary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slid(Sequence[Piece[T]]):
+    """The pieces in order. `error` is what stopped the summarizer, if anything did; what it did before is kept."""
+
+    pieces: tuple[Piece[T], ...] = field(repr=False)
+    error: Exception | None = None
+
+    @property
+    def items(self) -> list[T]:
+        """What stands in place of what was given."""
+        return [piece.item for piece in self.pieces]
+
+    @property
+    def originals(self) -> list[T]:
+        """All that was given, in order."""
+        return [item for piece in self.pieces for item in piece.source]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @overload
+    def __getitem__(self, index: int) -> Piece[T]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Piece[T], ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Piece[T] | tuple[Piece[T], ...]:
+        return self.pieces[index]
+
+
+def sliding_window(
+    items: Iterable[T | Piece[T]],
+    *,
+    summarize: Callable[[Sequence[T]], T],
+    threshold: ThresholdOption = None,
+    retain: float = 0,
+    keep_first: bool = True,
+    before_reply: bool = False,
+    pin: PinOption = (),
+    allow: Collection[str] = ("last_user",),
+    limit: int | None = None,
+    count: Callable[[T], int] | None = None,
+) -> Slid[T]:
+    """Folds items as `SlidingWindow` folds a thread; a predicate is given a `Window` of items.
+
+    Unlike there, the last message of the user may be folded, unless `allow=()`. `count` gives an item's tokens; plain
+    dicts need none. A summarizer that raises ends it, with all that was folded before and the exception as `.error`.
+    """
+    pieces = [item if isinstance(item, Piece) else Piece(item, (item,), is_summary=False) for item in items]
+    shown = [piece.item for piece in pieces]
+    reached = everything if threshold is None else as_threshold(threshold)
+    tokens = _counted(shown, count) if reached.needs_tokens or isinstance(retain, float) else [0] * len(shown)
+    elements = [
+        element._replace(tokens=size, kind="summary" if piece.is_summary else None)
+        for element, size, piece in zip(elements_of(_payloads(shown)), tokens, pieces, strict=True)
+    ]
+    outline = Outline(elements, pins=_pins(pin, shown), allow=check_allow(allow), tail=tail_of(tokens, retain))
+    found = folds(outline, shown, reached, limit=limit, keep_first=keep_first, before_reply=before_reply)
+    made: list[tuple[Fold, Piece[T]]] = []
+    error: Exception | None = None
+    folded: Folded | None = None
+    while True:
+        try:
+            fold = found.send(folded)
+        except StopIteration:
+            break
+        inside = range(fold.low, fold.high + 1)
+        try:
+            summary = summarize([shown[place] for place in inside])
+        except Exception as raised:  # noqa: BLE001 — it is the caller's own, and is handed back with what was done
+            error = raised
+            break
+        source = tuple(item for place in inside for item in pieces[place].source)
+        made.append((fold, Piece(summary, source, is_summary=True)))
+        folded = Folded(summary, _counted([summary], count)[0] if reached.needs_tokens else 0)
+    return Slid(tuple(_put(pieces, made)), error)
+
+
+def _put(pieces: Sequence[Piece[T]], made: list[tuple[Fold, Piece[T]]]) -> Iterator[Piece[T]]:
+    at = 0
+    for fold, piece in made:
+        yield from pieces[at : fold.low]
+        yield piece
+        at = fold.high + 1
+    yield from pieces[at:]
+
+
+def _counted(items: Sequence[Any], count: Callable[[Any], int] | None) -> list[int]:
+    if count is not None:
+        return [count(item) for item in items]
+    counter = o200k_base()
+    # A predicate that never looks at tokens needs no counter.
+    return [counter.messages([dict(item)]) if isinstance(item, Mapping) else 0 for item in items]
+
+
+def _pins(pin: PinOption, items: Sequence[Any]) -> Pins:
+    """A predicate is about an item; what the outline is made of are its stand-ins."""
+    pins = Pins(pin)
+    held = [place for place, item in enumerate(items, 1) if any(predicate(item) for predicate in pins.predicates)]
+    return Pins([*pins.spans, *held])
+
+
+def _payloads(items: Sequence[Any]) -> list[Payload]:
+    """Items as payloads: what matters of an object is who speaks, and which calls and results belong together."""
+    pairs = _Pairs()
+    for place, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            pairs.read(place, item)
+    return [dict(item) if isinstance(item, Mapping) else pairs.payload(place, item) for place, item in enumerate(items)]
+
+
+class _Pairs:
+    """Which objects belong together: by the ids they tell, else by their places."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, list[str]] = {}
+        self._results: dict[int, list[str]] = {}
+        # Calls that tell no ids and wait for a result, and the last one of all.
+        self._open: list[int] = []
+        self._last: int | None = None
+
+    def read(self, place: int, item: Item) -> None:
+        try:
+            call, result = item.is_toolcall(), item.is_toolcall_result()
+        except AttributeError:
+            raise InvalidInput(f"item {place} is no dict, and {type(item).__name__} does not say what it is") from None
+        told = getattr(item, "toolcall_ids", None)
+        known = None if told is None else list(told())
+        if result:
+            self._results[place] = self._answer(place) if known is None else known
+        if call:
+            self._calls[place] = [] if known is None else known
+            if known is None:
+                self._open.append(place)
+                self._last = place
+
+    def _answer(self, place: int) -> list[str]:
+        call = self._open.pop() if self._open else self._last
+        name = f"result {place}"
+        if call is not None:
+            self._calls[call].append(name)
+        return [name]
+
+    def payload(self, place: int, item: Item) -> Payload:
+        role = "system" if item.is_system() else "user" if item.is_user() else "tool"
+        if item.is_assistant() or place in self._calls:
+            role = "assistant"
+        results = [{"type": "function_call_output", "call_id": name} for name in self._results.get(place, ())]
+        text = [{"type": "text"}] if role == "user" else []
+        # A call that nothing answers has no id in common with anything.
+        names = self._calls.get(place, ()) or ([f"call {place}"] if place in self._calls else ())
+        return {
+            "role": role,
+            "content": [*results, *text, *({"type": "function_call", "call_id": name} for name in names)],
+        }

@@ -1,0 +1,149 @@
+"""What a strategy sees of a view: who speaks where, what has to stay, and where one may cut. All in linear time.
+
+Indexes are places in the list of elements. What has to stay is every summary, every system message, the last message
+of the user and whatever is pinned; `allow` gives up the rule it names.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from compaction_store import spans
+from compaction_store.models import Element, Payload
+from compaction_store.strategies.pins import Pins
+
+Speaker = Literal["system", "user", "assistant", "result", "other"]
+
+_ROLES: dict[str, Speaker] = {
+    "system": "system", "developer": "system", "assistant": "assistant", "tool": "result", "function": "result",
+}  # fmt: skip
+_BY_ANTHROPIC = frozenset({
+    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
+})  # fmt: skip
+_OF_OPENAI = ("tool", "function", "developer")
+_NO_TIME = datetime.fromtimestamp(0, UTC)
+
+
+def speaker(payload: Payload | None) -> Speaker:
+    """Whose message it is. A message of the user that holds only results of tools is a result.
+
+    The items of OpenAI's Responses that have no role are the assistant's, unless they are results.
+    """
+    if not isinstance(payload, dict):
+        return "other"
+    role, kind = payload.get("role"), payload.get("type")
+    if role == "user":
+        content = payload.get("content")
+        only_results = isinstance(content, list) and content and all(map(_is_result, content))
+        return "result" if only_results else "user"
+    if isinstance(role, str):
+        return _ROLES.get(role, "other")
+    if _is_result(payload):
+        return "result"
+    spoken = isinstance(kind, str) and (kind in spans.CALLS or kind == "reasoning" or kind.endswith("_call"))
+    return "assistant" if spoken else "other"
+
+
+def _is_result(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return isinstance(kind, str) and (kind in spans.RESULTS or kind.endswith("_tool_result"))
+
+
+def speakers(element: Element) -> frozenset[Speaker]:
+    return frozenset(map(speaker, element.messages))
+
+
+def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], int] | None = None) -> list[Element]:
+    """Plain messages as the elements of a view: the first is seq 1. Without `count`, no tokens are counted."""
+    return [
+        Element(seq, seq, None, (message,), 0 if count is None or message is None else count(message), None, _NO_TIME)
+        for seq, message in enumerate(messages, 1)
+    ]
+
+
+def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool:
+    """Whether a thread is written in Anthropic's blocks: there, neighbours of one role are one turn."""
+    lists = False
+    for payload in payloads:
+        if not isinstance(payload, dict):
+            continue
+        role, content = payload.get("role"), payload.get("content")
+        if role in _OF_OPENAI or "tool_calls" in payload or payload.get("type", "message") != "message":
+            return False
+        if isinstance(content, list):
+            kinds = {part.get("type") for part in content if isinstance(part, dict) and type(part.get("type")) is str}
+            if kinds & _BY_ANTHROPIC:
+                return True
+            lists = lists or (role == "assistant" and "text" in kinds)
+    return lists
+
+
+class Block(NamedTuple):
+    """Elements that stand or fall together, both ends inclusive. No call in one block has its result in another."""
+
+    low: int
+    high: int
+    foldable: bool
+
+
+class Outline:
+    """A view as strategies read it."""
+
+    def __init__(
+        self, elements: Sequence[Element], *, pins: Pins | None = None, allow: Collection[str] = (), tail: int = 0
+    ) -> None:
+        self.elements = elements
+        self.tail = max(0, len(elements) - tail)
+        self.speakers = [frozenset[Speaker]() if e.is_summary else speakers(e) for e in elements]
+        self.stays = [index >= self.tail or element.is_summary for index, element in enumerate(elements)]
+        if "system" not in allow:
+            self._keep_system()
+        if "last_user" not in allow and (last := self._last_user()) is not None:
+            self.stays[last] = True
+        for index, element in enumerate(elements) if pins else ():
+            self.stays[index] |= pins.hold(element)  # type: ignore[union-attr]
+
+    def _last_user(self) -> int | None:
+        return spans.last_user([() if element.is_summary else element.messages for element in self.elements])
+
+    def _keep_system(self) -> None:
+        """Anthropic wants an assistant's turn after a system message, so that what follows one has to stay as well."""
+        started = follows = False
+        for index, who in enumerate(self.speakers):
+            system = "system" in who
+            self.stays[index] |= system or (follows and who == {"assistant"} and self.is_anthropic)
+            follows = started and (system or (follows and who == {"assistant"}))
+            started |= not system
+
+    @cached_property
+    def is_anthropic(self) -> bool:
+        return speaks_anthropic(message for element in self.elements for message in element.messages)
+
+    @cached_property
+    def links(self) -> spans.Links:
+        return spans.Links([element.messages for element in self.elements])
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """All elements in order, in the smallest blocks that may be cut apart."""
+        borders = [*self.links.borders(), len(self.elements)]
+        keep = [stays or index in self.links.pending for index, stays in enumerate(self.stays)]
+        return [Block(low, after - 1, not any(keep[low:after])) for low, after in pairwise(borders)]
+
+    def safe(self, low: int, high: int) -> list[tuple[int, int]]:
+        """The spans inside that may be folded and come between no call and its result; none can be made larger."""
+        found: list[tuple[int, int]] = []
+        for place in range(bisect_left(self.blocks, (low,)), len(self.blocks)):
+            block = self.blocks[place]
+            if block.high > high:
+                break
+            if block.foldable and found and found[-1][1] == block.low - 1:
+                found[-1] = found[-1][0], block.high
+            elif block.foldable:
+                found.append((block.low, block.high))
+        return found

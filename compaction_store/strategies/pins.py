@@ -1,0 +1,65 @@
+"""What a strategy must leave alone: seqs, spans of seqs, and messages that a predicate knows."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any
+
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Element, Payload
+
+Pin = int | tuple[int, int] | Callable[[Payload], Any]
+PinOption = Pin | Iterable[Pin]
+
+
+class Pins:
+    """Pins in the forms a caller may give them: a seq, a span as a pair of seqs, a predicate of a message, or several.
+
+    A predicate is asked about messages, not about what stands for them: a summary is pinned by its span only.
+    """
+
+    def __init__(self, pin: PinOption = ()) -> None:
+        self.spans: list[tuple[int, int]] = []
+        self.predicates: list[Callable[[Payload], Any]] = []
+        for one in [pin] if isinstance(pin, int) or callable(pin) or _is_pair(pin) else pin:
+            self._add(one)
+        self.spans.sort()
+        # How far the spans reach that begin at or before each.
+        self._reach = list(accumulate((end for _, end in self.spans), max))
+
+    def _add(self, pin: Any) -> None:
+        if callable(pin):
+            self.predicates.append(pin)
+        elif type(pin) is int and pin > 0:
+            self.spans.append((pin, pin))
+        elif _is_pair(pin) and 1 <= pin[0] <= pin[1]:
+            self.spans.append((pin[0], pin[1]))
+        else:
+            raise InvalidInput("a pin is a seq, a span of two seqs, or a predicate of a message")
+
+    def __or__(self, other: Pins) -> Pins:
+        return Pins([*self.spans, *self.predicates, *other.spans, *other.predicates])
+
+    def __bool__(self) -> bool:
+        return bool(self.spans or self.predicates)
+
+    def hold(self, element: Element) -> bool:
+        """Whether anything of the element is pinned."""
+        place = bisect_right(self.spans, element.end_seq, key=itemgetter(0))
+        if place and self._reach[place - 1] >= element.seq:
+            return True
+        if element.is_summary:
+            return False
+        messages = [message for message in element.messages if message is not None]
+        return any(predicate(message) for predicate in self.predicates for message in messages)
+
+    def __repr__(self) -> str:
+        seqs = [str(start) if start == end else f"{start}-{end}" for start, end in self.spans]
+        return ", ".join([*seqs, *(getattr(p, "__qualname__", type(p).__qualname__) for p in self.predicates)])
+
+
+def _is_pair(pin: object) -> bool:
+    return isinstance(pin, tuple) and len(pin) == 2 and all(type(seq) is int for seq in pin)  # noqa: PLR2004

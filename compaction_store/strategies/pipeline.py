@@ -1,0 +1,143 @@
+"""Strategies one after the other, and strategies around what they must leave alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from compaction_store.context import Ask, CompactionContext, Steps, Strategy, callback_name
+from compaction_store.errors import PinnedInside
+from compaction_store.models import Element
+from compaction_store.spans import Links
+from compaction_store.strategies.base import Attempted, Planner
+from compaction_store.strategies.pins import Pin, PinOption, Pins
+from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
+
+
+class Pipeline(Planner):
+    """Runs strategies in order, each on what the ones before it planned, all of it committed in one piece.
+
+    With `when`, a strategy runs only if the threshold is still reached. With `pin`, nothing pinned is ever touched. A
+    plain callback may stand among them; pins do not bind it. Each record's reason begins with the strategy's name.
+    """
+
+    def __init__(
+        self,
+        *strategies: Strategy | Callable[[CompactionContext], Any],
+        when: Threshold | Predicate | int | None = None,
+        pin: PinOption = (),
+    ) -> None:
+        for strategy in strategies:
+            if not isinstance(strategy, Strategy) and not callable(strategy):
+                raise TypeError(f"a pipeline is of strategies, not of {type(strategy).__name__}")
+        self._pins = Pins(pin)
+        self._strategies = strategies
+        self._when = None if when is None else as_threshold(when)
+
+    @property
+    def name(self) -> str:
+        parts = [callback_name(strategy) for strategy in self._strategies]
+        return f"Pipeline({', '.join(parts)})"
+
+    @property
+    def needs_async(self) -> bool:
+        return any(getattr(strategy, "needs_async", False) for strategy in self._strategies)
+
+    def steps(self, ctx: CompactionContext) -> Steps:
+        limit = None if ctx.budget is None else ctx.budget.limit
+        for strategy in self._strategies:
+            if self._when is not None and not self._when(window_of(ctx.elements, limit)):
+                return
+            if isinstance(strategy, Strategy):
+                held = _pinned(strategy, self._pins) if self._pins else strategy
+                yield from _named(held.steps(ctx), callback_name(strategy))
+            else:
+                strategy(ctx)
+
+
+def pin(strategy: Strategy, *pins: Pin) -> Strategy:
+    """The strategy, with something it never touches: seqs, spans of seqs, predicates of a message.
+
+    A span that would hold any of it is cut around it; of shortened stand-ins for such a span nothing can be used.
+    """
+    return _pinned(strategy, Pins(pins))
+
+
+def _pinned(strategy: Strategy, pins: Pins) -> Strategy:
+    with_pins = getattr(strategy, "with_pins", None)
+    held: Strategy = _Pinned(strategy, pins) if with_pins is None else with_pins(pins)
+    return held
+
+
+class _Pinned(Planner):
+    """Any strategy at all, its spans cut around what is pinned."""
+
+    def __init__(self, strategy: Strategy, pins: Pins) -> None:
+        self._strategy = strategy
+        self._pins = pins
+
+    @property
+    def name(self) -> str:
+        return f"pin({callback_name(self._strategy)}, {self._pins})"
+
+    @property
+    def needs_async(self) -> bool:
+        return bool(getattr(self._strategy, "needs_async", False))
+
+    def steps(self, ctx: CompactionContext) -> Steps:
+        cuts = _Cuts(ctx.elements, self._pins)
+        inner = self._strategy.steps(ctx)
+        told: Exception | None = None
+        while (ask := _next(inner, told)) is not None:
+            told = yield from cuts.ask(ask)
+
+
+class _Cuts:
+    """Asks for the parts of a span that hold nothing pinned."""
+
+    def __init__(self, elements: Sequence[Element], pins: Pins) -> None:
+        self._elements = elements
+        self._starts = [element.seq for element in elements]
+        self._held = [index for index, element in enumerate(elements) if pins.hold(element)]
+
+    @cached_property
+    def _links(self) -> Links:
+        return Links([element.messages for element in self._elements])
+
+    def ask(self, ask: Ask) -> Attempted:
+        low = bisect_right(self._starts, ask.start_seq) - 1
+        high = bisect_right(self._starts, ask.end_seq) - 1
+        held = self._held[bisect_left(self._held, low) : bisect_right(self._held, high)]
+        if not held:
+            return (yield ask)
+        told: Exception | None = PinnedInside(
+            "something pinned is inside", start_seq=ask.start_seq, end_seq=ask.end_seq
+        )  # fmt: skip
+        if ask.replacement is not None:
+            return told
+        done = False
+        for before, after in pairwise([low - 1, *held, high + 1]):
+            found = self._links.safe(before + 1, after - 1, interrupting=False)
+            if found is not None:
+                start, end = self._elements[found[0]].seq, self._elements[found[1]].end_seq
+                told = yield replace(ask, start_seq=start, end_seq=end)
+                done = done or told is None
+        return None if done else told
+
+
+def _named(steps: Steps, name: str) -> Steps:
+    """The same steps; the reason in each record begins with the strategy's name."""
+    told: Exception | None = None
+    while (ask := _next(steps, told)) is not None:
+        told = yield replace(ask, reason=name if ask.reason is None else f"{name}: {ask.reason}")
+
+
+def _next(steps: Steps, told: Exception | None) -> Ask | None:
+    try:
+        return steps.send(told)
+    except StopIteration:
+        return None

@@ -1,0 +1,205 @@
+"""A window grows from the oldest message; each time a threshold is reached, what may go of it becomes one summary.
+
+The end of the thread is kept, and so is its beginning up to the first reply: the system's messages and the task as it
+was first put. No call is parted from its result, no summary is ever summarized again, and what is folded stays as it
+is, however much is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
+from typing import Self
+
+from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.errors import Rejected
+from compaction_store.models import Element, Payload
+from compaction_store.plan import Span
+from compaction_store.strategies.base import (
+    Planner,
+    Summarizer,
+    attempt,
+    check_allow,
+    check_count,
+    check_summarizer,
+    is_async,
+    least_summary,
+    shown_call,
+)
+from compaction_store.strategies.folding import Fold, Folded, Folds, folds
+from compaction_store.strategies.outline import Outline, elements_of
+from compaction_store.strategies.pins import PinOption, Pins
+from compaction_store.strategies.thresholds import (
+    Predicate,
+    Threshold,
+    as_threshold,
+    check_fraction,
+    everything,
+    fraction_of,
+    over,
+)
+from compaction_store.tokens import o200k_base
+
+ThresholdOption = Threshold | Predicate | int | None
+
+
+def plan_sliding_window(
+    messages: Iterable[Payload | None],
+    *,
+    threshold: ThresholdOption = None,
+    retain: float = 0,
+    keep_first: bool = True,
+    before_reply: bool = False,
+    pin: PinOption = (),
+    allow: Collection[str] = (),
+    limit: int | None = None,
+    count: Callable[[Payload], int] | None = None,
+    summary_tokens: int = 0,
+) -> list[Span]:
+    """The spans that `SlidingWindow` would summarize, in order. Seqs: the first message is 1.
+
+    How long the summaries will be nobody knows before; each is taken to have `summary_tokens`. `limit` is what
+    `over(fraction=…)` is a fraction of, and `count` counts a message's tokens as the store would.
+    """
+    listed = list(messages)
+    reached = everything if threshold is None else as_threshold(threshold)
+    if count is None and (reached.needs_tokens or isinstance(retain, float)):
+        counter = o200k_base()
+        count = lambda message: counter.messages([message])  # noqa: E731
+    elements = elements_of(listed, count)
+    tail = tail_of([element.tokens for element in elements], retain)
+    outline = Outline(elements, pins=Pins(pin), allow=check_allow(allow), tail=tail)
+    found = folds(outline, elements, reached, limit=limit, keep_first=keep_first, before_reply=before_reply)
+    return [Span(elements[low].seq, elements[high].end_seq) for low, high in _assumed(found, elements, summary_tokens)]
+
+
+def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
+    """All folds, if every summary comes out at so many tokens."""
+    folded: Folded | None = None
+    while True:
+        try:
+            fold = found.send(folded)
+        except StopIteration:
+            return
+        yield fold
+        stand_in = Element(
+            elements[fold.low].seq, elements[fold.high].end_seq, None, ({"role": "user", "content": ""},), tokens, None,
+            elements[fold.high].created_at, "summary",
+        )  # fmt: skip
+        folded = Folded(stand_in, tokens)
+
+
+def tail_of(tokens: Sequence[int], retain: float) -> int:
+    """How many elements at the end are kept: so many, or as many as fit a fraction of all tokens."""
+    if type(retain) is int:
+        check_count(retain, "retain", least=0)
+        return retain
+    check_fraction(retain, "retain=")
+    room = fraction_of(retain, sum(tokens))
+    kept = 0
+    while kept < len(tokens) and (room := room - tokens[-1 - kept]) >= 0:
+        kept += 1
+    return kept
+
+
+class SlidingWindow(Planner):
+    """Folds a thread window by window.
+
+    `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate of a `Window`; without one, it is the
+    budget's trigger, and where there is no budget, or the view is within it, all that may go is folded at once.
+    `retain` keeps so many messages at the end of the thread, or as a float such a fraction of its tokens.
+
+    With `keep_first=False` the messages before the first reply may go too. With `before_reply`, a summary ends only
+    where the assistant speaks next, so that roles go on alternating. `allow` insists as for `CompactionContext`.
+    """
+
+    def __init__(
+        self,
+        summarize: Summarizer,
+        *,
+        threshold: ThresholdOption = None,
+        retain: float = 0,
+        keep_first: bool = True,
+        before_reply: bool = False,
+        pin: PinOption = (),
+        allow: Collection[str] = (),
+    ) -> None:
+        check_summarizer(summarize)
+        tail_of([], retain)
+        self._summarize = summarize
+        self._threshold = None if threshold is None else as_threshold(threshold)
+        self._retain = retain
+        self._keep_first = keep_first
+        self._before_reply = before_reply
+        self._pins = Pins(pin)
+        self._allow = check_allow(allow)
+
+    @property
+    def name(self) -> str:
+        return shown_call("SlidingWindow", [
+            ("threshold", self._threshold, None), ("retain", self._retain, 0), ("keep_first", self._keep_first, True),
+            ("before_reply", self._before_reply, False), ("pin", self._pins or None, None),
+        ])  # fmt: skip
+
+    @property
+    def needs_async(self) -> bool:
+        return is_async(self._summarize)
+
+    def with_pins(self, pins: Pins) -> Self:
+        """The same, with something more that it never touches."""
+        held = copy(self)
+        held._pins = self._pins | pins  # noqa: SLF001 — of our own kind
+        return held
+
+    def steps(self, ctx: CompactionContext) -> Steps:
+        elements = ctx.elements
+        tail = tail_of([element.tokens for element in elements], self._retain)
+        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail)
+        threshold = self._threshold or self._by_budget(ctx)
+        limit = None if ctx.budget is None else ctx.budget.limit
+        found = folds(
+            outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply
+        )
+        least = 0 if "larger" in self._allow else least_summary(ctx)
+        reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may go"
+        too_small: Ask | None = None
+        asked = False
+        folded: Folded | None = None
+        while (fold := _next(found, folded)) is not None:
+            inside = elements[fold.low : fold.high + 1]
+            ask = Ask(inside[0].seq, inside[-1].end_seq, self._summarize, allow=self._allow, reason=reason)
+            folded = None
+            if sum(element.tokens for element in inside) <= least:
+                too_small = ask
+                continue
+            asked = True
+            error = yield from attempt(ctx, ask)
+            if error is not None and not isinstance(error, Rejected):
+                # What failed once is likely to fail again; what is planned so far is kept.
+                return
+            folded = None if error is not None else _planned(ctx, inside)
+        if too_small is not None and not asked:
+            yield from attempt(ctx, too_small)
+
+    def _by_budget(self, ctx: CompactionContext) -> Threshold:
+        if ctx.budget is not None and ctx.budget.is_over(ctx.total_tokens):
+            return over(tokens=ctx.budget.trigger_tokens + 1)
+        return everything
+
+
+def _next(found: Folds, folded: Folded | None) -> Fold | None:
+    try:
+        return found.send(folded)
+    except StopIteration:
+        return None
+
+
+def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:
+    """What was just planned, as it will stand in the view."""
+    made = ctx.attempts[-1]
+    tokens = made.tokens_after or 0
+    first, last = inside[0], inside[-1]
+    element = Element(
+        first.seq, last.end_seq, None, made.replacement, tokens, None, last.created_at, "summary", made.callback
+    )
+    return Folded(element, tokens)

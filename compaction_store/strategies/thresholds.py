@@ -1,0 +1,276 @@
+"""When to compact: conditions on a window of a thread, which compose with `|` and `&`.
+
+    over(tokens=100_000) | over(fraction=0.7)
+    over(turns=20) & on_turn_end
+
+A threshold is reached at its number, not only above it, and one that is not set is never reached.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
+
+from compaction_store.errors import InvalidInput, NotConfigured
+from compaction_store.models import Element, Payload
+from compaction_store.strategies.outline import speaker, speakers
+from compaction_store.tokens import o200k_base
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class Measured(Protocol):
+    """What a threshold looks at. Turns are messages of the user; the limit is what the model's window leaves."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def messages(self) -> int: ...
+    @property
+    def turns(self) -> int: ...
+    @property
+    def ends_with_user(self) -> bool: ...
+    @property
+    def limit(self) -> int | None: ...
+
+
+class Measure(NamedTuple):
+    """The size of a thread, without the thread."""
+
+    tokens: int = 0
+    messages: int = 0
+    turns: int = 0
+    ends_with_user: bool = False
+    limit: int | None = None
+
+
+class Window(Sequence[_T_co]):
+    """Part of a thread as it is just then, and its size. A predicate that only reads the size costs nothing."""
+
+    def __init__(self, items: Sequence[_T_co], start: int, end: int, measure: Measure) -> None:
+        self._items = items
+        self._range = range(start, end)
+        self.tokens, self.messages, self.turns, self.ends_with_user, self.limit = measure
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def __iter__(self) -> Iterator[_T_co]:
+        return map(self._items.__getitem__, self._range)
+
+    @overload
+    def __getitem__(self, index: int) -> _T_co: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_T_co]: ...
+
+    def __getitem__(self, index: int | slice) -> _T_co | Sequence[_T_co]:
+        if isinstance(index, slice):
+            return [self._items[place] for place in self._range[index]]
+        return self._items[self._range[index]]
+
+
+Predicate = Callable[[Window[Any]], Any]
+
+
+class Threshold(ABC):
+    """A condition. `fired` names what of it is reached; called, it says whether the whole of it is."""
+
+    needs_tokens = False
+
+    @abstractmethod
+    def fired(self, measured: Measured) -> tuple[str, ...]:
+        """What is reached; nothing where the condition as a whole is not."""
+
+    def __call__(self, measured: Measured) -> bool:
+        return bool(self.fired(measured))
+
+    def __or__(self, other: Threshold | Predicate) -> Threshold:
+        return _Any((self, as_threshold(other)))
+
+    def __and__(self, other: Threshold | Predicate) -> Threshold:
+        return _All((self, as_threshold(other)))
+
+    def __ror__(self, other: Predicate) -> Threshold:
+        return _Any((as_threshold(other), self))
+
+    def __rand__(self, other: Predicate) -> Threshold:
+        return _All((as_threshold(other), self))
+
+
+@dataclass(frozen=True, repr=False)
+class _Over(Threshold):
+    what: str
+    number: int
+
+    @property
+    def needs_tokens(self) -> bool:  # type: ignore[override]
+        return self.what == "tokens"
+
+    def fired(self, measured: Measured) -> tuple[str, ...]:
+        return (self.what,) if getattr(measured, self.what) >= self.number else ()
+
+    def __repr__(self) -> str:
+        return f"over({self.what}={self.number})"
+
+
+@dataclass(frozen=True, repr=False)
+class _OverFraction(Threshold):
+    fraction: float
+    needs_tokens = True
+
+    def fired(self, measured: Measured) -> tuple[str, ...]:
+        if measured.limit is None:
+            raise NotConfigured("over(fraction=…) is a fraction of a budget's limit: compact with budget=")
+        return ("fraction",) if measured.tokens >= fraction_of(self.fraction, measured.limit) else ()
+
+    def __repr__(self) -> str:
+        return f"over(fraction={self.fraction})"
+
+
+@dataclass(frozen=True, repr=False)
+class _OnTurnEnd(Threshold):
+    def fired(self, measured: Measured) -> tuple[str, ...]:
+        return ("turn_end",) if measured.ends_with_user else ()
+
+    def __repr__(self) -> str:
+        return "on_turn_end"
+
+
+@dataclass(frozen=True, repr=False)
+class _Predicate(Threshold):
+    predicate: Predicate
+    needs_tokens = True
+
+    def fired(self, measured: Measured) -> tuple[str, ...]:
+        return ("predicate",) if self.predicate(measured) else ()  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return getattr(self.predicate, "__qualname__", type(self.predicate).__qualname__)
+
+
+@dataclass(frozen=True, repr=False)
+class _Everything(Threshold):
+    def fired(self, measured: Measured) -> tuple[str, ...]:  # noqa: ARG002 — anything is enough
+        return ("everything",)
+
+    def __repr__(self) -> str:
+        return "everything"
+
+
+@dataclass(frozen=True, repr=False)
+class _Never(Threshold):
+    def fired(self, measured: Measured) -> tuple[str, ...]:  # noqa: ARG002 — nothing is ever enough
+        return ()
+
+    def __repr__(self) -> str:
+        return "over()"
+
+
+@dataclass(frozen=True, repr=False)
+class _Any(Threshold):
+    parts: tuple[Threshold, ...]
+
+    @property
+    def needs_tokens(self) -> bool:  # type: ignore[override]
+        return any(part.needs_tokens for part in self.parts)
+
+    def fired(self, measured: Measured) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.fired(measured))
+
+    def __call__(self, measured: Measured) -> bool:
+        return any(part(measured) for part in self.parts)
+
+    def __repr__(self) -> str:
+        return "(" + " | ".join(map(repr, self.parts)) + ")"
+
+
+@dataclass(frozen=True, repr=False)
+class _All(_Any):
+    def fired(self, measured: Measured) -> tuple[str, ...]:
+        fired = [part.fired(measured) for part in self.parts]
+        return tuple(name for names in fired for name in names) if all(fired) else ()
+
+    def __call__(self, measured: Measured) -> bool:
+        return all(part(measured) for part in self.parts)
+
+    def __repr__(self) -> str:
+        return "(" + " & ".join(map(repr, self.parts)) + ")"
+
+
+everything: Threshold = _Everything()
+"""Reached by anything, nothing included."""
+
+on_turn_end: Threshold = _OnTurnEnd()
+"""Reached where the last message is the user's."""
+
+
+def over(
+    *, tokens: int | None = None, messages: int | None = None, turns: int | None = None, fraction: float | None = None
+) -> Threshold:
+    """Reached at a number of tokens, of messages, of the user's messages, or at a fraction of what fits the model.
+
+    Of several, any. The fraction is of the budget's limit, so it needs a budget.
+    """
+    parts: list[Threshold] = []
+    for what, number in (("tokens", tokens), ("messages", messages), ("turns", turns)):
+        if number is not None:
+            if type(number) is not int or number < 0:
+                raise InvalidInput(f"over({what}=) is a whole number, 0 or more")
+            parts.append(_Over(what, number))
+    if fraction is not None:
+        check_fraction(fraction, "over(fraction=)")
+        parts.append(_OverFraction(fraction))
+    return (parts[0] if len(parts) == 1 else _Any(tuple(parts))) if parts else _Never()
+
+
+def as_threshold(value: Any) -> Threshold:
+    """A threshold as it may be given: one of these, a number of tokens, or a predicate of a window."""
+    if isinstance(value, Threshold):
+        return value
+    if type(value) is int:
+        return over(tokens=value)
+    if callable(value):
+        return _Predicate(value)
+    raise InvalidInput("a threshold is over(…), on_turn_end, a number of tokens, or a predicate of a window")
+
+
+def check_fraction(value: object, name: str) -> None:
+    if type(value) not in (int, float) or not 0 <= value <= 1:  # type: ignore[operator]
+        raise InvalidInput(f"{name} is a fraction from 0 to 1")
+
+
+def fraction_of(fraction: float, whole: int) -> int:
+    """Rounded down, and as written: 0.29 of 100 is 29, whatever binary fractions make of it."""
+    return int(Decimal(str(fraction)) * whole)
+
+
+def safe_tokens(tokens: int | None = None, *, context_window: int | None = None, fraction: float | None = None) -> int:
+    """A number of tokens to compact at that leaves the model room: no more than a fraction, 0.7, of its window.
+
+    Not told otherwise, compact at 100,000 tokens and take the window for one of 128,000.
+    """
+    check_fraction(0.7 if fraction is None else fraction, "fraction=")
+    window = 128_000 if context_window is None else context_window
+    return min(100_000 if tokens is None else tokens, fraction_of(0.7 if fraction is None else fraction, window))
+
+
+def measure(messages: Iterable[Payload], *, tokens: int | None = None, limit: int | None = None) -> Measure:
+    """The size of a plain list of messages. Where the tokens are not given, they are counted as the store would."""
+    listed = list(messages)
+    who = [speaker(message) for message in listed]
+    counted = o200k_base().messages(listed) if tokens is None else tokens
+    return Measure(counted, len(listed), who.count("user"), who[-1:] == ["user"], limit)
+
+
+def window_of(elements: Sequence[Element], limit: int | None = None) -> Window[Element]:
+    """A whole view as a window. Summaries are messages, but no turns of the user."""
+    users = [not element.is_summary and "user" in speakers(element) for element in elements]
+    size = Measure(
+        sum(element.tokens for element in elements), sum(len(element.messages) for element in elements), sum(users),
+        users[-1:] == [True], limit,
+    )  # fmt: skip
+    return Window(elements, 0, len(elements), size)
