@@ -7,6 +7,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 DECLARE
     v_last_pos bigint;
@@ -43,13 +44,18 @@ BEGIN
             ORDER BY m.seq;
         RETURN;
     END IF;
-    -- The i-th gap lies between the end of record i - 1 and the start of record i.
+    -- The i-th gap lies between the end of record i - 1 and the start of record i. OFFSET 0 keeps each lookup one of the
+    -- primary key: taken for a join, a long thread among many short ones would be read whole, once for every gap.
     RETURN QUERY
         SELECT v_last_pos, e.* FROM (
             SELECT c.start_seq, c.end_seq, c.number, c.pos, NULL::text, c.body::text,
                 c.tokens_after, c.created_at, NULL::text, c.redacted_pos, c.kind, c.callback
-            FROM compaction_store.compactions AS c
-            WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_numbers)
+            FROM unnest(v_numbers) AS n (number)
+            CROSS JOIN LATERAL (
+                SELECT * FROM compaction_store.compactions AS r
+                WHERE (r.thread_uid, r.number) >= (p_thread_uid, n.number)
+                ORDER BY r.thread_uid, r.number LIMIT 1
+            ) AS c
             UNION ALL
             SELECT m.seq, m.seq, NULL::bigint, m.pos, m.role, m.payload::text, m.tokens::bigint, m.created_at,
                 m.meta::text, m.redacted_pos, NULL::text, NULL::text
@@ -57,6 +63,7 @@ BEGIN
             CROSS JOIN LATERAL (
                 SELECT * FROM compaction_store.messages AS g
                 WHERE g.thread_uid = p_thread_uid AND g.seq > gap.low AND g.seq < gap.high
+                OFFSET 0
             ) AS m
         ) AS e
         ORDER BY 2;
