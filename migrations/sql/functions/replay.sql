@@ -7,6 +7,9 @@ CREATE FUNCTION compaction_store.replay(
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+-- A new table has no statistics: without them the planner would sort a whole thread to find its end.
+SET enable_seqscan = off
+SET enable_bitmapscan = off
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
