@@ -67,7 +67,10 @@ def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], i
 
 
 def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool:
-    """Whether a thread is written in Anthropic's blocks: there, neighbours of one role are one turn."""
+    """Whether a thread is written in Anthropic's blocks: there, neighbours of one role are one turn.
+
+    Plain text is anyone's, and taken for OpenAI's. Blocks of text alone are taken for Anthropic's.
+    """
     lists = False
     for payload in payloads:
         if not isinstance(payload, dict):
@@ -79,7 +82,7 @@ def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool:
             kinds = {part.get("type") for part in content if isinstance(part, dict) and type(part.get("type")) is str}
             if kinds & _BY_ANTHROPIC:
                 return True
-            lists = lists or (role == "assistant" and "text" in kinds)
+            lists = lists or "text" in kinds
     return lists
 
 
