@@ -191,8 +191,9 @@ class Load:
                 tokens = 0
                 # A message that is only compared has its tokens already.
                 if counted:
-                    wanted = Count(encoded.payload, encoded.size)
-                    tokens = (yield wanted) if self._counter.takes_long(encoded.size) else self.count(wanted)
+                    long = self._counter.takes_long(encoded.size)
+                    plain, size = encoded.payload, encoded.size
+                    tokens = (yield Count(plain, size)) if long else self.count(plain, size)
             return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
         raise refused
 
@@ -206,9 +207,9 @@ class Load:
             tokens = _tokens(message.tokens)
         return payload.encode(message.message), meta, tokens
 
-    def count(self, wanted: Count) -> int:
+    def count(self, plain: Payload, size: int) -> int:
         try:
-            return self._counter.tokens(wanted.payload, wanted.size)
+            return self._counter.tokens(plain, size)
         except InvalidInput as refusal:
             refused = self._refused(refusal)
         raise refused

@@ -330,6 +330,12 @@ def test_a_message_that_is_refused_stops_the_load_before_its_chunk(store: Any) -
         sound(store, 250, thread_id)
 
 
+def test_a_long_text_is_counted_as_append_counts_it(store: Any) -> None:
+    long = [message(0), {"role": "user", "content": "a long text " * 10_000}]
+    store.load("loaded", long)
+    assert [m.tokens for m in store.replay("loaded")] == [m.tokens for m in store.append("appended", long)]
+
+
 @pytest.mark.usefixtures("small")
 def test_a_counter_that_fails_stops_the_load_and_another_goes_on(faces: Any, url: str) -> None:
     def fails(payload: dict[str, Any]) -> int:

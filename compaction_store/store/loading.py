@@ -37,7 +37,7 @@ class Loading(Writing):
         with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored. Of compactions
         that a provider made by itself, `append` keeps a record, a load does not.
         """
-        thread = self._key(thread_id)
+        thread = self._own_key(thread_id)
         if key is None:
             key = "~" + urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         else:
@@ -67,7 +67,7 @@ class Loading(Writing):
     def _answer(self, load: loading.Load, thread: ThreadKey, thread_id: str, wanted: loading.Request) -> Any:
         about = checks.about(thread_id)
         if isinstance(wanted, loading.Count):
-            return self._reach.aside(load.count, wanted)
+            return self._reach.aside(load.count, wanted.payload, wanted.size)
         if isinstance(wanted, loading.Find):
             return self._reach.write(None, about, ledger.find_load, thread, wanted.key)
         if isinstance(wanted, loading.Compare):
