@@ -15,14 +15,15 @@ import re
 import threading
 import zlib
 from functools import cache
-from importlib.resources import files
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
 NAME = "tiktoken/o200k_base/pieces-4000/1"
+_RANKS = Path(__file__).parent / "ranks"
 _PIECE = 4000
 _TOKENS = 199_998
 # No token has more bytes, so that so many characters have at least a token.
@@ -40,7 +41,7 @@ _loading = threading.Lock()
 
 def ranks() -> dict[bytes, int]:
     """Every token's bytes and its rank."""
-    data = zlib.decompress(files("compaction_store").joinpath("ranks", "o200k_base.zlib").read_bytes())
+    data = zlib.decompress((_RANKS / "o200k_base.zlib").read_bytes())
     ends = accumulate(data[:_TOKENS], initial=_TOKENS)
     return {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
 
@@ -49,7 +50,7 @@ def ranks() -> dict[bytes, int]:
 def _encoding() -> Encoding:
     from tiktoken import Encoding  # noqa: PLC0415 — only those who count pay for it
 
-    pattern = files("compaction_store").joinpath("ranks", "o200k_base.regex").read_text(encoding="utf-8")
+    pattern = (_RANKS / "o200k_base.regex").read_text(encoding="utf-8")
     return Encoding("o200k_base", pat_str=pattern, mergeable_ranks=ranks(), special_tokens={})
 
 
