@@ -1,4 +1,4 @@
-"""Counting and cutting text by o200k_base, with the ranks that ship in the package: no network, no cache, no files.
+"""Counting and cutting text by o200k_base, with the ranks that ship in the package: no network and no cache.
 
 A text of over 4,000 characters goes in pieces of at most that many, because the encoder is slow on long runs without a
 break and gives up on a million spaces. A piece ends where the encoding always ends a token, if there is such a place in
