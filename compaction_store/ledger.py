@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -294,17 +295,32 @@ def compactions(
     limit: int,
 ) -> list[tuple[Any, ...]]:
     """A page of records, and what was made of each since. The last column is the thread_uid, for the next page."""
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    statement = _compactions(tuple(given), after is not None, newest_first)
+    values: dict[str, Any] = {"tenant": tenant, "limit": limit, **given}
+    if wanted.within is not None:
+        values["within_start"], values["within_end"] = wanted.within
+    if after is not None:
+        values |= {f"after_{name}": value for name, value in after._asdict().items()}
+    with _transaction(connection, tenant, read_only=True):
+        return _rows(connection, statement, values)
+
+
+# Writing the statement out takes longer than running it.
+@cache
+def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> str:
+    """The statement for the filters that are given."""
     c, t = schema.compactions.c, schema.threads.c
-    order = [c.number] if wanted.thread_uid is not None else [c.created_at, c.thread_uid, c.number]
+    order = [c.number] if "thread_uid" in given else [c.created_at, c.thread_uid, c.number]
     page = (
         sa.select(schema.compactions)
-        .where(c.tenant == tenant, *_conditions(wanted))
+        .where(c.tenant == _value("tenant", c.tenant), *_conditions(given))
         .order_by(*[column.desc() if newest_first else column for column in order])
-        .limit(limit)
+        .limit(_value("limit", c.number))
     )
-    if after is not None:
+    if goes_on:
         place = sa.tuple_(*order)
-        reached = sa.tuple_(*after[-len(order) :])
+        reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])
         page = page.where(place < reached if newest_first else place > reached)
     found = page.subquery("found")
     f = found.c
@@ -334,27 +350,30 @@ def compactions(
         f.revokes, f.redacted_pos, superseded_by, revoked_by, sa.cast(f.body, sa.Text), f.thread_uid,
     ).join(schema.threads, t.thread_uid == f.thread_uid)  # fmt: skip
     query = query.order_by(*[f[column.name].desc() if newest_first else f[column.name] for column in order])
-    with _transaction(connection, tenant, read_only=True):
-        return _select(connection, query)
+    return str(query.compile(dialect=_DIALECT))
 
 
-def _conditions(wanted: CompactionFilter) -> Iterator[sa.ColumnElement[bool]]:
+def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
+    return sa.bindparam(name, type_=like.type)
+
+
+def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
     c = schema.compactions.c
-    for name in ("thread_uid", "number", "kind", "outcome", "actor", "model", "callback", "run_id"):
-        if (value := getattr(wanted, name)) is not None:
-            yield c[name] == value
-    if wanted.numbers is not None:
-        yield c.number == sa.any_(sa.cast(wanted.numbers, postgresql.ARRAY(sa.BigInteger)))
-    if wanted.within is not None:
-        yield c.start_seq >= wanted.within[0]
-        yield c.end_seq <= wanted.within[1]
-    if wanted.covering is not None:
-        yield c.start_seq <= wanted.covering
-        yield c.end_seq >= wanted.covering
-    if wanted.since is not None:
-        yield c.created_at >= wanted.since
-    if wanted.until is not None:
-        yield c.created_at <= wanted.until
+    for name in given:
+        if name == "numbers":
+            yield c.number == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
+        elif name == "within":
+            yield c.start_seq >= _value("within_start", c.start_seq)
+            yield c.end_seq <= _value("within_end", c.end_seq)
+        elif name == "covering":
+            yield c.start_seq <= _value(name, c.start_seq)
+            yield c.end_seq >= _value(name, c.end_seq)
+        elif name == "since":
+            yield c.created_at >= _value(name, c.created_at)
+        elif name == "until":
+            yield c.created_at <= _value(name, c.created_at)
+        else:
+            yield c[name] == _value(name, c[name])
 
 
 def due(

@@ -111,7 +111,13 @@ compactions = sa.Table(
     sa.Column("body", _json),
     sa.Index("compactions_pos_idx", "thread_uid", "pos"),
     sa.Index("compactions_run_idx", "thread_uid", "run_id"),
-    sa.Index("compactions_revokes_idx", "thread_uid", "revokes", postgresql_where=sa.text("revokes IS NOT NULL")),
+    sa.Index(
+        "compactions_revokes_idx",
+        "thread_uid",
+        "revokes",
+        postgresql_include=["number", "pos", "tenant"],
+        postgresql_where=sa.text("outcome = 'applied' AND revokes IS NOT NULL"),
+    ),
     sa.Index("compactions_audit_idx", "tenant", "created_at", "thread_uid", "number"),
     sa.Index(
         "compactions_in_force_idx",
@@ -119,8 +125,8 @@ compactions = sa.Table(
         "start_seq",
         sa.text("end_seq DESC"),
         sa.text("number DESC"),
-        postgresql_include=["pos", "revokes", "redacted_pos", "tokens_after", "tenant"],
-        postgresql_where=sa.text("outcome = 'applied'"),
+        postgresql_include=["pos", "redacted_pos", "tokens_after", "tenant"],
+        postgresql_where=sa.text("outcome = 'applied' AND revokes IS NULL"),
     ),
 )
 

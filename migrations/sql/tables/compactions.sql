@@ -40,12 +40,15 @@ CREATE TABLE compaction_store.compactions (
     CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
 );
 
--- Everything that decides which records are active, so that a view never reads the log's rows.
+-- Everything that decides which records are active, in two indexes, so that a view never reads the log's rows.
 CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
-    INCLUDE (pos, revokes, redacted_pos, tokens_after, tenant)
-    WHERE outcome = 'applied';
+    INCLUDE (pos, redacted_pos, tokens_after, tenant)
+    WHERE outcome = 'applied' AND revokes IS NULL;
 CREATE INDEX compactions_pos_idx ON compaction_store.compactions (thread_uid, pos);
 CREATE INDEX compactions_run_idx ON compaction_store.compactions (thread_uid, run_id);
 CREATE INDEX compactions_audit_idx ON compaction_store.compactions (tenant, created_at, thread_uid, number);
-CREATE INDEX compactions_revokes_idx ON compaction_store.compactions (thread_uid, revokes) WHERE revokes IS NOT NULL;
+CREATE INDEX compactions_revokes_idx
+    ON compaction_store.compactions (thread_uid, revokes)
+    INCLUDE (number, pos, tenant)
+    WHERE outcome = 'applied' AND revokes IS NOT NULL;
