@@ -324,22 +324,24 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         page = page.where(place < reached if newest_first else place > reached)
     found = page.subquery("found")
     f = found.c
-    later = schema.compactions.alias("later")
+    # Literals, because a partial index is only used where its condition is seen to hold.
+    applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
     undone = schema.compactions.alias("undone")
+    later = schema.compactions.alias("later")
     revoked_by = (
         sa.select(sa.func.min(undone.c.number))
-        .where(undone.c.thread_uid == f.thread_uid, undone.c.revokes == f.number, undone.c.outcome == "applied")
+        .where(undone.c.thread_uid == f.thread_uid, undone.c.revokes == f.number, undone.c.outcome == applied)
         .scalar_subquery()
     )
     superseded_by = (
         sa.select(sa.func.min(later.c.number))
         .where(
-            later.c.thread_uid == f.thread_uid, later.c.outcome == "applied", later.c.revokes.is_(None),
-            later.c.redacted_pos.is_(None), later.c.number > f.number, later.c.start_seq <= f.start_seq,
-            later.c.end_seq >= f.end_seq,
+            f.outcome == applied, later.c.thread_uid == f.thread_uid, later.c.outcome == applied,
+            later.c.revokes.is_(None), later.c.redacted_pos.is_(None), later.c.number > f.number,
+            later.c.start_seq <= f.start_seq, later.c.end_seq >= f.end_seq,
             ~sa.exists().where(
                 undone.c.thread_uid == later.c.thread_uid, undone.c.revokes == later.c.number,
-                undone.c.outcome == "applied",
+                undone.c.outcome == applied,
             ),
         )
         .scalar_subquery()
