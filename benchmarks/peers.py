@@ -268,5 +268,5 @@ def table(url: str) -> None:
                 floor = statistics.median(samples[Raw.name, job]) * 1e3
                 cells.append(f"{ms:.2f} ({ms / floor:.1f})")
             else:
-                cells.append("–")
+                cells.append("-")
         print(f"{peer.name:<26}" + "".join(f"{cell:>24}" for cell in cells), flush=True)

@@ -131,6 +131,11 @@ class CompactionContext:
         """What the view takes with everything folded that was planned so far."""
         return self._plan.tokens(0, len(self._plan.base) - 1)
 
+    @property
+    def counter(self) -> Counter:
+        """The store's counter: of messages and of plain text, which it also cuts."""
+        return self._counter
+
     def count(self, messages: Iterable[Payload]) -> int:
         """The tokens of messages by the store's counter."""
         return sum(self._counter.tokens(e.payload, e.size) for e in map(encode, messages))
@@ -199,6 +204,16 @@ class CompactionContext:
         if any(isinstance(error, NoProgress) for error in errors):
             return "the last attempt made no progress, and nothing has changed since"
         return "the callbacks planned nothing"
+
+    @property
+    def callback(self) -> str:
+        """The name of the callback that plans."""
+        return self._callback
+
+    def rename(self, callback: str) -> str:
+        """From here on a part of a callback plans, under its own name. Returns the name until now."""
+        before, self._callback = self._callback, callback
+        return before
 
     def begin(self, callback: str) -> Mark:
         """From here on a callback of that name plans. Returns where to go back to with `void`."""
@@ -273,7 +288,7 @@ class CompactionContext:
     def _finish(
         self,
         span: Span,
-        result: SummaryResult,
+        result: Any,
         allow: frozenset[str],
         reason: str | None,
         shrink: bool,
@@ -412,7 +427,7 @@ def check_callback(callback: object, *, awaits: bool) -> None:
         raise TypeError("an async callback needs an AsyncStore")
 
 
-def run_callback(ctx: CompactionContext, callback: Callable[..., Any]) -> None:
+def run_callback(ctx: CompactionContext, callback: Any) -> None:
     if isinstance(callback, Strategy):
         drive(ctx, callback.steps(ctx))
     else:
@@ -423,7 +438,7 @@ def run_callback(ctx: CompactionContext, callback: Callable[..., Any]) -> None:
     ctx.finish()
 
 
-async def run_callback_async(ctx: CompactionContext, callback: Callable[..., Any]) -> None:
+async def run_callback_async(ctx: CompactionContext, callback: Any) -> None:
     if isinstance(callback, Strategy):
         await drive_async(ctx, callback.steps(ctx))
     else:
