@@ -37,7 +37,9 @@ class Planner(ABC):
     def steps(self, ctx: CompactionContext) -> Steps: ...
 
     def __call__(self, ctx: CompactionContext) -> None:
+        name = ctx.rename(self.name)
         drive(ctx, self.steps(ctx))
+        ctx.rename(name)
 
     def __repr__(self) -> str:
         return self.name

@@ -81,7 +81,10 @@ class _Pieces:
     """The stretches of the window that may be folded, in order, as they grow block by block."""
 
     def __init__(self, outline: Outline, *, before_reply: bool) -> None:
-        self._assistant = ["assistant" in who for who in outline.speakers]
+        self._replies = ["assistant" in who for who in outline.speakers]
+        self._spoken_at = [
+            reply or "summary" in who for reply, who in zip(self._replies, outline.speakers, strict=True)
+        ]
         self._before_reply = before_reply
         self._listed: list[_Piece] = []
         # Whether the last one holds anything of the assistant.
@@ -95,20 +98,17 @@ class _Pieces:
             self._listed.append(_Piece(low, None, low - 1))
             self._spoken = False
         last = self._listed[-1]
-        self._spoken = self._spoken or any(self._assistant[low : high + 1])
+        self._spoken = self._spoken or any(self._spoken_at[low : high + 1])
         end = high if self._spoken and self._may_end(high) else last.end
         self._listed[-1] = _Piece(last.low, end, high)
         self.size += self._listed[-1].size - last.size
 
     def _may_end(self, high: Index) -> bool:
         after = high + 1
-        return not self._before_reply or after == len(self._assistant) or self._assistant[after]
+        return not self._before_reply or after == len(self._replies) or self._replies[after]
 
-    def chosen(self, sizes: _Sizes) -> list[Fold]:
-        """The largest, and of the others those that hold more than one message."""
-        folds = [Fold(piece.low, piece.end) for piece in self._listed if piece.end is not None]
-        largest = max(folds, key=lambda fold: sizes.between(*fold), default=None)
-        return [fold for fold in folds if fold == largest or fold.high > fold.low]
+    def folds(self) -> list[Fold]:
+        return [Fold(piece.low, piece.end) for piece in self._listed if piece.end is not None]
 
     def drop(self, high: Index) -> None:
         """What lies up to there is folded, or is left behind for good."""
@@ -136,14 +136,18 @@ class _Scan:
         *,
         keep_first: bool,
         before_reply: bool,
+        whole_at_end: bool,
     ) -> None:
         self._outline = outline
         self._items = items
         self._threshold = threshold
         self._limit = limit
+        self._whole_at_end = whole_at_end
         self._sizes = _Sizes(outline)
         self._pieces = _Pieces(outline, before_reply=before_reply)
-        self._first = _first_reply(outline) if keep_first else 0
+        # Nothing before a sealed summary is touched, so that what is folded stays as it is.
+        sealed = (index + 1 for index in reversed(range(len(items))) if outline.sealed[index])
+        self._first = max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
         self._shown: list[Any] = []
         # How much less the window takes than its elements did.
         self._saved = _Sums(0, 0, 0)
@@ -160,7 +164,7 @@ class _Scan:
         block = next(blocks, None)
         for index, item in enumerate(self._items):
             self._shown.append(item)
-            if self._outline.elements[index].is_summary:
+            if self._outline.sealed[index]:
                 self._rebase(len(self._shown), self._total(index))
             if block is not None and block.high == index:
                 if block.foldable and block.low >= self._first:
@@ -172,13 +176,15 @@ class _Scan:
                 yield from self._fold(index)
 
     def _reached(self, index: Index) -> bool:
+        at_end = index + 1 == len(self._items)
         if self._always:
-            return index + 1 == len(self._items)
+            return at_end
         base = self._base or 0
         if self._base_reaches is None:
             self._base_reaches = self._reaches(0, base, self._base_total, ends_with_user=False)
         total = self._total(index)
-        start, sums = (base, total.less(self._base_total)) if self._base_reaches else (0, total)
+        apart = self._base_reaches and not (at_end and self._whole_at_end)
+        start, sums = (base, total.less(self._base_total)) if apart else (0, total)
         return self._reaches(start, len(self._shown), sums, ends_with_user=self._sizes.users[index])
 
     def _reaches(self, start: int, end: int, sums: _Sums, *, ends_with_user: bool) -> bool:
@@ -193,7 +199,7 @@ class _Scan:
 
     def _fold(self, index: Index) -> Folds:
         done: list[tuple[Fold, Folded]] = []
-        for fold in self._pieces.chosen(self._sizes):
+        for fold in self._pieces.folds():
             folded = yield fold
             if folded is not None:
                 done.append((fold, folded))
@@ -224,7 +230,7 @@ class _Scan:
 def _first_reply(outline: Outline) -> Index:
     """Where the task as it was first put ends."""
     for index, who in enumerate(outline.speakers):
-        if "assistant" in who or outline.elements[index].is_summary:
+        if "assistant" in who or "summary" in who:
             return index
     return len(outline.speakers)
 
@@ -237,6 +243,18 @@ def folds(
     limit: int | None,
     keep_first: bool,
     before_reply: bool,
+    whole_at_end: bool = False,
 ) -> Folds:
-    """Every span to fold, in the order in which the window reaches them. `items` are what a predicate is shown."""
-    return _Scan(outline, items, threshold, limit, keep_first=keep_first, before_reply=before_reply).folds()
+    """Every span to fold, in the order in which the window reaches them. `items` are what a predicate is shown.
+
+    With `whole_at_end`, the whole of the thread is held to the threshold at its end, however much summaries take.
+    """
+    return _Scan(
+        outline,
+        items,
+        threshold,
+        limit,
+        keep_first=keep_first,
+        before_reply=before_reply,
+        whole_at_end=whole_at_end,
+    ).folds()

@@ -1,7 +1,7 @@
 """What a strategy sees of a view: who speaks where, what has to stay, and where one may cut. All in linear time.
 
-Indexes are places in the list of elements. What has to stay is every summary, every system message, the last message
-of the user and whatever is pinned; `allow` gives up the rule it names.
+Indexes are places in the list of elements. What has to stay is every sealed summary, every system message, the last
+message of the user and whatever is pinned; `allow` gives up the rule it names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from compaction_store import spans
 from compaction_store.models import Element, Payload
 from compaction_store.strategies.pins import Pins
 
-Speaker = Literal["system", "user", "assistant", "result", "other"]
+Speaker = Literal["system", "user", "assistant", "result", "summary", "other"]
 
 _ROLES: dict[str, Speaker] = {
     "system": "system", "developer": "system", "assistant": "assistant", "tool": "result", "function": "result",
@@ -55,7 +55,7 @@ def _is_result(part: Any) -> bool:
 
 
 def speakers(element: Element) -> frozenset[Speaker]:
-    return frozenset(map(speaker, element.messages))
+    return frozenset({"summary"}) if element.is_summary else frozenset(map(speaker, element.messages))
 
 
 def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], int] | None = None) -> list[Element]:
@@ -66,10 +66,10 @@ def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], i
     ]
 
 
-def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool:
+def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
     """Whether a thread is written in Anthropic's blocks: there, neighbours of one role are one turn.
 
-    Plain text is anyone's, and taken for OpenAI's. Blocks of text alone are taken for Anthropic's.
+    Blocks of text alone are taken for Anthropic's. Plain text is anyone's: None.
     """
     lists = False
     for payload in payloads:
@@ -83,7 +83,7 @@ def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool:
             if kinds & _BY_ANTHROPIC:
                 return True
             lists = lists or "text" in kinds
-    return lists
+    return lists or None
 
 
 class Block(NamedTuple):
@@ -95,15 +95,22 @@ class Block(NamedTuple):
 
 
 class Outline:
-    """A view as strategies read it."""
+    """A view as strategies read it. `made_by` says whose summaries are sealed; without it, all are."""
 
     def __init__(
-        self, elements: Sequence[Element], *, pins: Pins | None = None, allow: Collection[str] = (), tail: int = 0
+        self,
+        elements: Sequence[Element],
+        *,
+        pins: Pins | None = None,
+        allow: Collection[str] = (),
+        tail: int = 0,
+        made_by: str = "",
     ) -> None:
         self.elements = elements
         self.tail = max(0, len(elements) - tail)
-        self.speakers = [frozenset[Speaker]() if e.is_summary else speakers(e) for e in elements]
-        self.stays = [index >= self.tail or element.is_summary for index, element in enumerate(elements)]
+        self.speakers = list(map(speakers, elements))
+        self.sealed = [element.is_summary and (element.callback or "").startswith(made_by) for element in elements]
+        self.stays = [index >= self.tail or sealed for index, sealed in enumerate(self.sealed)]
         if "system" not in allow:
             self._keep_system()
         if "last_user" not in allow and (last := self._last_user()) is not None:
@@ -125,7 +132,9 @@ class Outline:
 
     @cached_property
     def is_anthropic(self) -> bool:
-        return speaks_anthropic(message for element in self.elements for message in element.messages)
+        found = speaks_anthropic(m for e in self.elements if not e.is_summary for m in e.messages)
+        # Where nothing tells, what told it may be folded.
+        return any(element.is_summary for element in self.elements) if found is None else found
 
     @cached_property
     def links(self) -> spans.Links:

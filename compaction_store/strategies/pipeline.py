@@ -22,7 +22,7 @@ class Pipeline(Planner):
     """Runs strategies in order, each on what the ones before it planned, all of it committed in one piece.
 
     With `when`, a strategy runs only if the threshold is still reached. With `pin`, nothing pinned is ever touched. A
-    plain callback may stand among them; pins do not bind it. Each record's reason begins with the strategy's name.
+    plain callback may stand among them; pins do not bind it. Each record names the strategy that it comes from.
     """
 
     def __init__(
@@ -52,11 +52,12 @@ class Pipeline(Planner):
         for strategy in self._strategies:
             if self._when is not None and not self._when(window_of(ctx.elements, limit)):
                 return
+            whole = ctx.rename(callback_name(strategy))
             if isinstance(strategy, Strategy):
-                held = _pinned(strategy, self._pins) if self._pins else strategy
-                yield from _named(held.steps(ctx), callback_name(strategy))
+                yield from (_pinned(strategy, self._pins) if self._pins else strategy).steps(ctx)
             else:
                 strategy(ctx)
+            ctx.rename(whole)
 
 
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:
@@ -127,13 +128,6 @@ class _Cuts:
                 told = yield replace(ask, start_seq=start, end_seq=end)
                 done = done or told is None
         return None if done else told
-
-
-def _named(steps: Steps, name: str) -> Steps:
-    """The same steps; the reason in each record begins with the strategy's name."""
-    told: Exception | None = None
-    while (ask := _next(steps, told)) is not None:
-        told = yield replace(ask, reason=name if ask.reason is None else f"{name}: {ask.reason}")
 
 
 def _next(steps: Steps, told: Exception | None) -> Ask | None:

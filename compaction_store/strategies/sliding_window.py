@@ -1,8 +1,8 @@
 """A window grows from the oldest message; each time a threshold is reached, what may go of it becomes one summary.
 
 The end of the thread is kept, and so is its beginning up to the first reply: the system's messages and the task as it
-was first put. No call is parted from its result, no summary is ever summarized again, and what is folded stays as it
-is, however much is appended.
+was first put. No call is parted from its result, no window's summary is ever summarized again, and what is folded stays
+as it is, however much is appended. Summaries that others made are folded like messages, and recorded as inputs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from compaction_store.strategies.thresholds import (
 )
 from compaction_store.tokens import o200k_base
 
+# How the names of all sliding windows begin, whatever their options.
+_OWN = "SlidingWindow("
 ThresholdOption = Threshold | Predicate | int | None
 
 
@@ -154,12 +156,13 @@ class SlidingWindow(Planner):
     def steps(self, ctx: CompactionContext) -> Steps:
         elements = ctx.elements
         tail = tail_of([element.tokens for element in elements], self._retain)
-        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail)
+        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=_OWN)
         threshold = self._threshold or self._by_budget(ctx)
         limit = None if ctx.budget is None else ctx.budget.limit
         found = folds(
-            outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply
-        )
+            outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
+            whole_at_end=self._threshold is None,
+        )  # fmt: skip
         least = 0 if "larger" in self._allow else least_summary(ctx)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may go"
         too_small: Ask | None = None
