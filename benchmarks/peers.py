@@ -150,7 +150,7 @@ class LangChain:
     def load(self, thread: str) -> int:
         return len(self._of(thread).get_messages())
 
-    def newest(self, thread: str, count: int) -> None:
+    def newest(self, thread: str, count: int) -> None:  # noqa: ARG002 — there is none
         return None
 
 
@@ -211,7 +211,7 @@ class LangGraph:
     def load(self, thread: str) -> int:
         return len(self.graph.get_state(self._config(thread)).values["messages"])
 
-    def newest(self, thread: str, count: int) -> None:
+    def newest(self, thread: str, count: int) -> None:  # noqa: ARG002 — there is none
         return None
 
 
