@@ -69,7 +69,7 @@ from compaction_store.models import (
     Thread,
     View,
 )
-from compaction_store.plan import Span
+from compaction_store.plan import Attempt, CompactionPlan, Span
 from compaction_store.rendering import Rendered
 from compaction_store.store import Reader, Store
 
@@ -77,11 +77,13 @@ __all__ = [
     "Ask",
     "AsyncReader",
     "AsyncStore",
+    "Attempt",
     "BatchTooLarge",
     "BudgetExceeded",
     "Compaction",
     "CompactionContext",
     "CompactionNotFound",
+    "CompactionPlan",
     "CompactionRun",
     "CompactionStoreError",
     "CompactionTree",

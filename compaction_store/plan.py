@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple, cast
 
 from compaction_store.errors import InvalidSpan, SpanConflict
-from compaction_store.models import Element, Payload, Summary
+from compaction_store.models import Element, Payload, Summary, View
 
 
 class Span(NamedTuple):
@@ -43,6 +43,20 @@ class Attempt:
     allow: frozenset[str] = frozenset()
     reason: str | None = field(default=None, repr=False)
     error: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction would do: its records to be, a sentence on why, and the view before and after.
+
+    `errors` are the exceptions of callbacks and summarizers, in the order in which they came.
+    """
+
+    attempts: tuple[Attempt, ...]
+    reason: str
+    before: View = field(repr=False)
+    after: View = field(repr=False)
+    errors: tuple[Exception, ...] = field(default=(), repr=False)
 
 
 class Placed(NamedTuple):

@@ -5,6 +5,7 @@ committed in one piece.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from compaction_store.context import CompactionContext, Stalled, callback_name, 
 from compaction_store.errors import BudgetExceeded, CompactionStoreError, InvalidInput, SpanConflict
 from compaction_store.ledger import CompactionFilter, ThreadKey
 from compaction_store.models import Compaction, CompactionRun, View
+from compaction_store.plan import CompactionPlan
 
 _AWAITS = True
 _LEASE_SECONDS = 600.0
@@ -56,9 +58,7 @@ class AsyncStore(AsyncLoading):
         """
         key = self._key(thread_id)
         checks.optional_name(actor, "actor")
-        for callback in callbacks:
-            check_callback(callback, awaits=_AWAITS)
-        chosen = callbacks or tuple(self._callbacks)
+        chosen = self._chosen(callbacks)
         run_id = uuid4()
         view = await self.view(thread_id)
         if budget is None:
@@ -85,6 +85,23 @@ class AsyncStore(AsyncLoading):
         except BaseException:
             await self._release(key, thread_id, run_id, stalled=False)
             raise
+
+    async def plan(
+        self,
+        thread_id: str,
+        *callbacks: Callable[..., Any],
+        budget: TokenBudget | None = None,
+        force: bool = False,
+    ) -> CompactionPlan:
+        """What `compact` would do now: the callbacks are run, with their summarizers, and nothing is written."""
+        key = self._key(thread_id)
+        chosen = self._chosen(callbacks)
+        view = await self.view(thread_id)
+        if budget is not None and not force and not budget.is_over(view.tokens):
+            return CompactionPlan((), "the view is within its budget", view, view)
+        ctx, errors = await self._run(key, view, chosen, budget)
+        after = replace(view, elements=ctx.elements)
+        return CompactionPlan(tuple(ctx.attempts), ctx.reason(errors, bool(chosen)), view, after, tuple(errors))
 
     async def fit(
         self,
@@ -137,21 +154,8 @@ class AsyncStore(AsyncLoading):
         trigger: str,
         actor: str | None,
     ) -> CompactionRun:
-        about = checks.about(view.thread_id)
-        rows = await self._reach.write(None, about, ledger.stalled, key, _STALLED)
-        stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
-        ctx = CompactionContext(view, counter=await self._ready(), budget=budget, stalled=stalled, awaits=_AWAITS)
-        errors = []
-        for callback in callbacks:
-            mark = ctx.begin(callback_name(callback))
-            try:
-                await run_callback_async(ctx, callback)
-            except Exception as error:  # noqa: BLE001 — a callback's failure voids its own plan, and is recorded
-                ctx.void(mark, error)
-                errors.append(error)
+        ctx, errors = await self._run(key, view, callbacks, budget)
         if not ctx.attempts:
-            if conflict := next((error for error in errors if isinstance(error, SpanConflict)), None):
-                raise conflict
             if budget is not None:
                 await self._release(key, view.thread_id, run_id, stalled=True)
             return CompactionRun((), ctx.reason(errors, bool(callbacks)), view, tuple(errors))
@@ -160,6 +164,31 @@ class AsyncStore(AsyncLoading):
         written = await self._records(key, run_id)
         after = await self.view(view.thread_id) if ctx.applied else view
         return CompactionRun(tuple(written), ctx.reason(errors, bool(callbacks)), after, tuple(errors))
+
+    def _chosen(self, callbacks: tuple[Callable[..., Any], ...]) -> tuple[Callable[..., Any], ...]:
+        for callback in callbacks:
+            check_callback(callback, awaits=_AWAITS)
+        return callbacks or tuple(self._callbacks)
+
+    async def _run(
+        self, key: ThreadKey, view: View, callbacks: tuple[Callable[..., Any], ...], budget: TokenBudget | None
+    ) -> tuple[CompactionContext, list[Exception]]:
+        """What the callbacks planned on a view, and what they failed with. A conflict is raised where it is all."""
+        rows = await self._reach.write(None, checks.about(view.thread_id), ledger.stalled, key, _STALLED)
+        stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
+        ctx = CompactionContext(view, counter=await self._ready(), budget=budget, stalled=stalled, awaits=_AWAITS)
+        errors: list[Exception] = []
+        for callback in callbacks:
+            mark = ctx.begin(callback_name(callback))
+            try:
+                await run_callback_async(ctx, callback)
+            except Exception as error:  # noqa: BLE001 — a callback's failure voids its own plan, and is recorded
+                ctx.void(mark, error)
+                errors.append(error)
+        conflict = next((error for error in errors if isinstance(error, SpanConflict)), None)
+        if conflict is not None and not ctx.attempts:
+            raise conflict
+        return ctx, errors
 
     async def _commit(self, key: ThreadKey, thread_id: str, run_id: UUID, base_pos: int, text: str) -> None:
         await self._reach.write(
