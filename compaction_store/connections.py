@@ -30,13 +30,16 @@ from compaction_store.errors import (
     Conflict,
     DatabaseError,
     DatabaseUnavailable,
+    Held,
     IdempotencyConflict,
     InvalidInput,
+    MessageNotFound,
     OutcomeUnknown,
     PermissionDenied,
     PositionNotFound,
     SequenceConflict,
     SpanConflict,
+    ThreadErased,
     ThreadNotFound,
 )
 
@@ -60,6 +63,8 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS005": PositionNotFound,
     "CS006": Conflict,
     "CS007": InvalidInput,
+    "CS012": ThreadErased,
+    "CS014": MessageNotFound,
 }
 
 
@@ -127,10 +132,10 @@ def _translated(error: BaseException, about: str) -> CompactionStoreError:
     if state == "CS003":
         expected = int((error.diag.message_primary or "").split()[2])
         return SequenceConflict(ours, expected=expected, actual=int(error.diag.message_detail or 0))
-    if state in _BY_SQLSTATE:
-        return _BY_SQLSTATE[state](ours)
+    if state == "CS013":
+        return Held(ours, pos=int(error.diag.message_detail or 0))
     if state.startswith("CS"):
-        return DatabaseError(ours, sqlstate=state)
+        return _BY_SQLSTATE[state](ours) if state in _BY_SQLSTATE else DatabaseError(ours, sqlstate=state)
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
     if state == "42501":
         return PermissionDenied(

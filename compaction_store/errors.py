@@ -19,6 +19,8 @@ CompactionStoreError
     - IdempotencyConflict        the key was used before, for other content
     - SequenceConflict           expected_seq is not the last seq
     - SpanConflict               another compaction holds part of the span
+    - ThreadErased               nothing is added to a thread that was erased
+    - Held                       a hold or a retention forbids to erase; override= insists
   · Rejected                     a compaction that the rules refuse; recorded as rejected
     - SplitPair                  it would part a tool call from its result
     - PendingCall                it covers a call that still waits for its result
@@ -140,6 +142,18 @@ class SequenceConflict(Conflict):
 
 class SpanConflict(Conflict):
     """The span touches one that another compaction holds."""
+
+
+class ThreadErased(Conflict):
+    """The thread was erased: what is left of it can be read and verified, and nothing is added."""
+
+
+class Held(Conflict):
+    """A hold or a retention forbids to erase from the thread. .pos is that of its event."""
+
+    def __init__(self, message: str, *, pos: int) -> None:
+        super().__init__(message)
+        self.pos = pos
 
 
 class Rejected(CompactionStoreError):

@@ -220,6 +220,51 @@ def entries(
     )
 
 
+def events(connection: Connection, key: ThreadKey, after: int, limit: int) -> list[tuple[Any, ...]]:
+    """A page of a thread's events after a pos, oldest first."""
+    return _rows(
+        connection, "SELECT * FROM compaction_store.events(%b, %b::text, %b::int8, %b::int4)", (*key, after, limit)
+    )
+
+
+def record_event(
+    connection: Connection, key: ThreadKey, kind: str, actor: str | None, salt: bytes, body: str
+) -> tuple[Any, ...]:
+    """Records a hold, a release or a retention; returns its pos and its time."""
+    return _rows(
+        connection, "SELECT * FROM compaction_store.record_event(%b, %b::text, %b::text, %b::text, %b, %b::text)",
+        (*key, kind, actor, salt, body),
+    )[0]  # fmt: skip
+
+
+def redact(
+    connection: Connection,
+    key: ThreadKey,
+    ranges: Sequence[tuple[int, int]],
+    actor: str | None,
+    salt: bytes,
+    body: str,
+    insist: bool,
+) -> tuple[Any, ...]:
+    """Erases messages and every record made from them; returns the event's pos, the seqs and the numbers erased."""
+    starts, ends = [r[0] for r in ranges], [r[1] for r in ranges]
+    return _rows(
+        connection,
+        "SELECT * FROM compaction_store.redact(%b, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool)",
+        (*key, starts, ends, actor, salt, body, insist),
+    )[0]
+
+
+def erase(
+    connection: Connection, key: ThreadKey, actor: str | None, salt: bytes, body: str, insist: bool
+) -> tuple[Any, ...]:
+    """Erases a whole thread; returns the same."""
+    return _rows(
+        connection, "SELECT * FROM compaction_store.erase(%b, %b::text, %b::text, %b, %b::text, %b::bool)",
+        (*key, actor, salt, body, insist),
+    )[0]  # fmt: skip
+
+
 def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> datetime | None:
     """None when the run has the thread now, else until when another has it."""
     rows = _rows(
@@ -383,15 +428,15 @@ def due(
 ) -> list[tuple[Any, ...]]:
     """A page of the threads whose view takes more than `trigger`, the largest first, each with its place in the order.
 
-    Left out: one that a run holds now, and one whose last attempt made no progress and whose view has not grown by
-    `margin` since.
+    Left out: one that was erased, one that a run holds now, and one whose last attempt made no progress and whose view
+    has not grown by `margin` since.
     """
     t, h = schema.threads.c, schema.heads.c
     query = (
         sa.select(*_thread_columns(), h.view_tokens_coarse, h.thread_uid)
         .join_from(schema.heads, schema.threads, t.thread_uid == h.thread_uid)
         .where(
-            h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger,
+            h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger, h.erased_pos.is_(None),
             sa.or_(h.stalled_tokens.is_(None), h.view_tokens >= h.stalled_tokens + margin),
             sa.or_(h.lease_until.is_(None), h.lease_until < sa.func.clock_timestamp()),
         )
@@ -408,7 +453,7 @@ def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
     t, h = schema.threads.c, schema.heads.c
     return (
         t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-        h.last_at, h.head,
+        h.last_at, h.head, h.erased_pos,
     )  # fmt: skip
 
 

@@ -102,7 +102,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Where a thread stands. `head` is the last link of its chain; keep a copy elsewhere to hold us to it."""
+    """Where a thread stands. `head` is the last link of its chain; keep a copy elsewhere to hold us to it.
+
+    `erased_pos` is the pos of the erasure of a thread that was erased; it is then named by its thread_uid.
+    """
 
     thread_id: str
     metadata: Payload = field(repr=False)
@@ -113,6 +116,7 @@ class Thread:
     view_tokens: int
     last_at: datetime | None
     head: bytes
+    erased_pos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ class Compaction:
     model: str | None
     counter: str | None
     revokes: int | None
-    redacted: bool
+    redacted_pos: int | None
     superseded_by: int | None
     revoked_by: int | None
     body: Payload | None
@@ -164,6 +168,10 @@ class Compaction:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
         status = self.status or self.outcome
         return f"<Compaction {self.number} of thread {self.thread_id!r}: {self.kind}{span}, {status}>"
+
+    @property
+    def redacted(self) -> bool:
+        return self.redacted_pos is not None
 
     @property
     def status(self) -> str | None:
@@ -246,12 +254,45 @@ class SeenView:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """What happened to a thread besides messages and compactions: redaction, hold, release, retention and others."""
+
+    thread_id: str
+    pos: int
+    kind: str
+    actor: str | None
+    created_at: datetime
+    body: Payload = field(repr=False)
+
+    @property
+    def reason(self) -> str | None:
+        reason: str | None = self.body.get("reason")
+        return reason
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """What a call erased: the pos of its event, the seqs of messages and the numbers of records.
+
+    Where everything was erased before, there is no event: the pos is None, and nothing is listed.
+    """
+
+    pos: int | None
+    seqs: tuple[int, ...]
+    records: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """A message, every record that ever covered it, in order, and the element of the view that stands for it now."""
+    """A message, every record that ever covered it, in order, and the element of the view that stands for it now.
+
+    `redaction` is the event by which the message was erased.
+    """
 
     message: Message
     records: tuple[Compaction, ...]
     element: Element
+    redaction: Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +313,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a verification looked at and what it found. `level` is the deepest level it reached."""
+    """What a verification looked at and what it found. `level` is the deepest level it reached.
+
+    `redacted` counts the messages and records whose content is erased, `redactions` the events that ordered it. `notes`
+    say what could not be looked at.
+    """
 
     thread_id: str
     level: str
@@ -280,6 +325,8 @@ class Report:
     redacted: int
     findings: tuple[Finding, ...]
     head: bytes
+    redactions: int = 0
+    notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         raise TypeError("a report is not a yes or a no: look at .findings and .level")

@@ -67,7 +67,7 @@ def from_row(row: Sequence[Any]) -> Compaction:
     ) = row  # fmt: skip
     return Compaction(
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
-        run_id, callback, trigger, actor, model, counter, revokes, redacted_pos is not None, superseded_by, revoked_by,
+        run_id, callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
         None if body is None else decode_object(body),
     )  # fmt: skip
 
@@ -93,6 +93,7 @@ def _tree(record: Compaction, log: Mapping[int, Compaction]) -> CompactionTree:
         and entry.number < record.number
         and _holds(record, entry)
         and not (entry.revoked_by is not None and entry.revoked_by < record.number)
+        and not (entry.redacted_pos is not None and entry.redacted_pos < record.pos)
     ]
     active = [entry for entry in before if not any(o.number > entry.number and _holds(o, entry) for o in before)]
     active.sort(key=lambda entry: entry.start_seq or 0)

@@ -46,6 +46,7 @@ heads = sa.Table(
     sa.Column("last_pos", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("view_tokens", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("stalled_tokens", sa.BigInteger),
+    sa.Column("erased_pos", sa.BigInteger),
     sa.Column("last_at", _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz")),
     sa.Column("lease_until", _when),
     sa.Column("lease_run", sa.Uuid()),

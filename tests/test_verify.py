@@ -21,8 +21,6 @@ from compaction_store import audit, chain, migrate, schema
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "integrity.md"
 UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
-# On the list for their value on a redacted row alone; setting one is found, and has its own tests.
-ONLY_WHEN_REDACTED = {"messages.redacted_pos", "compactions.redacted_pos"}
 TABLES = ("messages", "compactions", "events", "threads", "heads")
 CONTENT = {
     "messages.salt", "messages.payload", "messages.meta", "compactions.salt", "compactions.body", "events.salt",
@@ -140,7 +138,7 @@ def test_the_columns_under_test_are_all_there_are(tampered: psycopg.Connection[A
     ).fetchall()
     assert set(rows) == set(COLUMNS)
     assert {f"{table}.{column}" for table, column in COLUMNS} >= UNPROTECTED
-    assert len(UNPROTECTED) == 9
+    assert len(UNPROTECTED) == 8
 
 
 def test_the_thread_to_be_tampered_with_is_sound(keeper: cs.Store, thread: str) -> None:
@@ -230,7 +228,7 @@ def test_a_changed_column_is_found_or_on_the_published_list(
         with pytest.raises(psycopg.errors.GeneratedAlways):
             tamperer.run("UPDATE compaction_store.heads SET view_tokens_coarse = 1")
         return
-    is_protected = name not in UNPROTECTED - ONLY_WHEN_REDACTED
+    is_protected = name not in UNPROTECTED
     wrong = set()
     changes = 0
     for value, row in itertools.product(tamperer.variants(table, column), tamperer.rows(table)):
@@ -434,18 +432,14 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
     assert (cut.entries, cut.head) != (kept.entries, kept.head)
 
 
-def test_an_erasure_is_counted_and_is_no_finding(keeper: cs.Store, tamperer: Tamperer, thread: str) -> None:
-    erased = f"salt = NULL, redacted_pos = 17 WHERE thread_uid = '{tamperer.uid}'"
-    tamperer.run(f"UPDATE compaction_store.messages SET payload = NULL, meta = NULL, {erased} AND seq IN (1, 5)")
-    tamperer.run(f"UPDATE compaction_store.compactions SET body = NULL, {erased} AND number = 3")
+def test_a_redaction_is_counted_and_is_no_finding(keeper: cs.Store, tamperer: Tamperer, thread: str) -> None:
+    erased = keeper.redact(thread, [1, 5], reason="asked")
+    assert erased == cs.Redaction(LAST + 1, (1, 5), (3,))
     for level in audit.LEVELS:
         report = keeper.verify(thread, level=level)
-        assert (report.findings, report.redacted) == ((), 3)
-    # The one thing the list says of it: which pos it names is not held.
-    tamperer.run("UPDATE compaction_store.messages SET redacted_pos = 9 WHERE redacted_pos = 17")
-    tamperer.run("UPDATE compaction_store.compactions SET redacted_pos = 9 WHERE redacted_pos = 17")
-    assert findings(keeper, thread) == ()
-    assert ONLY_WHEN_REDACTED <= UNPROTECTED
+        assert (report.findings, report.redacted, report.redactions) == ((), 3, 1)
+    tamperer.run("UPDATE compaction_store.messages SET redacted_pos = 17 WHERE redacted_pos = 18 AND seq = 5")
+    assert [f.pos for f in findings(keeper, thread, "structure")] == [5]
 
 
 @pytest.mark.parametrize("table", ["messages", "compactions"])
@@ -453,13 +447,14 @@ def test_an_erasure_is_counted_and_is_no_finding(keeper: cs.Store, tamperer: Tam
 def test_a_change_to_an_erased_row_is_found(
     keeper: cs.Store, tamperer: Tamperer, thread: str, table: str, change: str
 ) -> None:
-    content = "payload = NULL, meta" if table == "messages" else "body"
     body = "payload" if table == "messages" else "body"
     ordinal = "seq" if table == "messages" else "number"
-    where = f"WHERE thread_uid = '{tamperer.uid}' AND {ordinal} = 3"
-    tamperer.run(f"UPDATE compaction_store.{table} SET {content} = NULL, salt = NULL, redacted_pos = 17 {where}")
+    keeper.redact(thread, 3, reason="asked")
     assert findings(keeper, thread) == ()
-    tamperer.run(f"UPDATE compaction_store.{table} SET {change.format(body=body)} {where}")
+    tamperer.run(
+        f"UPDATE compaction_store.{table} SET {change.format(body=body)}"
+        f" WHERE thread_uid = '{tamperer.uid}' AND {ordinal} = 3"
+    )
     assert findings(keeper, thread)
 
 

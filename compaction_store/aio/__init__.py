@@ -1,6 +1,6 @@
 """The async face: AsyncReader, which has no writing method, and AsyncStore.
 
-One class a file, each on the one before: reading, auditing, writing, loading, compacting.
+One class a file, each on the one before: reading, auditing, writing, loading, redacting, compacting.
 """
 
 from compaction_store.aio.auditing import AsyncReader

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 from uuid import UUID, uuid4
 
 from compaction_store import checks, ledger, records
-from compaction_store.aio.loading import AsyncLoading
+from compaction_store.aio.redacting import AsyncRedacting
 from compaction_store.budget import TokenBudget
 from compaction_store.context import CompactionContext, Stalled, callback_name, check_callback, run_callback_async
 from compaction_store.errors import BudgetExceeded, CompactionStoreError, InvalidInput, SpanConflict
@@ -26,7 +26,7 @@ _LONGEST_WAIT = 2.0
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
-class AsyncStore(AsyncLoading):
+class AsyncStore(AsyncRedacting):
     """Runs `on_compact` callbacks and commits what they plan."""
 
     @overload
@@ -56,7 +56,7 @@ class AsyncStore(AsyncLoading):
         With a budget, only where the view is over it (or `force`), and one run at a time: of several that want the
         thread one works, and the others come back at once, or wait for it where their view does not fit the window.
         """
-        key = self._key(thread_id)
+        key = self._own_key(thread_id)
         checks.optional_name(actor, "actor")
         chosen = self._chosen(callbacks)
         run_id = uuid4()
@@ -94,7 +94,7 @@ class AsyncStore(AsyncLoading):
         force: bool = False,
     ) -> CompactionPlan:
         """What `compact` would do now: the callbacks are run, with their summarizers, and nothing is written."""
-        key = self._key(thread_id)
+        key = self._own_key(thread_id)
         chosen = self._chosen(callbacks)
         view = await self.view(thread_id)
         if budget is not None and not force and not budget.is_over(view.tokens):
@@ -136,7 +136,7 @@ class AsyncStore(AsyncLoading):
         self, thread_id: str, number: int, *, reason: str | None = None, actor: str | None = None
     ) -> Compaction:
         """Undoes an active compaction: what was visible before it is again. Itself a record, which is returned."""
-        key = self._key(thread_id)
+        key = self._own_key(thread_id)
         checks.number(number, "number", least=1)
         checks.text(reason, "reason")
         checks.optional_name(actor, "actor")

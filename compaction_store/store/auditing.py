@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from compaction_store import audit, checks, ledger, records, values
+from compaction_store import audit, checks, erasure, ledger, records, values
 from compaction_store import view as views
 from compaction_store.store.reading import Reading
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound
 from compaction_store.ledger import CompactionFilter, CompactionKey
-from compaction_store.models import Compaction, CompactionTree, Explanation, Message, Report, SeenView, Thread
+from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Message, Report, SeenView, Thread
 
 _PAGE = 100
 _KINDS = ("summary", "truncation", "removal", "revocation")
@@ -113,7 +113,29 @@ class Reader(Reading):
         log = [record for record in self.compactions(thread_id, covering=seq)]
         view = self.view(thread_id)
         element = next(element for element in view.elements if element.seq <= seq <= element.end_seq)
-        return Explanation(message, tuple(log), element)
+        return Explanation(message, tuple(log), element, self._redaction(message, thread_id))
+
+    def _redaction(self, message: Message, thread_id: str) -> Event | None:
+        """The event by which a message was erased."""
+        if message.redacted:
+            for event in self.events(thread_id, after=message.pos):
+                if event.kind == "redaction" and erasure.names(event, message.seq):
+                    return event
+        return None
+
+    def events(self, thread_id: str, *, after: int = 0) -> Iterator[Event]:
+        """What happened to a thread besides messages and compactions, in order, after a pos: redactions, holds,
+        releases, retentions.
+        """
+        key = self._key(thread_id)
+        checks.number(after, "after", least=0)
+        while True:
+            rows = self._reach.write(None, checks.about(thread_id), ledger.events, key, after, _PAGE)
+            for row in rows:
+                yield erasure.event(thread_id, row)
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1][0]
 
     def seen_by(self, thread_id: str, seq: int) -> SeenView:
         """The view that a reply was written from, and how far that is known."""
@@ -156,7 +178,7 @@ class Reader(Reading):
             raise InvalidInput(f"the levels are {', '.join(audit.LEVELS)}")
         key = self._key(thread_id)
         about = checks.about(thread_id)
-        walk = audit.verify(self._tenant, self.thread(thread_id), level)
+        walk = audit.verify(self._tenant, thread_id, self.thread(thread_id), level)
         wanted = next(walk)
         while True:
             if wanted.kind == "head":

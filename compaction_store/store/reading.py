@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from sqlalchemy import Engine
 
-from compaction_store import chain, checks, connections, embedded, ledger, payload, tokens, values
+from compaction_store import chain, checks, connections, embedded, erasure, ledger, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.connections import Connections
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
@@ -91,7 +91,8 @@ class Reading:
 
     def _key(self, thread_id: str) -> ThreadKey:
         payload.check_thread_id(thread_id)
-        return ThreadKey(chain.thread_uid(self._tenant, thread_id), self._tenant)
+        uid = erasure.stub_uid(thread_id) or chain.thread_uid(self._tenant, thread_id)
+        return ThreadKey(uid, self._tenant)
 
     def replay(
         self, thread_id: str, *, after: int = 0, until: int | None = None, last: int | None = None
@@ -149,7 +150,7 @@ class Reading:
         key = self._key(thread_id)
         about = checks.about(thread_id)
         if isinstance(at, Compaction):
-            if at.thread_id != thread_id:
+            if self._key(at.thread_id) != key:
                 raise InvalidInput(f"the compaction is one of thread {at.thread_id!r}, not of {thread_id!r}")
             at = at.pos
         if isinstance(at, datetime):

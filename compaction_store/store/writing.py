@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Any, cast
 from uuid import uuid4
 
-from compaction_store import checks, ledger, observed, payload, tokens, values
+from compaction_store import checks, erasure, ledger, observed, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.store.auditing import Reader
-from compaction_store.errors import InvalidInput
+from compaction_store.errors import InvalidInput, ThreadErased
+from compaction_store.ledger import ThreadKey
 from compaction_store.models import Message, View
 from compaction_store.rendering import Rendered
 
@@ -24,6 +25,13 @@ _THREADS_PAGE = 500
 
 class Writing(Reader):
     """Reads and writes threads."""
+
+    def _own_key(self, thread_id: str) -> ThreadKey:
+        """The key of a thread that is to be written to: an erased one is not, whatever its stub is called."""
+        key = self._key(thread_id)
+        if erasure.stub_uid(thread_id) is not None:
+            raise ThreadErased(f"a thread of such a name was erased{checks.about(thread_id)}")
+        return key
 
     def append(
         self,
@@ -42,7 +50,7 @@ class Writing(Reader):
         returns the first result. `expected_seq` is the seq the thread must end with. `view` is what a reply was
         written from, or its rendering for an API, kept as the receipt. `meta` and `tokens` are one for all or one each.
         """
-        thread = self._key(thread_id)
+        thread = self._own_key(thread_id)
         given = [messages] if payload.is_one(messages) else list(islice(messages, payload.MAX_BATCH + 1))
         encoded = payload.encode_many(given)
         if key is None:
@@ -74,9 +82,7 @@ class Writing(Reader):
         if written.replayed:
             # The first call's tokens and meta are what is stored, whatever this one said.
             after, count = written.first_seq - 1, len(new)
-            rows = self._reach.write(
-                None, about, ledger.replay, thread, after, after + count, count
-            )
+            rows = self._reach.write(None, about, ledger.replay, thread, after, after + count, count)
             return [values.message(row) for row in rows]
         return list(_appended(written, encoded, new))
 
@@ -88,7 +94,7 @@ class Writing(Reader):
 
     def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
         """Replaces the thread's metadata: one JSON object, for what is not a message."""
-        key = self._key(thread_id)
+        key = self._own_key(thread_id)
         text = payload.encode_meta(metadata)
         if text is None:
             raise InvalidInput("metadata is one JSON object")

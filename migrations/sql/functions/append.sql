@@ -16,12 +16,13 @@ DECLARE
     v_pos bigint;
     v_head bytea;
     v_at timestamptz;
+    v_erased bigint;
     v_commitment bytea;
     v_meta_commitment bytea;
     v_earlier record;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO v_seq, v_pos, v_head, v_at
+    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
         IF p_expected_seq > 0 THEN
@@ -30,6 +31,9 @@ BEGIN
         PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
         SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO STRICT v_seq, v_pos, v_head, v_at
         FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    END IF;
+    IF v_erased IS NOT NULL THEN
+        PERFORM compaction_store.refuse_erased(v_erased);
     END IF;
 
     IF p_key IS NOT NULL THEN

@@ -15,6 +15,7 @@ DECLARE
     v_pos bigint;
     v_head bytea;
     v_at timestamptz;
+    v_erased bigint;
     v_salt bytea;
     v_salts bytea[];
     v_commitments bytea[];
@@ -30,7 +31,7 @@ BEGIN
     ]) THEN
         RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
     END IF;
-    SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO v_seq, v_pos, v_head, v_at
+    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
         IF p_expected_seq > 0 THEN
@@ -39,6 +40,9 @@ BEGIN
         PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
         SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO STRICT v_seq, v_pos, v_head, v_at
         FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    END IF;
+    IF v_erased IS NOT NULL THEN
+        PERFORM compaction_store.refuse_erased(v_erased);
     END IF;
 
     IF p_key IS NOT NULL THEN

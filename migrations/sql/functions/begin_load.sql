@@ -11,11 +11,14 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_at timestamptz;
+    v_erased bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
-    SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO STRICT last_seq, last_pos, chain_head, v_at
+    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos
+    INTO STRICT last_seq, last_pos, chain_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    PERFORM compaction_store.refuse_erased(v_erased);
     at_microseconds := compaction_store.microseconds(greatest(clock_timestamp(), v_at));
     SELECT m.seq, coalesce(m.call_size, 1) INTO found_seq, found_size
     FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;

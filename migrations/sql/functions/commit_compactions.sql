@@ -1,5 +1,6 @@
 -- Writes what one run decided, in one piece: p_records is a JSON array of records. The snapshot the run was planned on
--- is p_base_pos: whatever touched a span since then refuses the whole run. The same run_id again returns its numbers.
+-- is p_base_pos: whatever touched a span since then refuses the whole run, and so does an erasure in what any attempt
+-- was made from. The same run_id again returns its numbers.
 CREATE FUNCTION compaction_store.commit_compactions(
     p_thread_uid uuid, p_tenant text, p_run_id uuid, p_base_pos bigint, p_records text
 ) RETURNS TABLE (number bigint, pos bigint)
@@ -17,6 +18,7 @@ DECLARE
     v_first bigint;
     v_progress boolean := false;
     v_tried boolean := false;
+    v_erased boolean;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
@@ -29,6 +31,12 @@ BEGIN
     IF FOUND THEN
         RETURN;
     END IF;
+
+    PERFORM compaction_store.refuse_erased(v_head.erased_pos);
+    v_erased := EXISTS (
+        SELECT FROM compaction_store.events AS e
+        WHERE e.thread_uid = p_thread_uid AND e.pos > p_base_pos AND e.kind = 'redaction'
+    );
 
     v_first := v_head.last_number + 1;
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
@@ -55,6 +63,20 @@ BEGIN
         v_row.source_end := NULL;
         v_row.source_count := NULL;
         v_change := 0;
+
+        IF v_erased AND (
+            EXISTS (
+                SELECT FROM compaction_store.messages AS m
+                WHERE m.thread_uid = p_thread_uid AND m.seq BETWEEN v_row.start_seq AND v_row.end_seq
+                    AND m.redacted_pos > p_base_pos
+            ) OR EXISTS (
+                SELECT FROM compaction_store.compactions AS c
+                WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_row.inputs) AND c.redacted_pos > p_base_pos
+            )
+        ) THEN
+            RAISE EXCEPTION 'what the compaction was made from has been erased since'
+                USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
+        END IF;
 
         IF v_row.outcome = 'applied' AND v_row.kind = 'revocation' THEN
             SELECT c.* INTO v_target FROM compaction_store.compactions AS c
@@ -84,13 +106,6 @@ BEGIN
                 WHERE c.thread_uid = p_thread_uid AND c.pos > p_base_pos AND c.run_id <> p_run_id
                     AND c.outcome = 'applied'
                     AND c.start_seq <= v_row.end_seq AND c.end_seq >= v_row.start_seq
-            ) OR EXISTS (
-                SELECT FROM compaction_store.messages AS m
-                WHERE m.thread_uid = p_thread_uid AND m.seq BETWEEN v_row.start_seq AND v_row.end_seq
-                    AND m.redacted_pos > p_base_pos
-            ) OR EXISTS (
-                SELECT FROM compaction_store.compactions AS c
-                WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_row.inputs) AND c.redacted_pos > p_base_pos
             ) THEN
                 RAISE EXCEPTION 'span %..% is not free', v_row.start_seq, v_row.end_seq
                     USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);

@@ -9,13 +9,15 @@ AS $$
 DECLARE
     v_until timestamptz;
     v_run uuid;
+    v_erased bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    SELECT h.lease_until, h.lease_run INTO v_until, v_run
+    SELECT h.lease_until, h.lease_run, h.erased_pos INTO v_until, v_run, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
+    PERFORM compaction_store.refuse_erased(v_erased);
     IF v_run <> p_run_id AND v_until > clock_timestamp() THEN
         RETURN v_until;
     END IF;

@@ -5,8 +5,11 @@ SET lock_timeout = '5s'
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    UPDATE compaction_store.threads AS t SET metadata = p_metadata::json WHERE t.thread_uid = p_thread_uid;
+    UPDATE compaction_store.threads AS t SET metadata = p_metadata::json
+    WHERE t.thread_uid = p_thread_uid AND t.thread_id <> 'erased:' || t.thread_uid;
     IF NOT FOUND THEN
+        PERFORM compaction_store.refuse_erased(h.erased_pos) FROM compaction_store.heads AS h
+        WHERE h.thread_uid = p_thread_uid;
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
 END

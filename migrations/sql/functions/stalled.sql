@@ -7,6 +7,9 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    -- Before a callback is run in vain.
+    PERFORM compaction_store.refuse_erased(h.erased_pos) FROM compaction_store.heads AS h
+    WHERE h.thread_uid = p_thread_uid;
     RETURN QUERY
         SELECT c.callback, c.start_seq, c.end_seq, c.body::text
         FROM compaction_store.heads AS h

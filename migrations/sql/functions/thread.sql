@@ -1,7 +1,7 @@
 CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text)
 RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
-    view_tokens bigint, last_at timestamptz, head bytea
+    view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -10,7 +10,7 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     RETURN QUERY
         SELECT t.thread_id, t.metadata::text, t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-            h.last_at, h.head
+            h.last_at, h.head, h.erased_pos
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid;

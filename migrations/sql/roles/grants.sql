@@ -30,12 +30,13 @@ BEGIN
     GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
-        compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries
+        compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
+        compaction_store.events
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
         compaction_store.set_metadata, compaction_store.commit_compactions, compaction_store.lease, compaction_store.release,
-        compaction_store.stalled
+        compaction_store.stalled, compaction_store.record_event, compaction_store.redact, compaction_store.erase
         TO compaction_store_app;
     GRANT EXECUTE ON FUNCTION compaction_store.find_load, compaction_store.begin_load, compaction_store.finish_load
         TO compaction_store_loader;

@@ -1,5 +1,6 @@
 -- One narrow row a thread, changed by every write. stalled_tokens is what the view took when an attempt at a compaction
--- made no progress; NULL once one did. Half of each page stays free, so that updates stay on the page;
+-- made no progress; NULL once one did. erased_pos is the pos of the thread's erasure, read with the row that is
+-- locked anyway. Half of each page stays free, so that updates stay on the page;
 -- the index is on a coarse copy of view_tokens, because an index on the figure itself would end that.
 CREATE TABLE compaction_store.heads (
     thread_uid uuid NOT NULL,
@@ -8,6 +9,7 @@ CREATE TABLE compaction_store.heads (
     last_pos bigint NOT NULL DEFAULT 0,
     view_tokens bigint NOT NULL DEFAULT 0,
     stalled_tokens bigint,
+    erased_pos bigint,
     last_at timestamptz NOT NULL DEFAULT '-infinity',
     lease_until timestamptz,
     lease_run uuid,

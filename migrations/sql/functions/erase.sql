@@ -1,0 +1,48 @@
+-- Erases a whole thread: every message, every record, the metadata and the name. What stays is a stub that is named by
+-- its thread_uid and still verifies; the event keeps the genesis, which nobody can compute without the name. Erased
+-- already, nothing is written and event_pos is NULL.
+CREATE FUNCTION compaction_store.erase(
+    p_thread_uid uuid, p_tenant text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
+    OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_head compaction_store.heads;
+    v_genesis bytea;
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+    IF v_head.erased_pos IS NOT NULL THEN
+        SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
+        FROM compaction_store.redacted_by(p_thread_uid, p_salt) AS r;
+        RETURN;
+    END IF;
+    IF NOT p_insist THEN
+        PERFORM compaction_store.refuse_held(p_thread_uid);
+    END IF;
+    SELECT coalesce(range_agg(int8range(m.seq, m.seq, '[]')), '{}') INTO seqs
+    FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.redacted_pos IS NULL;
+    SELECT coalesce(range_agg(int8range(c.number, c.number, '[]')), '{}') INTO numbers
+    FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL;
+    SELECT compaction_store.genesis(t.tenant, t.thread_id) INTO STRICT v_genesis
+    FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
+    event_pos := compaction_store.erase_content(
+        v_head, p_actor, p_salt,
+        format('{"genesis":"%s",%s', encode(v_genesis, 'hex'), substring(p_body FROM 2)), seqs, numbers
+    );
+    UPDATE compaction_store.threads AS t SET thread_id = 'erased:' || t.thread_uid, metadata = '{}'
+    WHERE t.thread_uid = p_thread_uid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the name was not erased' USING ERRCODE = 'CS010';
+    END IF;
+    UPDATE compaction_store.heads AS h
+    SET erased_pos = event_pos, stalled_tokens = NULL, lease_run = NULL, lease_until = NULL
+    WHERE h.thread_uid = p_thread_uid;
+END
+$$;

@@ -1,0 +1,18 @@
+-- A page of a thread's events after a pos, oldest first.
+CREATE FUNCTION compaction_store.events(p_thread_uid uuid, p_tenant text, p_after bigint, p_limit integer)
+RETURNS TABLE (pos bigint, kind text, actor text, created_at timestamptz, body text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    RETURN QUERY
+        SELECT e.pos, e.kind, e.actor, e.created_at, e.body::text
+        FROM compaction_store.events AS e
+        WHERE e.thread_uid = p_thread_uid AND e.pos > p_after
+        ORDER BY e.pos LIMIT p_limit;
+    IF NOT FOUND THEN
+        PERFORM compaction_store.require_thread(p_thread_uid);
+    END IF;
+END
+$$;

@@ -1,0 +1,48 @@
+-- Erases messages, given as ranges of seqs, and every record that may repeat what they said. Those that are erased
+-- already are left out; where nothing is left, nothing is written and event_pos is NULL. The same salt again, which is
+-- new for each call, is the same call again. p_insist: a hold or a retention is overridden, for a reason that p_body
+-- gives.
+CREATE FUNCTION compaction_store.redact(
+    p_thread_uid uuid, p_tenant text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
+    p_insist boolean, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_head compaction_store.heads;
+    v_wanted int8multirange;
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+    SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
+    FROM compaction_store.redacted_by(p_thread_uid, p_salt) AS r;
+    IF event_pos IS NOT NULL THEN
+        RETURN;
+    END IF;
+    SELECT range_agg(int8range(w.first, w.last, '[]')) INTO v_wanted FROM unnest(p_starts, p_ends) AS w (first, last);
+    IF (lower(v_wanted) >= 1 AND upper(v_wanted) - 1 <= v_head.last_seq) IS NOT TRUE THEN
+        RAISE EXCEPTION 'no seq %', upper(v_wanted) - 1 USING ERRCODE = 'CS014', DETAIL = v_head.last_seq::text;
+    END IF;
+    SELECT range_agg(int8range(m.seq, m.seq, '[]')) INTO seqs
+    FROM unnest(v_wanted) AS w (range)
+    CROSS JOIN LATERAL (
+        SELECT g.seq FROM compaction_store.messages AS g
+        WHERE g.thread_uid = p_thread_uid AND g.seq >= lower(w.range) AND g.seq < upper(w.range)
+            AND g.redacted_pos IS NULL
+        OFFSET 0
+    ) AS m;
+    IF seqs IS NULL THEN
+        RETURN;
+    END IF;
+    IF NOT p_insist THEN
+        PERFORM compaction_store.refuse_held(p_thread_uid);
+    END IF;
+    numbers := compaction_store.reached(p_thread_uid, seqs);
+    event_pos := compaction_store.erase_content(v_head, p_actor, p_salt, p_body, seqs, numbers);
+END
+$$;

@@ -1,0 +1,30 @@
+-- Chains an event after a head that the caller has locked, and moves the head.
+CREATE FUNCTION compaction_store.write_event(
+    p_head compaction_store.heads, p_kind text, p_actor text, p_salt bytea, p_body text,
+    OUT event_pos bigint, OUT written_at timestamptz
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_commitment bytea := compaction_store.commitment(p_salt, p_body);
+    v_entry bytea;
+BEGIN
+    event_pos := p_head.last_pos + 1;
+    written_at := greatest(clock_timestamp(), p_head.last_at);
+    v_entry := compaction_store.entry(
+        p_head.head, event_pos, 0, written_at, compaction_store.event_header(p_kind, p_actor), v_commitment
+    );
+    INSERT INTO compaction_store.events (
+        thread_uid, pos, created_at, tenant, kind, actor, salt, commitment, entry, body
+    ) VALUES (
+        p_head.thread_uid, event_pos, written_at, p_head.tenant, p_kind, p_actor, p_salt, v_commitment, v_entry,
+        p_body::json
+    );
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the event was not stored' USING ERRCODE = 'CS010';
+    END IF;
+    UPDATE compaction_store.heads AS h SET last_pos = event_pos, last_at = written_at, head = v_entry
+    WHERE h.thread_uid = p_head.thread_uid;
+END
+$$;
