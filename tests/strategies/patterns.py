@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import settings
+
 Payload = dict[str, Any]
+# Property tests look at what is found, never at the time it takes.
+calm = settings(deadline=None)
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
 
 

@@ -10,7 +10,7 @@ import threads
 from conftest import Face, Faces
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from patterns import Payload, chat, literal_runs
+from patterns import Payload, calm, chat, literal_runs
 from threads import WELL_FORMED
 
 from compaction_store import InvalidInput, Store, Summary
@@ -86,6 +86,7 @@ def test_results_may_count_and_the_tail_is_kept(pattern: str, retain: int, spans
     assert plan_assistant_runs(chat(pattern), tool_results=True, retain=retain) == spans
 
 
+@calm
 @given(st.text("suatr", max_size=12))
 def test_it_is_the_documents_rule_wherever_that_keeps_pairs_whole(pattern: str) -> None:
     messages = chat(pattern)
@@ -100,6 +101,7 @@ def test_it_is_the_documents_rule_wherever_that_keeps_pairs_whole(pattern: str) 
 
 
 @pytest.mark.parametrize("form", WELL_FORMED)
+@calm
 @given(st.data())
 def test_a_thread_that_an_api_takes_is_still_taken(form: str, data: st.DataObject) -> None:
     thread = data.draw(WELL_FORMED[form]())
@@ -130,6 +132,7 @@ def _only_results(message: Payload) -> bool:
 
 
 @pytest.mark.parametrize("form", threads.FORMATS)
+@calm
 @given(script=threads.scripts(), results=st.booleans(), tail=st.integers(0, 3))
 def test_no_thread_at_all_is_too_odd(form: threads.Format, script: threads.Script, results: bool, tail: int) -> None:
     messages = [payload for words in script for payload in threads.written(words, form)]

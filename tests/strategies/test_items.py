@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patterns import Said, chat, said, shown
+from patterns import Said, calm, chat, said, shown
 
 from compaction_store import InvalidInput
 from compaction_store.strategies import Piece, Slid, Window, over, plan_sliding_window, sliding_window
@@ -68,6 +68,7 @@ def test_what_becomes_of_a_pattern(pattern: str, number: int, retain: int, resul
     assert all(piece.source == (piece.item,) for piece in slid if not piece.is_summary)
 
 
+@calm
 @given(st.text("suuaaatr", max_size=30), st.integers(-1, 8), st.integers(0, 4))
 def test_all_that_was_given_can_be_had_back(pattern: str, number: int, retain: int) -> None:
     items = said(pattern)
@@ -81,6 +82,7 @@ def test_all_that_was_given_can_be_had_back(pattern: str, number: int, retain: i
     assert again == slid
 
 
+@calm
 @given(st.lists(st.text("uuaaatr", max_size=8), max_size=6), st.integers(0, 8), st.integers(0, 3))
 def test_the_result_goes_on_with_what_comes_after_it(parts: list[str], number: int, retain: int) -> None:
     pieces: Sequence[Piece[Said]] = ()

@@ -10,7 +10,7 @@ import threads
 from conftest import Face, Faces
 from hypothesis import given
 from hypothesis import strategies as st
-from patterns import Payload, chat
+from patterns import Payload, calm, chat
 from threads import WELL_FORMED
 
 from compaction_store import CompactionContext, TokenBudget, View
@@ -167,6 +167,7 @@ def test_pins_stay_and_bound_the_spans() -> None:
 
 
 @pytest.mark.parametrize("form", WELL_FORMED)
+@calm
 @given(data=st.data(), number=st.integers(0, 8), retain=st.integers(0, 4), before=st.booleans(), first=st.booleans())
 def test_a_thread_that_an_api_takes_is_still_taken(
     form: str, data: st.DataObject, number: int, retain: int, before: bool, first: bool
@@ -187,6 +188,7 @@ def test_a_thread_that_an_api_takes_is_still_taken(
 
 
 @pytest.mark.parametrize("form", threads.FORMATS)
+@calm
 @given(script=threads.scripts(longest=14), number=st.integers(0, 8), retain=st.integers(0, 3), before=st.booleans())
 def test_no_thread_at_all_is_too_odd(
     form: threads.Format, script: threads.Script, number: int, retain: int, before: bool
@@ -209,6 +211,7 @@ def test_no_thread_at_all_is_too_odd(
 PARTS = st.lists(st.sampled_from(["u", "a", "aa", "tr", "trr", "ttrr"]), max_size=20).map("".join)
 
 
+@calm
 @given(PARTS, PARTS, st.integers(1, 9), st.integers(0, 3))
 def test_appending_leaves_what_was_folded_before_the_last_compaction(
     pattern: str, more: str, number: int, retain: int
@@ -223,6 +226,7 @@ def test_appending_leaves_what_was_folded_before_the_last_compaction(
     assert plan_sliding_window(longer, **options)[: len(before)] == before
 
 
+@calm
 @given(st.lists(st.text("uuaaatr", max_size=12), max_size=6), st.integers(0, 9), st.integers(0, 3))
 def test_a_thread_that_grows_and_is_compacted_now_and_then(parts: list[str], number: int, retain: int) -> None:
     """In a store: what is folded stays, and nothing that was a summary is ever summarized."""
