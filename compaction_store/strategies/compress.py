@@ -1,0 +1,182 @@
+"""The ladder for those who keep their messages elsewhere: a plain list in, a shorter one out, nothing stored.
+
+What comes out fits, or says in `error` that it does not; a summary that failed is told there too. The caller's messages
+are never altered: those that did not change are the same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from compaction_store.context import CompactionContext, Summarize, drive, drive_async
+from compaction_store.errors import NotSmaller
+from compaction_store.models import Payload, Summary, View
+from compaction_store.payload import encode
+from compaction_store.strategies.ladder import PART_CHARS, Ladder
+from compaction_store.strategies.layout import Layout
+from compaction_store.strategies.outline import elements_of
+from compaction_store.tokens import Counter, chosen
+
+
+@dataclass(frozen=True, slots=True)
+class CompressResult:
+    """What came of it. `summary_coverage` is the share of the old messages' tokens that summaries stand for, None where
+    there was nothing to summarize or nobody to do it; `tail_tokens` is what the recent messages took at first.
+    """
+
+    messages: list[Payload] = field(repr=False)
+    token_count: int
+    was_compacted: bool
+    error: str | None = None
+    original_token_count: int = 0
+    messages_summarized: int = 0
+    messages_dropped: int = 0
+    summary_coverage: float | None = None
+    summarizer_available: bool = False
+    tail_tokens: int = 0
+
+
+def compress_context(
+    messages: Iterable[Any],
+    target_tokens: int = 120_000,
+    *,
+    model: str | None = None,
+    client: Any = None,
+    keep_recent: int = 15,
+    reserve: int = 2048,
+    start_cap: int = 8192,
+    floor_cap: int = 128,
+    keep_recent_tokens: int | None = None,
+    truncate_tool_arguments: bool = True,
+    part_chars: int | None = PART_CHARS,
+    counter: Counter | Callable[[Payload], int] | None = None,
+) -> CompressResult:
+    """The messages in at most `target_tokens` less `reserve`: see `Ladder` for how.
+
+    `client` is an Anthropic client, which summarizes with `model`, or any summarizer; without one nothing is
+    summarized. An async one goes with `compress_context_async`.
+    """
+    job = _Job(
+        messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=False, keep_recent=keep_recent,
+        start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
+        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars,
+    )  # fmt: skip
+    if job.ladder.needs_async:
+        raise TypeError("an async summarizer needs compress_context_async")
+    if job.elements:
+        drive(job.ctx, job.ladder.steps_to(job.ctx, job.limit))
+    return job.result()
+
+
+async def compress_context_async(
+    messages: Iterable[Any],
+    target_tokens: int = 120_000,
+    *,
+    model: str | None = None,
+    client: Any = None,
+    keep_recent: int = 15,
+    reserve: int = 2048,
+    start_cap: int = 8192,
+    floor_cap: int = 128,
+    keep_recent_tokens: int | None = None,
+    truncate_tool_arguments: bool = True,
+    part_chars: int | None = PART_CHARS,
+    counter: Counter | Callable[[Payload], int] | None = None,
+) -> CompressResult:
+    """The same where the summarizer may be awaited."""
+    job = _Job(
+        messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=True, keep_recent=keep_recent,
+        start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
+        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars,
+    )  # fmt: skip
+    if job.elements:
+        await drive_async(job.ctx, job.ladder.steps_to(job.ctx, job.limit))
+    return job.result()
+
+
+def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | None:
+    """A client of Anthropic's is no callable; whatever is one summarizes by itself."""
+    if client is None or callable(client) or isinstance(client, str | Summary):
+        return cast("str | Summary | Summarize | None", client)
+    if not hasattr(client, "messages"):
+        raise TypeError(f"client= is an Anthropic client or a summarizer, not {type(client).__name__}")
+    from compaction_store.summarizers import AnthropicSummarizer  # noqa: PLC0415 — only those who have it pay for it
+
+    if model is None:
+        raise TypeError("an Anthropic client needs model=")
+    summarizer: Summarize = AnthropicSummarizer(client, model=model)
+    return summarizer
+
+
+class _Job:
+    """One compression: a view that is in no store."""
+
+    def __init__(
+        self,
+        messages: Iterable[Any],
+        limit: int,
+        summarize: str | Summary | Summarize | None,
+        counter: Counter | Callable[[Payload], int] | None,
+        *,
+        awaits: bool,
+        **options: Any,
+    ) -> None:
+        counting = chosen(counter)
+        self.limit = limit
+        self.ladder = Ladder(summarize, reserve=0, **options)
+        encoded = [encode(message) for message in messages]
+        sizes = iter(encoded)
+        self.elements = tuple(
+            elements_of((e.payload for e in encoded), lambda payload: counting.tokens(payload, next(sizes).size))
+        )
+        self.ctx = CompactionContext(View("", 0, self.elements), counter=counting, awaits=awaits)
+        self.old = 0
+        if self.elements and self.ladder.summarize is not None and self._over:
+            for low, high in self.ladder.old(Layout(self.elements)):
+                self.old += sum(element.tokens for element in self.elements[low : high + 1])
+
+    @property
+    def _over(self) -> bool:
+        return sum(element.tokens for element in self.elements) > self.limit
+
+    def result(self) -> CompressResult:
+        if not self.elements:
+            return CompressResult([], 0, was_compacted=False, summarizer_available=self.ladder.summarize is not None)
+        ctx = self.ctx
+        done = [attempt for attempt in ctx.attempts if attempt.outcome == "applied"]
+        sizes = {kind: sum(_length(a) for a in done if a.kind == kind) for kind in ("summary", "removal")}
+        messages = [message for message in ctx.result_messages if message is not None]
+        recent = self.ladder.recent(self.elements)
+        return CompressResult(
+            messages,
+            ctx.total_tokens,
+            was_compacted=bool(done),
+            error=self._error(),
+            original_token_count=sum(element.tokens for element in self.elements),
+            messages_summarized=sizes["summary"],
+            messages_dropped=sizes["removal"],
+            summary_coverage=self._coverage(done),
+            summarizer_available=self.ladder.summarize is not None,
+            tail_tokens=sum(element.tokens for element in self.elements[recent:]),
+        )
+
+    def _coverage(self, done: Sequence[Any]) -> float | None:
+        covered = sum(attempt.tokens_before or 0 for attempt in done if attempt.kind == "summary")
+        return covered / self.old if self.old else None
+
+    def _error(self) -> str | None:
+        """What was not as wished, without a word of any message."""
+        told = [
+            f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
+            for attempt in self.ctx.attempts
+            if attempt.error is not None and attempt.kind == "summary" and attempt.error["type"] != NotSmaller.__name__
+        ]
+        if self.ctx.total_tokens > self.limit:
+            told.append(f"{self.ctx.total_tokens} tokens are left where {self.limit} were wanted")
+        return "; ".join(dict.fromkeys(told)) or None
+
+
+def _length(attempt: Any) -> int:
+    return attempt.end_seq - attempt.start_seq + 1  # type: ignore[no-any-return]

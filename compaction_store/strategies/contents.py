@@ -1,0 +1,202 @@
+"""What of a message can be made shorter, in every format, without breaking its form, its ids or its JSON.
+
+A message is taken apart into pieces: plain text, the JSON of a call's input, pictures and files, thinking. Each piece
+may be exchanged for a shorter one; everything else, whatever its shape, is left as it is: ids, names, sealed content,
+what a provider's search returned. Nothing is altered in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from compaction_store.models import Payload
+
+Kind = Literal["text", "input", "arguments", "media", "thinking"]
+
+_TEXT_FIELDS = {
+    "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal", "reasoning_text": "text",
+    "logs": "logs",
+}  # fmt: skip
+_MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+# The fields with text, or with parts that have it, of what a tool returned and of items that hold call and result.
+_INNER = {
+    "message": ("content",),
+    "tool_result": ("content",),
+    "mcp_tool_result": ("content",),
+    "search_result": ("content",),
+    "code_execution_tool_result": ("content",),
+    "code_execution_result": ("stdout", "stderr"),
+    "bash_code_execution_tool_result": ("content",),
+    "bash_code_execution_result": ("stdout", "stderr"),
+    "text_editor_code_execution_tool_result": ("content",),
+    "text_editor_code_execution_view_result": ("content",),
+    "advisor_tool_result": ("content",),
+    "advisor_result": ("text",),
+    "web_fetch_tool_result": ("content",),
+    "web_fetch_result": ("content",),
+    "function_call_output": ("output",),
+    "custom_tool_call_output": ("output",),
+    "local_shell_call_output": ("output",),
+    "shell_call_output": ("output",),
+    "apply_patch_call_output": ("output",),
+    "custom_tool_call": ("input",),
+    "code_interpreter_call": ("code", "outputs"),
+    "file_search_call": ("results",),
+    "program_output": ("result",),
+}
+# A refusal of a shape that holds these fields, such as an error, has neither.
+_BARE = ("stdout", "stderr", "text")
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+
+
+class Piece(NamedTuple):
+    """`value` is text, or JSON's own values for an input, or a whole block."""
+
+    kind: Kind
+    value: Any
+
+
+# What comes instead: the same value to leave it, None to drop a block of thinking.
+Exchange = Callable[[Piece], Any]
+
+
+def compact(value: Any) -> str:
+    return _JSON.encode(value)
+
+
+def exchanged(message: Payload, exchange: Exchange) -> Payload:
+    """The message with its pieces exchanged, in order; the very same object if none changed."""
+    kind = message.get("type")
+    if "role" not in message and isinstance(kind, str):
+        return _block(message, exchange)
+    return _fields(message, exchange, {"content": _value, "refusal": _value, **_IN_CHAT})
+
+
+def pieces(message: Payload) -> list[Piece]:
+    """Everything that could be exchanged."""
+    found: list[Piece] = []
+
+    def look(piece: Piece) -> Any:
+        found.append(piece)
+        return piece.value
+
+    exchanged(message, look)
+    return found
+
+
+def _fields(holder: Payload, exchange: Exchange, how: dict[str, Callable[[Any, Exchange], Any]]) -> Payload:
+    copy: Payload | None = None
+    for field, change in how.items():
+        if (value := holder.get(field)) is not None and (new := change(value, exchange)) is not value:
+            copy = dict(holder) if copy is None else copy
+            copy[field] = new
+    return holder if copy is None else copy
+
+
+def _value(value: Any, exchange: Exchange) -> Any:
+    """A text, a block, or a list of blocks."""
+    if isinstance(value, str):
+        return exchange(Piece("text", value)) if value else value
+    if isinstance(value, dict):
+        return _block(value, exchange)
+    return _each(value, exchange, _block_in_list) if isinstance(value, list) else value
+
+
+def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]) -> Any:
+    if not isinstance(value, list):
+        return value
+    new = [change(item, exchange) if isinstance(item, dict) else item for item in value]
+    if all(a is b for a, b in zip(new, value, strict=True)):
+        return value
+    # A message that held nothing but thinking keeps it.
+    return [item for item in new if item is not None] or value
+
+
+def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
+    if block.get("type") in _THINKING:
+        return None if exchange(Piece("thinking", block)) is None else block
+    return _block(block, exchange)
+
+
+def _block(block: Payload, exchange: Exchange) -> Payload:
+    kind = block.get("type")
+    if kind is None:
+        # The parts of a shell's output and of a search in files have no type.
+        return _fields(block, exchange, dict.fromkeys(_BARE, _text))
+    if not isinstance(kind, str):
+        return block
+    if kind in _ELSE:
+        return _ELSE[kind](block, exchange)
+    if field := _TEXT_FIELDS.get(kind):
+        return _said(block, field, exchange)
+    return _fields(block, exchange, dict.fromkeys(_INNER.get(kind, ()), _value))
+
+
+def _text(value: Any, exchange: Exchange) -> Any:
+    return exchange(Piece("text", value)) if isinstance(value, str) and value else value
+
+
+def _said(block: Payload, field: str, exchange: Exchange) -> Payload:
+    """A text. What pointed into the whole of it does not fit what is left."""
+    new = _fields(block, exchange, {field: _text})
+    if new is not block:
+        new.pop("citations", None)
+        if "annotations" in new:
+            new["annotations"] = []
+    return new
+
+
+def _media(block: Payload, exchange: Exchange) -> Payload:
+    new = exchange(Piece("media", block))
+    if isinstance(new, str):
+        prefix = "input_" if str(block.get("type")).startswith("input_") and "input_audio" not in block else ""
+        return {"type": f"{prefix}text", "text": new}
+    return block
+
+
+def _document(block: Payload, exchange: Exchange) -> Payload:
+    source = block.get("source")
+    kind = source.get("type") if isinstance(source, dict) else None
+    field = {"text": "data", "content": "content"}.get(kind) if isinstance(kind, str) else None
+    if not isinstance(source, dict) or field is None:
+        return _media(block, exchange)
+    new = _fields(source, exchange, {field: _value})
+    return block if new is source else {**block, "source": new}
+
+
+def _input(value: Any, exchange: Exchange) -> Any:
+    return exchange(Piece("input", value)) if isinstance(value, dict) and value else value
+
+
+def _arguments(value: Any, exchange: Exchange) -> Any:
+    return exchange(Piece("arguments", value)) if isinstance(value, str) and value else value
+
+
+def _calls(value: Any, exchange: Exchange) -> Any:
+    def call(one: Payload, exchange: Exchange) -> Payload:
+        return _fields(one, exchange, {"function": _function, "custom": _function})
+
+    return _each(value, exchange, call)
+
+
+def _function(value: Any, exchange: Exchange) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return _fields(value, exchange, {"arguments": _arguments, "input": _text})
+
+
+_IN_CHAT: dict[str, Callable[[Any, Exchange], Any]] = {"tool_calls": _calls, "function_call": _function}
+
+
+def _call(block: Payload, exchange: Exchange) -> Payload:
+    return _fields(block, exchange, {"input": _input, "arguments": _arguments, "output": _text})
+
+
+_ELSE: dict[str, Callable[[Payload, Exchange], Payload]] = {
+    "document": _document,
+    **dict.fromkeys(_MEDIA, _media),
+    **dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use", "function_call", "mcp_call"), _call),
+}

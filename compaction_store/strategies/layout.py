@@ -1,0 +1,107 @@
+"""Where in a view a strategy may work: what summaries and removals must leave alone, whatever else they aim for.
+
+A summary enters as a user's message and stands between no call and its result. Left alone are system messages, the last
+message of a user and what is pinned. A system message in the midst of a thread keeps its neighbours: Anthropic's API
+wants a user's turn before it and an assistant's after it. A removal leaves, besides, the first message and the last: a
+thread begins with a user. Indexes are places in the list of elements.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+from compaction_store import spans
+from compaction_store.models import Element, Payload
+from compaction_store.strategies.pins import Pins
+
+
+def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None) -> int:
+    """The index at which the recent elements begin: so many, or the fewest that have so many tokens."""
+    if keep_recent_tokens is None:
+        return max(0, len(tokens) - keep_recent)
+    index, total = len(tokens), 0
+    while index and total < keep_recent_tokens:
+        index -= 1
+        total += tokens[index]
+    return index
+
+
+class Layout:
+    """What a strategy must leave alone among the elements of a view. Built in linear time."""
+
+    def __init__(self, elements: Sequence[Element], pins: Pins | None = None) -> None:
+        self.elements = elements
+        items: list[tuple[Payload | None, ...]] = [element.messages for element in elements]
+        self._items = items
+        self.last_user = spans.last_user([() if e.is_summary else e.messages for e in elements])
+        self.systems = frozenset(i for i, messages in enumerate(items) if any(map(spans.is_system, messages)))
+        # Where something was removed there is an element without messages: it is nobody's neighbour.
+        filled = [i for i, messages in enumerate(items) if messages]
+        self.first = next((i for i in filled if i not in self.systems), len(items))
+        self.last = filled[-1] if filled else -1
+        self.pinned = frozenset(i for i, e in enumerate(elements) if pins.hold(e)) if pins else frozenset[int]()
+        alone = self.systems | self.pinned
+        if self.last_user is not None:
+            alone |= {self.last_user}
+        inner = {i for i in self.systems if i > self.first}
+        pairs = list(pairwise(filled)) if inner else []
+        after = {later for i, later in pairs if i in inner} - self.systems
+        before = {i for i, later in pairs if later in inner} - self.systems
+        self._no_summary = sorted(alone | after)
+        self._no_removal = alone | after | before | {self.first, self.last}
+
+    @cached_property
+    def links(self) -> spans.Links:
+        return spans.Links(self._items)
+
+    @cached_property
+    def _borders(self) -> frozenset[int]:
+        return frozenset(self.links.borders())
+
+    def for_summaries(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """The largest spans that may become summaries, in order, both ends inclusive."""
+        for segment in _between(self._no_summary, low, high):
+            for piece in self.links.pieces(*segment):
+                if not self.links.interrupts(*piece):
+                    yield piece
+
+    def for_removal(self, low: int, high: int, spared: Collection[int] = ()) -> Iterator[tuple[int, int]]:
+        """The largest spans that may be removed and hold anything."""
+        for segment in _between(sorted(self._no_removal.union(spared)), low, high):
+            for start, end in self.links.pieces(*segment):
+                if any(element.messages for element in self.elements[start : end + 1]):
+                    yield start, end
+
+    def stands_alone(self, index: int) -> bool:
+        """Whether an element belongs to no other, and stands between none that belong together."""
+        return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
+
+    def parts(
+        self, low: int, high: int, size: int, measure: Callable[[Element], int]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Cuts a span that may become a summary into such spans of `size` or more, the last of what is left.
+
+        With each comes its size.
+        """
+        start, filled = low, 0
+        for index in range(low, high + 1):
+            filled += measure(self.elements[index])
+            if index == high or (filled >= size and index + 1 in self._borders):
+                yield start, index, filled
+                start, filled = index + 1, 0
+
+
+def _between(barriers: Sequence[int], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """What is left of a range without its barriers."""
+    for place in range(bisect_left(barriers, low), len(barriers)):
+        barrier = barriers[place]
+        if barrier > high:
+            break
+        if low < barrier:
+            yield low, barrier - 1
+        low = barrier + 1
+    if low <= high:
+        yield low, high

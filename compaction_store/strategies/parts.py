@@ -1,0 +1,91 @@
+"""A long span summarized in parts that a model can read at once, and the parts' summaries put together as one.
+
+Nothing of the span is left out: either every part is summarized, or the summary fails, and what was written until then
+stands for a beginning of the span.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter as Sums
+from collections.abc import Awaitable, Iterator, Sequence
+from itertools import chain
+
+from compaction_store.context import Summarize, SummaryResult
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Element, Payload, Summary
+
+
+class InParts:
+    """A summarizer that gives another one the elements in parts. `ends` are the last seqs of the parts."""
+
+    def __init__(self, summarize: Summarize, ends: Sequence[int]) -> None:
+        self._summarize = summarize
+        self._ends = ends
+        self._done: list[Summary] = []
+
+    @property
+    def done_to(self) -> int | None:
+        """The last seq of the parts that are summarized, from the first on; None if none is."""
+        return self._ends[len(self._done) - 1] if self._done else None
+
+    def __call__(self, elements: Sequence[Element]) -> SummaryResult | Awaitable[SummaryResult]:
+        parts = self._parts(elements)
+        for part in parts:
+            result = self._summarize(part)
+            if inspect.isawaitable(result):
+                return self._awaited(result, parts)
+            self._take(result)
+        return self.joined()
+
+    async def _awaited(self, first: Awaitable[SummaryResult], parts: Iterator[list[Element]]) -> SummaryResult:
+        self._take(await first)
+        for part in parts:
+            result = self._summarize(part)
+            self._take(await result if inspect.isawaitable(result) else result)
+        return self.joined()
+
+    def _parts(self, elements: Sequence[Element]) -> Iterator[list[Element]]:
+        start = 0
+        for end_seq in self._ends:
+            end = next(i for i in range(start, len(elements)) if elements[i].end_seq == end_seq) + 1
+            yield list(elements[start:end])
+            start = end
+
+    def _take(self, result: SummaryResult) -> None:
+        summary = Summary(result) if isinstance(result, str) else result
+        if not isinstance(summary, Summary) or not isinstance(summary.text, str):
+            raise TypeError(f"a summarizer returned {type(result).__name__}, not text")
+        if summary.replacement is not None:
+            raise InvalidInput("a provider's own block stands for a whole span: use part_chars=None")
+        if not summary.text.strip():
+            raise ValueError("the summary of a part is empty")
+        self._done.append(summary)
+
+    def joined(self) -> Summary:
+        """One summary of all that is done."""
+        done = self._done
+        durations = [summary.duration for summary in done if summary.duration is not None]
+        return Summary(
+            "\n\n".join(summary.text.strip() for summary in done),
+            model=next((summary.model for summary in done if summary.model is not None), None),
+            prompt=next((summary.prompt for summary in done if summary.prompt is not None), None),
+            usage=_sum(summary.usage for summary in done),
+            provider=_all([summary.provider for summary in done]),
+            coverage=_all([summary.coverage for summary in done]) or {"parts": [{} for _ in done]},
+            duration=sum(durations) if durations else None,
+        )
+
+
+def _sum(usages: Iterator[Payload | None]) -> Payload | None:
+    """Whole numbers summed by name; what is no number differs between calls and says nothing about all."""
+    given = [usage for usage in usages if usage]
+    sums = Sums[str]()
+    for name, value in chain.from_iterable(usage.items() for usage in given):
+        if type(value) is int:
+            sums[name] += value
+    return dict(sums) if given else None
+
+
+def _all(values: Sequence[Payload | None]) -> Payload | None:
+    return {"parts": [value or {} for value in values]} if any(values) else None

@@ -1,0 +1,147 @@
+"""One message made shorter: its pieces share a cap, the smaller ones stay whole and the larger ones lose their middles.
+
+The result is as well-formed as the message was. Calls' inputs stay JSON; a picture or a file becomes a note in its
+place; thinking is left out where the API allows it, and never altered. Linear in the message, whatever the cap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from compaction_store.models import Payload
+from compaction_store.strategies.contents import Piece, compact, exchanged, pieces
+from compaction_store.tokens import MARK, Counter
+
+LONG_MARK = f" {MARK} [shortened] {MARK} "
+# Below this a long mark would be most of what is left.
+_LONG = 32
+_LEFT_OUT = {"image": "image", "image_url": "image", "input_image": "image", "input_audio": "sound"}
+_DEEPEST = 40
+
+
+class Rule(NamedTuple):
+    """What may be cut besides text."""
+
+    inputs: bool = True
+    thinking: bool = False
+
+
+def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload:
+    """The message with what can be cut of it in `cap` tokens; the very same object where nothing is to be gained."""
+    # The bare string that most messages are needs no shares.
+    content = message.get("content")
+    if isinstance(content, str) and "tool_calls" not in message and "function_call" not in message:
+        new = cut(content, cap, counter)
+        return message if new == content else {**message, "content": new}
+    found = pieces(message)
+    sizes = [size_of(piece, counter) if _may(piece, rule) else 0 for piece in found]
+    if sum(sizes) <= cap:
+        return message
+    level = max(1, _level(sizes, cap))
+    at: Iterator[int] = iter(sizes)
+
+    def exchange(piece: Piece) -> Any:
+        return piece.value if next(at) <= level else _shorter(piece, level, counter)
+
+    return exchanged(message, exchange)
+
+
+def cut(text: str, cap: int, counter: Counter) -> str:
+    """A text with its middle left out, in `cap` tokens; the text itself where that would leave nothing to read."""
+    kept = counter.cut(text, cap, "ends", LONG_MARK if cap >= _LONG else MARK)
+    return kept if kept.strip() else text
+
+
+def _may(piece: Piece, rule: Rule) -> bool:
+    if piece.kind in {"input", "arguments"}:
+        return rule.inputs
+    return rule.thinking or piece.kind != "thinking"
+
+
+def size_of(piece: Piece, counter: Counter) -> int:
+    if piece.kind in {"text", "arguments"}:
+        return counter.text(piece.value)
+    if piece.kind == "input":
+        return counter.text(compact(piece.value))
+    empty: Payload = {"role": "user", "content": []}
+    return max(0, counter.messages([{**empty, "content": [piece.value]}]) - counter.messages([empty]))
+
+
+def _level(sizes: Sequence[int], cap: int) -> int:
+    """The height at which all that is above is cut off, so that what is left is `cap`."""
+    left, count = cap, len(sizes)
+    for size in sorted(sizes):
+        if size * count > left:
+            return left // count
+        left -= size
+        count -= 1
+    return left
+
+
+def _shorter(piece: Piece, level: int, counter: Counter) -> Any:
+    if piece.kind == "text":
+        return cut(piece.value, level, counter)
+    if piece.kind == "input":
+        return shorter_json(piece.value, level, counter)
+    if piece.kind == "arguments":
+        return _shorter_arguments(piece.value, level, counter)
+    if piece.kind == "media":
+        return f"[{_LEFT_OUT.get(str(piece.value.get('type')), 'file')} left out]"
+    return None
+
+
+def _shorter_arguments(text: str, level: int, counter: Counter) -> str:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        # What was no JSON before need not be any after.
+        return cut(text, level, counter)
+    if not isinstance(value, dict):
+        return compact(cut(compact(value), level, counter))
+    return compact(shorter_json(value, level, counter))
+
+
+def shorter_json(value: Payload, cap: int, counter: Counter) -> Payload:
+    """An object whose long texts lost their middles; where it is not their length, a note on what was there."""
+    texts = list(_texts(value))
+    sizes = [counter.text(text) for text in texts]
+    frame = max(0, counter.text(compact(value)) - sum(sizes))
+    level = _level(sizes, max(0, cap - frame))
+    if texts and level > 0:
+        at = iter(sizes)
+        new: Payload = _with_texts(value, lambda text: text if next(at) <= level else cut(text, level, counter))
+        if counter.text(compact(new)) <= cap:
+            return new
+    return _note(compact(value), cap, counter)
+
+
+def _note(text: str, cap: int, counter: Counter) -> Payload:
+    """JSON inside JSON takes more than it did outside: less is kept until it fits."""
+    most = cap
+    while most > 0:
+        note = {"shortened": cut(text, most, counter)}
+        excess = counter.text(compact(note)) - cap
+        if excess <= 0:
+            return note
+        most -= excess
+    return {"shortened": MARK}
+
+
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif depth < _DEEPEST and isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item, depth + 1)
+
+
+def _with_texts(value: Any, change: Any, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if depth < _DEEPEST and isinstance(value, dict):
+        return {key: _with_texts(item, change, depth + 1) for key, item in value.items()}
+    if depth < _DEEPEST and isinstance(value, list):
+        return [_with_texts(item, change, depth + 1) for item in value]
+    return value

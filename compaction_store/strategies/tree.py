@@ -1,0 +1,168 @@
+"""Summaries of summaries, so that the view of a thread stays bounded however long the thread lives.
+
+Old messages are folded into leaves of about `leaf_tokens`; where `fan_in` summaries of one level stand side by side,
+one of the next level takes their place. A message is so summarized once for each level, of which a million messages
+need six, and what is folded never changes but from the end: the beginning of the view stays the same, byte for byte,
+until a whole level is full. The level of a summary is part of its record's callback, "SummaryTree level 2".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from copy import copy
+from typing import Any, NamedTuple, Self
+
+from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.errors import Rejected, SpanConflict
+from compaction_store.models import Element
+from compaction_store.strategies import base
+from compaction_store.strategies.layout import Layout
+from compaction_store.strategies.outline import elements_of
+from compaction_store.strategies.pins import PinOption, Pins
+from compaction_store.tokens import chosen
+
+LEAF_TOKENS = 8000
+FAN_IN = 8
+# Above this, levels are merged into themselves: what bounds the view for ever, at some 80 million messages.
+HIGHEST = 8
+_LEVEL = re.compile(r"SummaryTree.* level (\d{1,2})\Z")
+
+
+class Node(NamedTuple):
+    """A summary that is there or is to be made. Positions are seqs, both ends inclusive."""
+
+    level: int
+    start_seq: int
+    end_seq: int
+
+
+# It is sent whether the node came into being.
+Growth = Generator[Node, bool, None]
+
+
+class SummaryTree(base.Planner):
+    """Folds all that is older than the `keep_recent` last elements and fills a leaf, and then whole levels."""
+
+    def __init__(
+        self,
+        summarize: base.Summarizer,
+        leaf_tokens: int = LEAF_TOKENS,
+        fan_in: int = FAN_IN,
+        *,
+        keep_recent: int = 15,
+        pin: PinOption = (),
+    ) -> None:
+        base.check_summarizer(summarize)
+        base.check_count(leaf_tokens, "leaf_tokens", least=1)
+        base.check_count(fan_in, "fan_in", least=2)
+        base.check_count(keep_recent, "keep_recent", least=0)
+        self.summarize = summarize
+        self.leaf_tokens = leaf_tokens
+        self.fan_in = fan_in
+        self.keep_recent = keep_recent
+        self.pins = Pins(pin)
+
+    @property
+    def name(self) -> str:
+        options = [
+            ("leaf_tokens", self.leaf_tokens, LEAF_TOKENS),
+            ("fan_in", self.fan_in, FAN_IN),
+            ("keep_recent", self.keep_recent, 15),
+        ]
+        return base.shown_call("SummaryTree", options).removesuffix("()")
+
+    @property
+    def needs_async(self) -> bool:
+        return base.is_async(self.summarize)
+
+    def with_pins(self, pins: Pins) -> Self:
+        """The same, with something more that it never touches."""
+        held = copy(self)
+        held.pins = self.pins | pins
+        return held
+
+    def steps(self, ctx: CompactionContext) -> Steps:
+        """Asks for one node after the other. A summarizer that failed once is not asked again in this run."""
+        whole = ctx.rename(self.name)
+        growth = self._growth(ctx.elements)
+        done: bool | None = None
+        try:
+            while True:
+                # A generator that has just been made is sent None.
+                node = growth.send(done)  # type: ignore[arg-type]
+                ctx.rename(f"{self.name} level {node.level}")
+                what = "old messages" if node.level == 1 else "summaries"
+                ask = Ask(node.start_seq, node.end_seq, self.summarize, reason=f"{what} summarized")
+                error = yield from base.attempt(ctx, ask)
+                if error is not None and not isinstance(error, Rejected | SpanConflict):
+                    return
+                done = error is None
+        except StopIteration:
+            return
+        finally:
+            ctx.rename(whole)
+
+    def _growth(self, elements: Sequence[Element]) -> Growth:
+        layout = Layout(elements, self.pins)
+        for low, high in layout.for_summaries(layout.first, len(elements) - self.keep_recent - 1):
+            row: list[Node] = []
+            for node in self._row(layout, low, high):
+                if node.level or (yield node._replace(level=1)):
+                    row.append(node._replace(level=max(1, node.level)))
+                    yield from self._merge(row)
+
+    def _row(self, layout: Layout, low: int, high: int) -> Iterator[Node]:
+        """The summaries of a span, and the leaves to be made between them, which have level 0 as yet."""
+        start = low
+        for index in range(low, high + 2):
+            element = layout.elements[index] if index <= high else None
+            if element is not None and not (element.is_summary and layout.stands_alone(index)):
+                continue
+            for first, last, tokens in layout.parts(start, index - 1, self.leaf_tokens, _tokens):
+                if tokens >= self.leaf_tokens:
+                    yield Node(0, layout.elements[first].seq, layout.elements[last].end_seq)
+            if element is not None:
+                yield Node(level_of(element), element.seq, element.end_seq)
+            start = index + 1
+
+    def _merge(self, row: list[Node]) -> Growth:
+        """Merges the end of a row while it is full, with whatever small rests stand between its summaries."""
+        while row:
+            level = row[-1].level
+            count = next((n for n, node in enumerate(reversed(row)) if node.level > level), len(row))
+            if count < self.fan_in:
+                return
+            merged = Node(min(level + 1, HIGHEST), row[-count].start_seq, row[-1].end_seq)
+            if not (yield merged):
+                return
+            row[-count:] = [merged]
+
+
+def level_of(element: Element) -> int:
+    """The level of a summary; one that another strategy made is as good as a leaf."""
+    found = _LEVEL.match(element.callback or "")
+    return int(found[1]) if found else 1
+
+
+def _tokens(element: Element) -> int:
+    return element.tokens
+
+
+def plan_summary_tree(
+    messages: Iterable[Any], leaf_tokens: int = LEAF_TOKENS, fan_in: int = FAN_IN, *, keep_recent: int = 15,
+    counter: Any = None,
+) -> list[Node]:  # fmt: skip
+    """The nodes that would be made over a plain list of messages, in order, if every summary came off."""
+    counting = chosen(counter)
+    elements = elements_of(messages, lambda message: counting.messages([message]))
+    tree = SummaryTree("-", leaf_tokens, fan_in, keep_recent=keep_recent)
+    growth = tree._growth(elements)  # noqa: SLF001 — the class above
+    nodes: list[Node] = []
+    try:
+        node = next(growth)
+        while True:
+            nodes.append(node)
+            node = growth.send(True)
+    except StopIteration:
+        return nodes
