@@ -1,0 +1,21 @@
+"""What writes summaries: by a model, without one, or by the first of several that can.
+
+A summarizer is any callable that is given the elements of a span; these are, and so is a function of your own. The
+Anthropic one imports its SDK, an extra, when the first is made.
+"""
+
+from __future__ import annotations
+
+from compaction_store.summarizers.anthropic import AnthropicSummarizer
+from compaction_store.summarizers.extractive import ExtractiveSummarizer
+from compaction_store.summarizers.fallback import FallbackSummarizer, needs_async
+from compaction_store.summarizers.request import Request, Summarizer
+
+__all__ = [
+    "AnthropicSummarizer",
+    "ExtractiveSummarizer",
+    "FallbackSummarizer",
+    "Request",
+    "Summarizer",
+    "needs_async",
+]

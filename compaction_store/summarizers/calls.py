@@ -1,0 +1,275 @@
+"""Calls of Anthropic's Messages API: one policy of retries and errors, for the synchronous client and the async one.
+
+What decides is a generator: it yields what is to be sent, or how long to wait, and is sent the answer or the exception
+that came of it. The client's own settings hold: its timeouts, and its `max_retries` for whatever breaks. Overloaded and
+rate-limited answers are tried again until the deadline. No error here repeats a word of the API's or of the input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import json
+import random
+import re
+import time
+from collections.abc import Generator, Iterable, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
+
+from compaction_store.errors import MissingExtra, SourceTooLong, SummarizerRejected, SummarizerUnavailable
+from compaction_store.models import Payload
+
+_T = TypeVar("_T")
+
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+_NAME = re.compile(r"[a-z_]{1,64}")
+_REQUEST_ID = re.compile(r"req_\w{1,64}", re.ASCII)
+# The API has no code for it, only words. They are those of its errors so far, and of some gateways.
+_TOO_LONG = re.compile(
+    r"(?:prompt|input) is too long|exceeds? (?:the )?(?:available )?(?:context|model'?s? context|maximum context)"
+    r"|context (?:limit|window|length)|too many (?:input )?tokens",
+    re.IGNORECASE,
+)
+_PATIENT = frozenset({"overloaded_error", "rate_limit_error"})
+_BROKEN = frozenset({"api_error", "timeout_error"})
+_TRANSPORT = frozenset({"httpx2", "httpcore2", "httpx", "httpcore", "h11", "h2", "ssl", "socket"})
+_RATE_LIMITED, _OVERLOADED = 429, 529
+_TIMED_OUT, _LOCKED, _TOO_LARGE, _SERVERS_FAULT = 408, 409, 413, 500
+
+
+class Send(NamedTuple):
+    """A request, and the seconds that are left for it."""
+
+    parameters: Payload
+    native: bool
+    stream: bool
+    seconds: float
+
+
+class Wait(NamedTuple):
+    seconds: float
+
+
+Work = Generator[Send | Wait, Any, _T]
+
+
+class Deadline:
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return self._until - time.monotonic()
+
+
+class _Interrupted(Exception):
+    """The stream ended before the answer did."""
+
+
+def sdk() -> ModuleType:
+    try:
+        import anthropic  # noqa: PLC0415 — an extra
+    except ImportError:
+        raise MissingExtra("AnthropicSummarizer", "anthropic") from None
+    return anthropic
+
+
+def is_async(client: object) -> bool:
+    return hasattr(client, "__aenter__")
+
+
+# ---- driving
+
+
+def run(client: Any, work: Work[_T]) -> _T:
+    """Does the work with a synchronous client."""
+    answer: Any = None
+    while True:
+        try:
+            step = work.send(answer)
+        except StopIteration as done:
+            result: _T = done.value
+            return result
+        if isinstance(step, Wait):
+            time.sleep(step.seconds)
+            answer = None
+        else:
+            answer = _send(client, step)
+
+
+async def run_async(client: Any, work: Work[_T]) -> _T:
+    """The same with an async one."""
+    answer: Any = None
+    while True:
+        try:
+            step = work.send(answer)
+        except StopIteration as done:
+            result: _T = done.value
+            return result
+        if isinstance(step, Wait):
+            await asyncio.sleep(step.seconds)
+            answer = None
+        else:
+            answer = await _send_async(client, step)
+
+
+def _send(client: Any, step: Send) -> Any:
+    """The answer, or the exception that came of it. At the deadline it is given up, between two pieces of it."""
+    deadline = Deadline(step.seconds)
+    try:
+        api = _api(client, step)
+        if not step.stream:
+            with api.with_streaming_response.create(**step.parameters) as response:
+                body = b"".join(_in_time(response.iter_bytes(), deadline))
+            types = sdk().types
+            return (types.beta.BetaMessage if step.native else types.Message).construct(**json.loads(body))
+        with api.stream(**step.parameters) as stream:
+            for _ in _in_time(stream, deadline):
+                pass
+            return _whole(stream)
+    except Exception as error:  # noqa: BLE001 — the work decides what to make of it
+        return error
+
+
+def _in_time(pieces: Iterable[_T], deadline: Deadline) -> Iterator[_T]:
+    """A client's timeout is for every piece anew: a body that drips would never reach it."""
+    for piece in pieces:
+        if deadline.left <= 0:
+            raise TimeoutError
+        yield piece
+
+
+async def _send_async(client: Any, step: Send) -> Any:
+    try:
+        async with asyncio.timeout(step.seconds):
+            api = _api(client, step)
+            if not step.stream:
+                return await api.create(**step.parameters)
+            async with api.stream(**step.parameters) as stream:
+                async for _ in stream:
+                    pass
+                return _whole(stream)
+    except Exception as error:  # noqa: BLE001 — the work decides what to make of it
+        return error
+
+
+def _api(client: Any, step: Send) -> Any:
+    """The client as it was given, but for the retries, which are ours, and no timeout beyond the deadline."""
+    scoped = client.with_options(max_retries=0, timeout=_timeout(client.timeout, step.seconds))
+    return scoped.beta.messages if step.native else scoped.messages
+
+
+def _timeout(given: Any, seconds: float) -> Any:
+    if given is None:
+        return seconds
+    if isinstance(given, int | float):
+        return min(given, seconds)
+    parts = given.as_dict()
+    return type(given)(**{name: seconds if value is None else min(value, seconds) for name, value in parts.items()})
+
+
+def _whole(stream: Any) -> Any:
+    try:
+        message = stream.current_message_snapshot
+    except AssertionError:
+        message = None
+    if message is None or message.stop_reason is None:
+        raise _Interrupted
+    return message
+
+
+# ---- what to make of an answer
+
+
+def answer(parameters: Payload, *, native: bool, stream: bool, deadline: Deadline, retries: int) -> Work[Any]:
+    """Sends a request until there is an answer. What cannot be had is a typed error."""
+    tries = broken = 0
+    status: int | None = None
+    while (left := deadline.left) > 0:
+        got = yield Send(parameters, native, stream, left)
+        if not isinstance(got, Exception):
+            return got
+        status = getattr(got, "status_code", None)
+        kind = _kind(got)
+        if kind == "broken":
+            broken += 1
+        if kind == "final" or (kind == "broken" and broken > retries):
+            raise _typed(got, kind)
+        seconds = _wait(got, tries)
+        if seconds >= deadline.left:
+            raise SummarizerUnavailable(_say(got, "no time is left to wait for another try"), status=_number(status))
+        tries += 1
+        yield Wait(seconds)
+    raise SummarizerUnavailable("the deadline is over", status=_number(status))
+
+
+def _kind(error: Exception) -> str:
+    """Whether to try again until the deadline, a few times, or never."""
+    response = getattr(error, "response", None)
+    status, name = getattr(error, "status_code", None), getattr(error, "type", None)
+    if response is not None and response.headers.get("x-should-retry") == "false":
+        return "final"
+    if status in (_RATE_LIMITED, _OVERLOADED) or (isinstance(name, str) and name in _PATIENT):
+        return "patient"
+    if isinstance(status, int) and (status in (_TIMED_OUT, _LOCKED) or status >= _SERVERS_FAULT):
+        return "broken"
+    if isinstance(name, str) and name in _BROKEN:
+        return "broken"
+    if isinstance(error, _Interrupted | OSError | TimeoutError | sdk().APIConnectionError):
+        return "broken"
+    return "broken" if type(error).__module__.partition(".")[0] in _TRANSPORT else "final"
+
+
+def _wait(error: Exception, tries: int) -> float:
+    response = getattr(error, "response", None)
+    asked = None if response is None else _retry_after(response.headers)
+    if asked is not None:
+        return asked
+    backoff: float = min(_FIRST_WAIT * 2.0**tries, _LONGEST_WAIT) * (1 - random.random() / 4)  # noqa: S311 — no secret
+    return backoff
+
+
+def _retry_after(headers: Any) -> float | None:
+    try:
+        if (text := headers.get("retry-after-ms")) is not None:
+            return max(0.0, float(text) / 1000)
+        if (text := headers.get("retry-after")) is None:
+            return None
+        if (moment := email.utils.parsedate_tz(text)) is not None:
+            return max(0.0, email.utils.mktime_tz(moment) - time.time())
+        return max(0.0, float(text))
+    except ValueError:
+        return None
+
+
+def _typed(error: Exception, kind: str) -> Exception:
+    """Our error for one of another's: whatever that says, it may quote what it was given."""
+    status = _number(getattr(error, "status_code", None))
+    if kind == "broken":
+        return SummarizerUnavailable(_say(error, "the request was tried as often as the client tries"), status=status)
+    said = getattr(error, "api_message", None) or getattr(error, "message", None)
+    if status == _TOO_LARGE or (status is not None and isinstance(said, str) and _TOO_LONG.search(said)):
+        return SourceTooLong(_say(error, "the request is too long for the model"))
+    return SummarizerRejected(_say(error, "it is not tried again"), status=status)
+
+
+def _say(error: Exception, what: str) -> str:
+    status, name = _number(getattr(error, "status_code", None)), getattr(error, "type", None)
+    said = f"answered {status}" if status is not None else f"raised {type(error).__name__}"
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        said += f" {name}"
+    request = getattr(error, "request_id", None)
+    if isinstance(request, str) and _REQUEST_ID.fullmatch(request):
+        said += f" ({request})"
+    return f"the {'API' if status is not None else 'client'} {said}: {what}"
+
+
+def plain_name(name: Any) -> str:
+    """A name that the API gave, where it is but a name."""
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else "it has no reason for its end"
+
+
+def _number(status: Any) -> int | None:
+    return status if isinstance(status, int) else None
