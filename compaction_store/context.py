@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -57,10 +57,10 @@ class Ask:
 
     start_seq: int
     end_seq: int
-    summarize: SummaryResult | Summarize | None = None
-    replacement: tuple[Payload, ...] | None = None
+    summarize: SummaryResult | Summarize | None = field(default=None, repr=False)
+    replacement: tuple[Payload, ...] | None = field(default=None, repr=False)
     allow: frozenset[str] = frozenset()
-    reason: str | None = None
+    reason: str | None = field(default=None, repr=False)
     shrink: bool = True
 
 
@@ -108,6 +108,7 @@ class CompactionContext:
         self._stalled = frozenset(stalled)
         self._awaits = awaits
         self._callback = "callback"
+        self._turn = 0
         self._open = 0
         self._told: list[Exception] = []
 
@@ -205,11 +206,6 @@ class CompactionContext:
             return "the last attempt made no progress, and nothing has changed since"
         return "the callbacks planned nothing"
 
-    @property
-    def callback(self) -> str:
-        """The name of the callback that plans."""
-        return self._callback
-
     def rename(self, callback: str) -> str:
         """From here on a part of a callback plans, under its own name. Returns the name until now."""
         before, self._callback = self._callback, callback
@@ -218,6 +214,7 @@ class CompactionContext:
     def begin(self, callback: str) -> Mark:
         """From here on a callback of that name plans. Returns where to go back to with `void`."""
         self._callback = callback
+        self._turn += 1
         self._open = 0
         return self._plan.mark()
 
@@ -229,6 +226,7 @@ class CompactionContext:
     def void(self, mark: Mark, error: Exception) -> None:
         """Takes back what was planned since the mark. What was rejected or failed stays; so does why it is void."""
         self._plan.void(mark)
+        self._turn += 1
         if not isinstance(error, Rejected | SpanConflict) and not any(error is told for told in self._told):
             what = _error(error, "the callback failed")
             self._plan.attempts.append(Attempt(self._callback, "summary", "failed", None, None, error=what))
@@ -271,19 +269,34 @@ class CompactionContext:
                 result.close()
             raise TypeError("an async summarizer needs an AsyncStore")
 
+        turn = self._turn
+
         async def wait() -> None:
-            self._open -= 1
-            try:
-                text = await result
-            except Exception as error:
-                self._fail(span, error)
-                raise
+            text = await self._awaited(result, span, turn)
             # Another summary may have been planned there while this one was written.
             self._checked(span, "summary", allow)
             self._finish(span, text, allow, reason, shrink, time.monotonic() - start)
 
         self._open += 1
         return Planned(wait)
+
+    async def _awaited(self, result: Awaitable[Any], span: Span, turn: int) -> Any:
+        try:
+            text = await result
+        except BaseException as error:
+            if self._settled(turn) and isinstance(error, Exception):
+                self._fail(span, error)
+            raise
+        if not self._settled(turn):
+            raise TypeError("a summary came when the callback that asked for it had ended")
+        return text
+
+    def _settled(self, turn: int) -> bool:
+        """Notes that a summary has come, or will not; False if it is too late, its callback having ended."""
+        if turn != self._turn:
+            return False
+        self._open -= 1
+        return True
 
     def _finish(
         self,

@@ -5,6 +5,7 @@ committed in one piece.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 from uuid import UUID, uuid4
@@ -65,25 +66,12 @@ class AsyncStore(AsyncRedacting):
             return await self._compact(key, view, run_id, chosen, None, "manual", actor)
         if not force and not budget.is_over(view.tokens):
             return CompactionRun((), "the view is within its budget", view)
-        wait = _FIRST_WAIT
-        while await self._leased(key, thread_id, run_id):
-            if budget.fits(view.tokens):
-                return CompactionRun((), "another run is compacting the thread", view)
-            await self._reach.pause(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-            view = await self.view(thread_id)
-            if not budget.is_over(view.tokens):
-                return CompactionRun((), "another run has compacted the thread", view)
         try:
-            # What another run did before the lease came free is part of what the callbacks see.
-            view = await self.view(thread_id)
-            if not force and not budget.is_over(view.tokens):
-                await self._release(key, thread_id, run_id, stalled=False)
-                return CompactionRun((), "another run has compacted the thread", view)
-            trigger = "budget" if budget.is_over(view.tokens) else "forced"
-            return await self._compact(key, view, run_id, chosen, budget, trigger, actor)
+            return await self._compact_alone(key, view, run_id, chosen, budget, force, actor)
         except BaseException:
-            await self._release(key, thread_id, run_id, stalled=False)
+            # What went wrong is what to tell; a lease that cannot be given back runs out by itself.
+            with suppress(CompactionStoreError):
+                await self._release(key, thread_id, run_id, stalled=False)
             raise
 
     async def plan(
@@ -143,6 +131,35 @@ class AsyncStore(AsyncRedacting):
         run_id = uuid4()
         await self._commit(key, thread_id, run_id, 0, records.revocation(number, reason=reason, actor=actor))
         return (await self._records(key, run_id))[0]
+
+    async def _compact_alone(
+        self,
+        key: ThreadKey,
+        view: View,
+        run_id: UUID,
+        callbacks: tuple[Callable[..., Any], ...],
+        budget: TokenBudget,
+        force: bool,
+        actor: str | None,
+    ) -> CompactionRun:
+        """A run while no other has the thread; or none, where another one is at it or has done what was wanted."""
+        thread_id = view.thread_id
+        wait = _FIRST_WAIT
+        while await self._leased(key, thread_id, run_id):
+            if budget.fits(view.tokens):
+                return CompactionRun((), "another run is compacting the thread", view)
+            await self._reach.pause(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+            view = await self.view(thread_id)
+            if not budget.is_over(view.tokens):
+                return CompactionRun((), "another run has compacted the thread", view)
+        # What another run did before the lease came free is part of what the callbacks see.
+        view = await self.view(thread_id)
+        if not force and not budget.is_over(view.tokens):
+            await self._release(key, thread_id, run_id, stalled=False)
+            return CompactionRun((), "another run has compacted the thread", view)
+        trigger = "budget" if budget.is_over(view.tokens) else "forced"
+        return await self._compact(key, view, run_id, callbacks, budget, trigger, actor)
 
     async def _compact(
         self,

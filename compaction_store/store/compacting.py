@@ -5,6 +5,7 @@ committed in one piece.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 from uuid import UUID, uuid4
@@ -65,25 +66,12 @@ class Store(Redacting):
             return self._compact(key, view, run_id, chosen, None, "manual", actor)
         if not force and not budget.is_over(view.tokens):
             return CompactionRun((), "the view is within its budget", view)
-        wait = _FIRST_WAIT
-        while self._leased(key, thread_id, run_id):
-            if budget.fits(view.tokens):
-                return CompactionRun((), "another run is compacting the thread", view)
-            self._reach.pause(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-            view = self.view(thread_id)
-            if not budget.is_over(view.tokens):
-                return CompactionRun((), "another run has compacted the thread", view)
         try:
-            # What another run did before the lease came free is part of what the callbacks see.
-            view = self.view(thread_id)
-            if not force and not budget.is_over(view.tokens):
-                self._release(key, thread_id, run_id, stalled=False)
-                return CompactionRun((), "another run has compacted the thread", view)
-            trigger = "budget" if budget.is_over(view.tokens) else "forced"
-            return self._compact(key, view, run_id, chosen, budget, trigger, actor)
+            return self._compact_alone(key, view, run_id, chosen, budget, force, actor)
         except BaseException:
-            self._release(key, thread_id, run_id, stalled=False)
+            # What went wrong is what to tell; a lease that cannot be given back runs out by itself.
+            with suppress(CompactionStoreError):
+                self._release(key, thread_id, run_id, stalled=False)
             raise
 
     def plan(
@@ -143,6 +131,35 @@ class Store(Redacting):
         run_id = uuid4()
         self._commit(key, thread_id, run_id, 0, records.revocation(number, reason=reason, actor=actor))
         return (self._records(key, run_id))[0]
+
+    def _compact_alone(
+        self,
+        key: ThreadKey,
+        view: View,
+        run_id: UUID,
+        callbacks: tuple[Callable[..., Any], ...],
+        budget: TokenBudget,
+        force: bool,
+        actor: str | None,
+    ) -> CompactionRun:
+        """A run while no other has the thread; or none, where another one is at it or has done what was wanted."""
+        thread_id = view.thread_id
+        wait = _FIRST_WAIT
+        while self._leased(key, thread_id, run_id):
+            if budget.fits(view.tokens):
+                return CompactionRun((), "another run is compacting the thread", view)
+            self._reach.pause(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+            view = self.view(thread_id)
+            if not budget.is_over(view.tokens):
+                return CompactionRun((), "another run has compacted the thread", view)
+        # What another run did before the lease came free is part of what the callbacks see.
+        view = self.view(thread_id)
+        if not force and not budget.is_over(view.tokens):
+            self._release(key, thread_id, run_id, stalled=False)
+            return CompactionRun((), "another run has compacted the thread", view)
+        trigger = "budget" if budget.is_over(view.tokens) else "forced"
+        return self._compact(key, view, run_id, callbacks, budget, trigger, actor)
 
     def _compact(
         self,
