@@ -107,6 +107,8 @@ class CompactionContext:
         self._counter = counter
         self._stalled = frozenset(stalled)
         self._awaits = awaits
+        #: What callbacks and summarizers raised, in the order in which it came.
+        self.errors: list[Exception] = []
         self._callback = "callback"
         self._turn = 0
         self._open = 0
@@ -193,7 +195,7 @@ class CompactionContext:
         """Whether anything is planned."""
         return any(attempt.outcome == "applied" for attempt in self.attempts)
 
-    def reason(self, errors: Sequence[Exception], tried: bool) -> str:
+    def reason(self, *, tried: bool) -> str:
         """A sentence on what came of it all."""
         if self.applied:
             return "compacted"
@@ -202,7 +204,7 @@ class CompactionContext:
         for outcome, text in (("failed", "every attempt failed"), ("rejected", "every attempt was rejected")):
             if any(attempt.outcome == outcome for attempt in self.attempts):
                 return text
-        if any(isinstance(error, NoProgress) for error in errors):
+        if any(isinstance(error, NoProgress) for error in self.errors):
             return "the last attempt made no progress, and nothing has changed since"
         return "the callbacks planned nothing"
 
@@ -226,6 +228,8 @@ class CompactionContext:
     def void(self, mark: Mark, error: Exception) -> None:
         """Takes back what was planned since the mark. What was rejected or failed stays; so does why it is void."""
         self._plan.void(mark)
+        if not any(error is told for told in self.errors):
+            self.errors.append(error)
         self._turn += 1
         if not isinstance(error, Rejected | SpanConflict) and not any(error is told for told in self._told):
             what = _error(error, "the callback failed")
@@ -470,6 +474,7 @@ def drive(ctx: CompactionContext, steps: Steps) -> None:
             ctx.ask(step)
             told = None
         except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
+            ctx.errors.append(error)
             told = error
 
 
@@ -481,6 +486,7 @@ async def drive_async(ctx: CompactionContext, steps: Steps) -> None:
             await ctx.ask(step)
             told = None
         except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
+            ctx.errors.append(error)
             told = error
 
 

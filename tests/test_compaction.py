@@ -577,3 +577,15 @@ def test_text_of_any_kind_goes_into_a_record_and_comes_back(thread: Face) -> Non
         frame(text, 2 * i + 1, 2 * i + 2)["content"] for i, text in enumerate(texts)
     ]
     assert thread.verify("t").findings == ()
+
+
+def test_errors_that_a_strategy_deals_with_are_told_too(thread: Face) -> None:
+    class Careful:
+        def steps(self, _ctx: cs.CompactionContext) -> Any:
+            error = yield cs.Ask(1, 2, lambda _elements: str(1 / 0))
+            assert isinstance(error, ZeroDivisionError)
+            yield cs.Ask(3, 4)
+
+    run = thread.compact("t", Careful())
+    assert [c.outcome for c in run] == ["failed", "applied"]
+    assert [type(e) for e in run.errors] == [ZeroDivisionError]

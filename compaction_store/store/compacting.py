@@ -87,9 +87,9 @@ class Store(Redacting):
         view = self.view(thread_id)
         if budget is not None and not force and not budget.is_over(view.tokens):
             return CompactionPlan((), "the view is within its budget", view, view)
-        ctx, errors = self._run(key, view, chosen, budget)
+        ctx = self._run(key, view, chosen, budget)
         after = replace(view, elements=ctx.elements)
-        return CompactionPlan(tuple(ctx.attempts), ctx.reason(errors, bool(chosen)), view, after, tuple(errors))
+        return CompactionPlan(tuple(ctx.attempts), ctx.reason(tried=bool(chosen)), view, after, tuple(ctx.errors))
 
     def fit(
         self,
@@ -171,16 +171,16 @@ class Store(Redacting):
         trigger: str,
         actor: str | None,
     ) -> CompactionRun:
-        ctx, errors = self._run(key, view, callbacks, budget)
+        ctx = self._run(key, view, callbacks, budget)
         if not ctx.attempts:
             if budget is not None:
                 self._release(key, view.thread_id, run_id, stalled=True)
-            return CompactionRun((), ctx.reason(errors, bool(callbacks)), view, tuple(errors))
+            return CompactionRun((), ctx.reason(tried=bool(callbacks)), view, tuple(ctx.errors))
         text = records.to_json(ctx.attempts, trigger=trigger, actor=actor, counter=self._counter.name)
         self._commit(key, view.thread_id, run_id, view.pos, text)
         written = self._records(key, run_id)
         after = self.view(view.thread_id) if ctx.applied else view
-        return CompactionRun(tuple(written), ctx.reason(errors, bool(callbacks)), after, tuple(errors))
+        return CompactionRun(tuple(written), ctx.reason(tried=bool(callbacks)), after, tuple(ctx.errors))
 
     def _chosen(self, callbacks: tuple[Callable[..., Any], ...]) -> tuple[Callable[..., Any], ...]:
         for callback in callbacks:
@@ -189,23 +189,21 @@ class Store(Redacting):
 
     def _run(
         self, key: ThreadKey, view: View, callbacks: tuple[Callable[..., Any], ...], budget: TokenBudget | None
-    ) -> tuple[CompactionContext, list[Exception]]:
+    ) -> CompactionContext:
         """What the callbacks planned on a view, and what they failed with. A conflict is raised where it is all."""
         rows = self._reach.write(None, checks.about(view.thread_id), ledger.stalled, key, _STALLED)
         stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
         ctx = CompactionContext(view, counter=self._ready(), budget=budget, stalled=stalled, awaits=_AWAITS)
-        errors: list[Exception] = []
         for callback in callbacks:
             mark = ctx.begin(callback_name(callback))
             try:
                 run_callback(ctx, callback)
             except Exception as error:  # noqa: BLE001 — a callback's failure voids its own plan, and is recorded
                 ctx.void(mark, error)
-                errors.append(error)
-        conflict = next((error for error in errors if isinstance(error, SpanConflict)), None)
+        conflict = next((error for error in ctx.errors if isinstance(error, SpanConflict)), None)
         if conflict is not None and not ctx.attempts:
             raise conflict
-        return ctx, errors
+        return ctx
 
     def _commit(self, key: ThreadKey, thread_id: str, run_id: UUID, base_pos: int, text: str) -> None:
         self._reach.write(
