@@ -1,0 +1,33 @@
+"""The async face of importing: a bundle back into a store, as the thread it was."""
+
+from __future__ import annotations
+
+from compaction_store import checks, ledger, loading, proving, staging
+from compaction_store.aio.loading import AsyncLoading
+from compaction_store.ledger import ThreadKey
+
+
+class AsyncImporting(AsyncLoading):
+    """Reads, writes and loads threads, and takes whole ones in from bundles."""
+
+    async def import_bundle(self, lines: loading.AsyncMessages) -> staging.Imported:
+        """Stores the thread of a bundle, given as its lines, in one piece. The login needs the loader's role.
+
+        It is the thread it was: every entry of the chain to the byte, with its times, keys, receipts, records and
+        events, and its metadata. The bundle is proved whole before anything is sent; what is wrong with it is an
+        `InvalidBundle` that names the line. Content that is withheld is refused, content that was erased is not. The
+        tenant is the bundle's, and the thread is not there yet: where it is, with the same head, nothing is added, and
+        with another it is `ThreadExists`.
+        """
+        proving.check_lines(lines)
+        source = loading.AsyncSource(lines)
+        with staging.Staged(self._tenant) as staged:
+            async for line in source:
+                staged.add(line)
+            staged.finish()
+            thread_id = staged.manifest["thread_id"]
+            added = await self._reach.longer(staged.seconds).write(
+                staged.head.hex(), checks.about(thread_id), ledger.import_bundle,
+                ThreadKey(staged.thread_uid, self._tenant), staged, checks.about(thread_id),
+            )  # fmt: skip
+            return staged.result(added=added)

@@ -1,0 +1,561 @@
+"""Checks an export bundle from the file alone: no network, no database, nothing but Python 3.9 and its library.
+
+    python offline.py bundle.jsonl
+    python offline.py bundle.jsonl --head HEX [--pos N]
+
+Written from `docs/integrity.md` and `docs/bundles.md` alone, so that it is a second opinion: it shares no code with the
+store that wrote the bundle, and this one file can be copied anywhere. The exit code is 0 only when nothing was found,
+1 when something was, 2 when nothing could be checked.
+
+Without a head that was kept elsewhere, a bundle proves that it is whole and agrees with itself: not that nobody wrote
+all of it anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+Line = dict[str, Any]
+Check = Callable[[Any], bool]
+
+FORMAT = "compaction-store/bundle/1"
+CHAIN = "compaction-store/v1"
+LONGEST_LINE = 1024 * 1024 * 1024
+MOST_FINDINGS = 1000
+MOST_DIGITS = 4300
+PIECE = 64 * 1024
+START = b'{"type":"'
+EVENTS = ("redaction", "hold", "release", "retention", "import", "checkpoint")
+KINDS = ("summary", "truncation", "removal", "revocation")
+OUTCOMES = ("applied", "rejected", "failed", "observed")
+SPANS = ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count")
+LABELS = ("callback", "trigger", "actor", "model", "counter")
+ORDINAL = {"message": "seq", "compaction": "number"}
+
+HASH = re.compile("[0-9a-f]{64}")
+SALT = re.compile("[0-9a-f]{32}")
+UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+MOMENT = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z")
+STUB = re.compile("erased:" + UUID.pattern)
+
+
+class Unreadable(Exception):
+    """Says what is wrong with the form of a line."""
+
+
+# ---- the form of a line
+
+
+def is_integer(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def is_text(value: Any) -> bool:
+    return type(value) is str and "\0" not in value
+
+
+def is_name(value: Any) -> bool:
+    return is_text(value) and 1 <= len(value.encode("utf-8")) <= 255  # noqa: PLR2004
+
+
+def is_metadata(value: Any) -> bool:
+    if not is_text(value):
+        return False
+    try:
+        return type(json.loads(value)) is dict
+    except (ValueError, RecursionError):
+        return False
+
+
+def is_checkpoint(value: Any) -> bool:
+    return (
+        type(value) is dict
+        and list(value) == ["note", "proof", "leaf_index", "key"]
+        and type(value["note"]) is str
+        and type(value["proof"]) is list
+        and all(type(part) is str for part in value["proof"])
+        and is_integer(value["leaf_index"])
+        and type(value["key"]) is str
+    )
+
+
+def like(form: re.Pattern[str]) -> Check:
+    return lambda value: type(value) is str and form.fullmatch(value) is not None
+
+
+def among(*values: str) -> Check:
+    return lambda value: type(value) is str and value in values
+
+
+def absent_or(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def is_inputs(value: Any) -> bool:
+    return type(value) is list and all(is_integer(number) for number in value)
+
+
+def fields(names: str, check: Check) -> list[tuple[str, Check]]:
+    return [(name, check) for name in names.split()]
+
+
+INTEGER, TEXT, DIGEST = absent_or(is_integer), absent_or(is_text), absent_or(like(HASH))
+FIELDS: dict[str, list[tuple[str, Check]]] = {
+    "manifest": [
+        ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name), ("schema", is_text),
+        ("made_at", like(MOMENT)), ("created_at", is_integer), ("metadata", is_metadata),
+        *fields("last_pos last_seq last_number", is_integer), ("head", like(HASH)),
+        ("checkpoint", absent_or(is_checkpoint)),
+    ],
+    "message": [
+        *fields("pos seq microseconds", is_integer), ("role", TEXT), ("tokens", is_count), ("counter", is_text),
+        ("key", TEXT), ("call_size", absent_or(is_count)), ("receipt", TEXT), ("meta_commitment", DIGEST),
+        ("redacted_pos", INTEGER), *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))),
+        *fields("meta payload", TEXT),
+    ],
+    "compaction": [
+        *fields("pos number microseconds", is_integer), ("kind", among(*KINDS)),
+        ("outcome", among(*OUTCOMES)),
+        *fields(" ".join(SPANS), INTEGER),
+        *fields("source_before source_end", DIGEST), ("inputs", is_inputs), ("run_id", like(UUID)),
+        *fields(" ".join(LABELS), TEXT), *fields("revokes redacted_pos", INTEGER),
+        *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
+    ],
+    "event": [
+        *fields("pos microseconds", is_integer), ("kind", among(*EVENTS)), ("actor", TEXT),
+        *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
+    ],
+    "end": [("entries", is_integer), *fields("head sha256", like(HASH))],
+}  # fmt: skip
+NAMES = {kind: ["type", *[name for name, _ in checks]] for kind, checks in FIELDS.items()}
+
+
+def whole(digits: str) -> int:
+    # No limit of its own in older Pythons, which then take minutes.
+    if len(digits) > MOST_DIGITS:
+        raise ValueError
+    return int(digits)
+
+
+def refuse(_constant: str) -> None:
+    raise ValueError
+
+
+decode = json.JSONDecoder(parse_int=whole, parse_constant=refuse).decode
+encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+
+
+def read(data: bytes) -> Line:
+    if len(data) > LONGEST_LINE:
+        raise Unreadable("the line is too long")
+    if data[-1:] != b"\n":
+        raise Unreadable("the line does not end with a newline")
+    try:
+        text = data[:-1].decode("utf-8")
+        line = decode(text)
+        again = encode(line)
+    except UnicodeDecodeError:
+        raise Unreadable("the line is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise Unreadable("the line is no JSON of a bundle") from None
+    if type(line) is not dict or type(line.get("type")) is not str or NAMES.get(line["type"]) != list(line):
+        raise Unreadable("the line has not the fields of a line of a bundle")
+    for name, is_right in FIELDS[line["type"]]:
+        if not is_right(line[name]):
+            raise Unreadable("the " + name + " has not the form that it has in a bundle")
+    if again != text:
+        raise Unreadable("the line is JSON, but not written as a bundle writes it")
+    return line
+
+
+# ---- format version 1
+
+
+def sha256(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def unhex(value: str | None) -> bytes | None:
+    return None if value is None else bytes.fromhex(value)
+
+
+def integer(value: int | None) -> bytes | None:
+    return None if value is None else struct.pack(">q", value)
+
+
+def text(value: str | None) -> bytes | None:
+    return None if value is None else value.encode("utf-8")
+
+
+def header(*parts: bytes | None) -> bytes:
+    out = []
+    for part in parts:
+        out.append(struct.pack(">i", -1 if part is None else len(part)))
+        out.append(part or b"")
+    return b"".join(out)
+
+
+def header_of(line: Line) -> bytes:
+    if line["type"] == "message":
+        return header(
+            b"message", text(line["role"]), integer(line["tokens"]), text(line["counter"]), text(line["key"]),
+            integer(line["call_size"]), text(line["receipt"]), unhex(line["meta_commitment"]),
+        )  # fmt: skip
+    if line["type"] == "event":
+        return header(b"event", text(line["kind"]), text(line["actor"]))
+    numbers = [integer(line[name]) for name in SPANS]
+    texts = [text(line[name]) for name in LABELS]
+    inputs = b"".join(struct.pack(">q", number) for number in line["inputs"])
+    return header(
+        b"compaction", text(line["kind"]), text(line["outcome"]), *numbers, unhex(line["source_before"]),
+        unhex(line["source_end"]), inputs, bytes.fromhex(line["run_id"].replace("-", "")), *texts,
+        integer(line["revokes"]),
+    )  # fmt: skip
+
+
+def entry_of(line: Line, previous: bytes) -> str:
+    ordinal = line.get("seq", line.get("number", 0))
+    leaf = sha256(b"\x03", header_of(line), bytes.fromhex(line["commitment"]))
+    place = struct.pack(">qqq", line["pos"], ordinal, line["microseconds"])
+    return sha256(b"\x01", previous, place, leaf).hex()
+
+
+def genesis_of(tenant: str, thread_id: str) -> bytes:
+    name = "[" + quoted(tenant) + "," + quoted(thread_id) + "]"
+    return sha256(b"\x02", b"compaction-store/v1", b"\x00", name.encode("utf-8"))
+
+
+def quoted(name: str) -> str:
+    short = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+    return '"' + "".join(short.get(c) or (c if c >= " " else f"\\u{ord(c):04x}") for c in name) + '"'
+
+
+# ---- what redactions name
+
+
+class Ranges:
+    """Numbers that come in order, as ranges: two arrays, because half of a long thread may be erased."""
+
+    def __init__(self) -> None:
+        self.starts, self.ends = array("q"), array("q")
+
+    def add(self, number: int) -> None:
+        if self.ends and self.ends[-1] + 1 == number:
+            self.ends[-1] = number
+        else:
+            self.starts.append(number)
+            self.ends.append(number)
+
+
+def named_by(body: str) -> tuple[dict[str, Ranges], bytes | None] | None:
+    """The messages and records that the body of a redaction names, and a genesis; None where it is no such body."""
+    try:
+        said = decode(body)
+        found = {"message": ranges_of(said["seqs"]), "compaction": ranges_of(said["records"])}
+        genesis = said.get("genesis")
+        return found, None if genesis is None else bytes.fromhex(genesis)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+        return None
+
+
+def ranges_of(pairs: Any) -> Ranges:
+    found = Ranges()
+    for first, last in pairs:
+        if type(first) is not int or type(last) is not int or first > last:
+            raise ValueError
+        if found.ends and first <= found.ends[-1] + 1:
+            raise ValueError
+        found.starts.append(first)
+        found.ends.append(last)
+    return found
+
+
+# ---- the walk
+
+
+class Walk:
+    """Line by line along a bundle; `findings` are (line, pos, what) and never hold content."""
+
+    def __init__(self, head: str | None = None, pos: int | None = None) -> None:
+        self.kept_head, self.kept_pos = head, pos
+        self.findings: list[tuple[int | None, int | None, str]] = []
+        self.notes: list[str] = []
+        self.manifest: Line | None = None
+        self.count = {"message": 0, "compaction": 0, "event": 0}
+        self.withheld = self.redacted = self.redactions = 0
+        self.line = 0
+        self.pos = 0
+        self.is_ended = self.is_broken = False
+        self._digest = hashlib.sha256()
+        self._previous: bytes | None = None
+        self._first: Line | None = None
+        self._ordinal = {"message": 0, "compaction": 0}
+        self._time = -(2**63)
+        self._last_kind = ""
+        self._claims: dict[int, dict[str, Ranges]] = {}
+        self._erasure: tuple[int, bytes] | None = None
+
+    @property
+    def level(self) -> str:
+        if self.manifest is None or self.is_broken:
+            return "none"
+        return "structure" if self.withheld else "content"
+
+    def find(self, what: str, pos: int | None = None, line: int | None = None) -> None:
+        if len(self.findings) < MOST_FINDINGS:
+            self.findings.append((self.line if line is None else line, pos, what))
+        elif len(self.findings) == MOST_FINDINGS:
+            self.findings.append((None, None, "there are more findings than are listed"))
+
+    def feed(self, data: bytes) -> bool:
+        """Checks one line; False where nothing can be said of what follows."""
+        self.line += 1
+        try:
+            if self.is_ended:
+                raise Unreadable("there is a line after the end mark")
+            line = read(data)
+            if (line["type"] == "manifest") is not (self.line == 1):
+                raise Unreadable("the manifest is the first line of a bundle, and no other line is one")
+        except Unreadable as error:
+            self.find(str(error) + "; from here on nothing was checked")
+            self.is_broken = True
+            return False
+        if line["type"] == "end":
+            self._end(line)
+            return True
+        self._digest.update(data)
+        if line["type"] == "manifest":
+            self.manifest = line
+            if not STUB.fullmatch(line["thread_id"]):
+                self._previous = genesis_of(line["tenant"], line["thread_id"])
+        else:
+            self._place(line)
+            self._link(line)
+            self._content(line)
+            if self._last_kind == "redaction":
+                self._redaction(line)
+        return True
+
+    def _place(self, line: Line) -> None:
+        kind, pos = line["type"], line["pos"]
+        self.count[kind] += 1
+        if pos != self.pos + 1:
+            self.find(f"pos {pos} stands where pos {self.pos + 1} should", pos)
+        self.pos = pos
+        if kind in ORDINAL:
+            ordinal, due = line[ORDINAL[kind]], self._ordinal[kind] + 1
+            if ordinal != due:
+                self.find(f"{ORDINAL[kind]} {ordinal} stands where {due} should", pos)
+            self._ordinal[kind] = ordinal
+        if line["microseconds"] < self._time:
+            self.find("time goes back from the entry before", pos)
+        self._time = line["microseconds"]
+        self._last_kind = line["kind"] if kind == "event" else kind
+
+    def _link(self, line: Line) -> None:
+        if self._previous is None:
+            self._first = line
+        elif entry_of(line, self._previous) != line["entry"]:
+            self.find("the entry is not the hash of its columns and of the entry before", line["pos"])
+        if line["pos"] == self.kept_pos and line["entry"] != self.kept_head:
+            self.find("the entry is not the one kept elsewhere", line["pos"])
+        # From the entry as it is written: so one changed line is one finding.
+        self._previous = bytes.fromhex(line["entry"])
+
+    def _content(self, line: Line) -> None:
+        content, meta, pos = line.get("payload", line.get("body")), line.get("meta"), line["pos"]
+        nothing = line["salt"] is None and content is None and meta is None
+        if line.get("redacted_pos") is not None:
+            self.redacted += 1
+            claimed = self._claims.setdefault(line["redacted_pos"], {kind: Ranges() for kind in ORDINAL})
+            claimed[line["type"]].add(line[ORDINAL[line["type"]]])
+            if not nothing:
+                self.find("it is redacted and has content", pos)
+        elif nothing:
+            self.withheld += 1
+        elif line["salt"] is None or content is None:
+            self.find("content and salt are not both there", pos)
+        else:
+            salt = bytes.fromhex(line["salt"])
+            if sha256(b"\x00", salt, content.encode("utf-8")).hex() != line["commitment"]:
+                self.find("the content is not that of the commitment", pos)
+            elif line["type"] == "message" and not self._is_of_role(line["role"], content):
+                self.find("the payload is no message of that role", pos)
+            found = None if meta is None else sha256(b"\x04", salt, meta.encode("utf-8")).hex()
+            if found != line.get("meta_commitment"):
+                self.find("the meta is not that of its commitment", pos)
+
+    @staticmethod
+    def _is_of_role(role: str | None, content: str) -> bool:
+        try:
+            payload = decode(content)
+        except (ValueError, RecursionError):
+            return False
+        return type(payload) is dict and (role is None or payload.get("role") == role)
+
+    def _redaction(self, line: Line) -> None:
+        self.redactions += 1
+        claimed = self._claims.pop(line["pos"], {kind: Ranges() for kind in ORDINAL})
+        if line["body"] is None:
+            return
+        said = named_by(line["body"])
+        if said is None:
+            self.find("the redaction does not say what it erased", line["pos"])
+            return
+        named, genesis = said
+        if genesis is not None:
+            self._erasure = (line["pos"], genesis)
+        for kind, ranges in named.items():
+            if (ranges.starts, ranges.ends) != (claimed[kind].starts, claimed[kind].ends):
+                self.find(f"the {kind}s erased in the redaction's name are not those it names", line["pos"])
+
+    def _end(self, line: Line) -> None:
+        self.is_ended = True
+        if line["sha256"] != self._digest.hexdigest():
+            self.find("the SHA-256 of the lines before is another: the file is not as it was exported")
+        there = sum(self.count.values())
+        if line["entries"] != there:
+            self.find(f"the end mark counts {line['entries']} entries, and {there} are there")
+        if line["head"] != (self.manifest or {}).get("head"):
+            self.find("the end mark has another head than the manifest")
+
+    def finish(self) -> None:
+        if self.is_broken:
+            return
+        if not self.is_ended:
+            self.find("the end mark is missing: this is not the whole bundle", line=self.line + 1)
+        if self.manifest is None:
+            return
+        for pos in sorted(self._claims):
+            self.find(f"entries are erased in the name of pos {pos}, where no redaction stands after them", pos)
+        if STUB.fullmatch(self.manifest["thread_id"]):
+            self._stub(self.manifest)
+        elif self._erasure is not None:
+            self.find("the thread was erased, but has its name", self._erasure[0])
+        self._head(self.manifest)
+        if self.manifest["checkpoint"] is not None:
+            self.notes.append("the checkpoint that the manifest carries was not looked at")
+
+    def _stub(self, manifest: Line) -> None:
+        """The rules for a thread that was erased whole, and is named by its thread_uid."""
+        kept = "it was not computed"
+        if manifest["metadata"] != "{}":
+            self.find("an erased thread has metadata", line=1)
+        if self.redacted != self.count["message"] + self.count["compaction"]:
+            self.find("an erased thread has content")
+        if self._last_kind != "redaction" or (self._erasure is not None and self._erasure[0] != self.pos):
+            self.find("the last entry of an erased thread is not its erasure")
+        if self._erasure is not None and self._first is not None:
+            kept = "it is the one that the erasure kept"
+            if entry_of(self._first, self._erasure[1]) != self._first["entry"]:
+                self.find("the entry does not follow from the genesis that the erasure kept", self._first["pos"], 2)
+        elif not self.withheld:
+            self.find("the thread is named as an erased one, and no erasure is there", line=1)
+        self.notes.append("the genesis could not be computed from the name, which is erased: " + kept)
+
+    def _head(self, manifest: Line) -> None:
+        if manifest["last_pos"] != self.pos:
+            self.find(f"the manifest's last pos is {manifest['last_pos']}, the last entry's {self.pos}", line=1)
+        if self._previous is None or manifest["head"] != self._previous.hex():
+            self.find("the manifest's head is not the last entry", line=1)
+        for kind, name in ORDINAL.items():
+            told, there = manifest["last_" + name], self._ordinal[kind]
+            if told != there:
+                self.find(f"the manifest's last {name} is {told}, the last one there {there}", line=1)
+        if self.kept_pos is not None and self.kept_pos > self.pos:
+            self.find(f"the bundle ends before pos {self.kept_pos}, of which an entry was kept elsewhere")
+        if self.kept_pos is None and self.kept_head is not None and manifest["head"] != self.kept_head:
+            self.find("the head is not the one kept elsewhere", line=1)
+
+
+# ---- the command
+
+
+def lines_of(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one that is none of a bundle's, however long, only the beginning."""
+    while True:
+        data = stream.readline(PIECE)
+        if not data:
+            return
+        if data[-1:] != b"\n" and data.startswith(START):
+            data += stream.readline(LONGEST_LINE)
+        yield data
+
+
+def check(stream: BinaryIO, head: str | None = None, pos: int | None = None) -> Walk:
+    walk = Walk(head, pos)
+    for data in lines_of(stream):
+        if not walk.feed(data):
+            break
+    walk.finish()
+    return walk
+
+
+def report(walk: Walk) -> Iterator[str]:
+    if walk.manifest is not None:
+        # Names in ASCII: a name must not be able to move a terminal's cursor.
+        said = walk.manifest
+        yield f"thread    {said['thread_id']!a} of tenant {said['tenant']!a}"
+        yield f"exported  {said['made_at']}"
+        yield f"head      {said['head']} at pos {said['last_pos']}"
+    messages, compactions, events = walk.count.values()
+    total = messages + compactions + events
+    yield f"level     {walk.level}"
+    yield f"entries   {total} ({messages} messages, {compactions} compactions, {events} events)"
+    yield f"withheld  {walk.withheld}, of which the content was not checked"
+    yield f"redacted  {walk.redacted}, by {walk.redactions} redactions"
+    for note in walk.notes:
+        yield "note      " + note
+    for line, pos, what in walk.findings:
+        places = [f"{name} {at}" for name, at in (("line", line), ("pos", pos)) if at is not None]
+        yield "finding   " + ", ".join(places) + ": " + what
+    yield f"findings  {len(walk.findings)}"
+
+
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="offline.py", description="Checks an export bundle from the file alone.")
+    parser.add_argument("bundle", help="the file, or - for standard input")
+    parser.add_argument("--head", metavar="HEX", help="an entry kept elsewhere: the last one, or that at --pos")
+    parser.add_argument("--pos", metavar="N", type=int, help="the pos of the entry kept elsewhere")
+    found = parser.parse_args(given)
+    if found.head is not None and not HASH.fullmatch(found.head):
+        parser.error("--head is 64 lower-case hexadecimal digits")
+    if found.pos is not None and (found.head is None or found.pos < 1):
+        parser.error("--pos is a whole number from 1 on, and is given with --head")
+    return found
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    found = arguments(given)
+    try:
+        if found.bundle == "-":
+            walk = check(sys.stdin.buffer, found.head, found.pos)
+        else:
+            with open(found.bundle, "rb") as stream:  # noqa: PTH123 — no more than is needed
+                walk = check(stream, found.head, found.pos)
+    except (OSError, ValueError) as error:
+        # The second is a name that no file can have.
+        why = getattr(error, "strerror", None) or "no such name"
+        sys.stderr.write(f"offline.py: cannot read the file: {why}\n")
+        return 2
+    except MemoryError:
+        sys.stderr.write("offline.py: the file has a line that does not fit the memory\n")
+        return 2
+    sys.stdout.write("".join(line + "\n" for line in report(walk)))
+    return 1 if walk.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
