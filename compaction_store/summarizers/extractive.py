@@ -28,6 +28,8 @@ from compaction_store.tokens import count_text
 _FRAME_TOKENS = 60
 _MOST_OF_SOURCE = 0.8
 _LEAST = 12
+# Of so short a text a share would be no sentence.
+_SHORT = 80
 _LONGEST_SENTENCE = 240
 _LONGEST_CALL = 160
 _MARK = "…"
@@ -79,7 +81,7 @@ class ExtractiveSummarizer:
         request = Request.of(elements)
         facts = _facts(_sayings(request))
         ranked = _ranked(facts)
-        room = min(request.size - 1, int(request.size * self._share_of(request)))
+        room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
         most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
         text, kept = _best(ranked, room)
         while text and (took := count_text(text)) > most:
@@ -180,11 +182,11 @@ def _facts(sayings: Iterable[_Said]) -> list[_Fact]:
     for said in sayings:
         sentences = [said.text] if said.label == "call" else list(_sentences(said.text))
         for place, text in enumerate(sentences):
-            if text not in seen and any(c.isalnum() for c in text):
+            if text not in seen:
                 seen.add(text)
                 # A request begins with what it is about; output says at its ends what came of it.
                 at_an_end = place == 0 or (place == len(sentences) - 1 and said.label in ("result", "error"))
-                weight = said.weight * (1.5 if at_an_end else 1.0)
+                weight = said.weight * (1.5 if at_an_end else 1.0) * (any(c.isalnum() for c in text) or 0.01)
                 facts.append(_Fact(len(facts), said.seq, said.label, text, weight))
     return facts
 

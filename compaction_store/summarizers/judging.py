@@ -15,14 +15,17 @@ from compaction_store.summarizers.request import Request
 
 # A refusal is an answer of its own. A long text that begins like one goes on to something else.
 _LONGEST_REFUSAL = 600
-_APOLOGY = r"(?:(?:i'?m|i am|we'?re|we are|my) )?(?:so |very |really |truly )?(?:sorry|apologi[sz]e|apologies|afraid)"
+_APOLOGY = (
+    r"(?:(?:i'?m|i am|i|we'?re|we are|we|my) )?(?:so |very |really |truly )?(?:sorry|apologi[sz]e|apologies|afraid)"
+)
 _CANNOT = r"(?:can'?t|cannot|can not|am unable to|'?m unable to|won'?t|will not|'?m not able to|am not able to)"
 _DO = (
     r"(?:assist|help|comply|summari[sz]e|fulfil|fulfill|do|provide|process|continue|engage|complete|create|generate|"
     r"support|discuss|share|produce|respond|write|offer|participate)"
 )
 _REFUSALS = re.compile(
-    rf"(?:{_APOLOGY}[,.;:!]? *(?:but |that )?)?(?:unfortunately,? )?(?:i|we) ?{_CANNOT} (?:\w+ )?{_DO}\b"
+    rf"(?:{_APOLOGY}[,.;:!]? *(?:but |that )?)?(?:unfortunately,? )?"
+    rf"(?:i|we) ?{_CANNOT} (?:be able to )?(?:\w+ )?{_DO}\b"
     rf"|{_APOLOGY}[,.;:!]? *(?:but )?(?:i|we) (?:do not|don'?t) (?:have|see)\b"
     r"|as an ai(?: language)?(?: model| assistant)?,? i\b"
     r"|i (?:must|have to|need to) (?:respectfully |politely )?(?:decline|refuse)\b"
@@ -37,7 +40,7 @@ _REFUSALS = re.compile(
     r"|죄송합니다.{0,20}(?:수 없습니다|없습니다)",
     re.IGNORECASE,
 )
-_MARKUP = re.compile(r"<[^<>]{0,100}>|```\w*|[#*_`>|~=\-\[\]{}()\"':;.,!?…。、！？\s\\/]+")  # noqa: RUF001
+_MARKUP = re.compile(r"<[^<>]{0,100}>|```\w*")
 # What is left of a shell once its markup is gone, in lower case and without spaces.
 _SHELL_WORDS = """
 summary summaryofconversation summaryoftheconversation conversationsummary hereisasummary heresasummary
@@ -76,7 +79,7 @@ def is_refusal(text: str) -> bool:
 
 def is_shell(text: str) -> bool:
     """Whether nothing is left of a text but markup and the heading of a summary."""
-    words = "".join(c for c in _MARKUP.sub("", text) if not _invisible(c)).lower()
+    words = "".join(c for c in _MARKUP.sub("", text) if c.isalnum()).lower()
     return not words or words in _SHELLS
 
 
@@ -88,7 +91,3 @@ def hidden(text: str) -> Payload:
         **{kind: sum(c in which for c in text) for kind, which in _HIDDEN.items()},
     }
     return {kind: count for kind, count in counts.items() if count}
-
-
-def _invisible(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Cs")

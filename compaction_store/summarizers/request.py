@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -43,14 +43,13 @@ class Summarizer(Protocol):
 
 @dataclass(frozen=True)
 class Request(Sequence[Element]):
-    """The elements to be summarized. `before` and `after` are the rest of the view; None where nobody told.
+    """The elements to be summarized. `view` gives the view they are of; None where nobody told.
 
-    `max_tokens` is the budget: what the summary must stay within to be worth anything.
+    `budget` is in tokens: what the summary must stay within to be worth anything.
     """
 
     elements: tuple[Element, ...] = field(repr=False)
-    before: tuple[Element, ...] | None = field(default=None, repr=False)
-    after: tuple[Element, ...] | None = field(default=None, repr=False)
+    view: Callable[[], Sequence[Element]] | None = field(default=None, repr=False)
     budget: int | None = None
 
     @classmethod
@@ -60,10 +59,8 @@ class Request(Sequence[Element]):
 
     @classmethod
     def within(cls, elements: Sequence[Element], view: Sequence[Element], budget: int | None = None) -> Request:
-        """A request that knows what stands before and after its elements in the view."""
-        first, last = elements[0].seq, elements[-1].end_seq
-        before = tuple(element for element in view if element.end_seq < first)
-        return cls(tuple(elements), before, tuple(element for element in view if element.seq > last), budget)
+        """A request that knows what stands before and after its elements."""
+        return cls(tuple(elements), lambda: view, budget)
 
     @overload
     def __getitem__(self, index: int) -> Element: ...
@@ -84,6 +81,16 @@ class Request(Sequence[Element]):
     @property
     def end_seq(self) -> int:
         return self.elements[-1].end_seq
+
+    @cached_property
+    def before(self) -> tuple[Element, ...] | None:
+        """What stands before them in the view; None where nobody told."""
+        return None if self.view is None else tuple(e for e in self.view() if e.end_seq < self.start_seq)
+
+    @cached_property
+    def after(self) -> tuple[Element, ...] | None:
+        """What follows them in the view; None where nobody told."""
+        return None if self.view is None else tuple(e for e in self.view() if e.seq > self.end_seq)
 
     @property
     def tokens(self) -> int:
