@@ -20,7 +20,7 @@ _TEXT_FIELDS = {
     "logs": "logs",
 }  # fmt: skip
 _MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
-_THINKING = frozenset({"thinking", "redacted_thinking"})
+_THINKING = ("thinking", "redacted_thinking")
 # The fields with text, or with parts that have it, of what a tool returned and of items that hold call and result.
 _INNER = {
     "message": ("content",),
@@ -116,6 +116,7 @@ def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]
 
 
 def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
+    # A tuple is looked through by ==, so that a type may be anything at all.
     if block.get("type") in _THINKING:
         return None if exchange(Piece("thinking", block)) is None else block
     return _block(block, exchange)

@@ -34,12 +34,13 @@ class Layout:
 
     def __init__(self, elements: Sequence[Element], pins: Pins | None = None) -> None:
         self.elements = elements
-        items: list[tuple[Payload | None, ...]] = [element.messages for element in elements]
+        # A summary says nothing of tools and is no user's message, though its role is.
+        items: list[tuple[Payload | None, ...]] = [() if e.is_summary else e.messages for e in elements]
         self._items = items
-        self.last_user = spans.last_user([() if e.is_summary else e.messages for e in elements])
+        self.last_user = spans.last_user(items)
         self.systems = frozenset(i for i, messages in enumerate(items) if any(map(spans.is_system, messages)))
         # Where something was removed there is an element without messages: it is nobody's neighbour.
-        filled = [i for i, messages in enumerate(items) if messages]
+        filled = [i for i, element in enumerate(elements) if element.messages]
         self.first = next((i for i in filled if i not in self.systems), len(items))
         self.last = filled[-1] if filled else -1
         self.pinned = frozenset(i for i, e in enumerate(elements) if pins.hold(e)) if pins else frozenset[int]()

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import anthropic
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -155,6 +156,50 @@ def test_clients_that_cannot_summarize_are_refused() -> None:
         compress_context(talk(1, 1), client=object())
     with anthropic.Anthropic(api_key="none") as client, pytest.raises(TypeError, match="model="):
         compress_context(talk(1, 1), client=client)
+
+
+def _answer(text: str) -> str:
+    """A reply of the Messages API as it is streamed."""
+    start = {
+        "id": "m", "type": "message", "role": "assistant", "model": "claude", "content": [], "stop_reason": None,
+        "stop_sequence": None, "usage": {"input_tokens": 9, "output_tokens": 1},
+    }  # fmt: skip
+    events: list[Payload] = [
+        {"type": "message_start", "message": start},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "usage": {"output_tokens": 9},
+        },
+        {"type": "message_stop"},
+    ]  # fmt: skip
+    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+
+
+def _anthropic(request: httpx2.Request) -> httpx2.Response:
+    assert json.loads(request.content)["model"] == "claude"
+    return httpx2.Response(200, text=_answer("They talked."), headers={"content-type": "text/event-stream"})
+
+
+def test_a_client_of_anthropics_summarizes_by_itself() -> None:
+    options: dict[str, Any] = {"model": "claude", "keep_recent": 5, "reserve": 0}
+    transport = httpx2.MockTransport(_anthropic)
+    with anthropic.Anthropic(api_key="none", http_client=anthropic.DefaultHttpxClient(transport=transport)) as client:
+        result = compress_context(talk(30, 100), 4000, client=client, **options)
+    assert result.error is None
+    assert result.messages_summarized == 55
+    assert "They talked." in result.messages[1]["content"]
+
+    async def later() -> CompressResult:
+        http = anthropic.DefaultAsyncHttpxClient(transport=transport)
+        async with anthropic.AsyncAnthropic(api_key="none", http_client=http) as client:
+            with pytest.raises(TypeError, match="compress_context_async"):
+                compress_context(talk(1, 1), client=client, model="claude")
+            return await compress_context_async(talk(30, 100), 4000, client=client, **options)
+
+    assert asyncio.run(later()) == result
 
 
 def test_sdk_objects_are_taken_and_bad_messages_refused() -> None:
@@ -346,3 +391,16 @@ def test_what_comes_out_of_a_well_formed_thread_is_well_formed(
 def test_no_thread_makes_it_raise_or_grow(messages: list[Payload], target: int) -> None:
     result = compress_context(messages, target, reserve=0, client=short)
     assert result.token_count <= result.original_token_count
+
+
+@pytest.mark.parametrize("odd", [[], {}, 7, None, True, "?"])
+def test_odd_shapes_are_left_alone(odd: Any) -> None:
+    for message in (
+        {"role": odd, "content": [{"type": odd, "text": words(300)}], "type": odd},
+        {"role": "user", "content": odd, "tool_calls": odd, "function_call": odd},
+        {"role": "assistant", "tool_calls": [{"function": odd, "id": odd}, odd]},
+        {"type": "document", "source": {"type": odd}},
+        {"role": "tool", "tool_call_id": odd, "content": [odd]},
+    ):
+        compress_context([message, {"role": "user", "content": words(300)}, message], 1, reserve=0)
+        assert shorten(message, 5000, COUNTER, Rule(thinking=True)) is message
