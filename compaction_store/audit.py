@@ -1,33 +1,41 @@
 """Holding a thread to its chain: pure, so that both faces, and one day an export, are judged by the same code.
 
 Structure needs no content: seq, number and pos are dense, each entry follows from the one before, the head is the last.
-Content holds every body against its commitment, and every erased row against the redaction that names it. Neither says
-that nobody rewrote the whole chain: for that, keep a head somewhere else.
+Content holds every body against its commitment, and every erased row against the redaction that names it. Schema is
+`protection`, which looks at the database and not at a thread. Neither says that nobody rewrote the whole chain: that
+shows against heads that were kept somewhere else, which is the level checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from compaction_store import chain, erasure
-from compaction_store.models import Finding, Report, Thread
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Finding, Report
 from compaction_store.payload import decode
 from compaction_store.redactions import NEVER, Redactions
 
-Level = Literal["structure", "content"]
-LEVELS: tuple[Level, ...] = ("structure", "content")
+Level = Literal["structure", "content", "schema", "checkpoint"]
+# Each level holds what the one before holds, and more.
+LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
 
 FIRST_PAGE = 16
-LONGEST_PAGE = 500
+LONGEST_PAGE = 1000
 PAGE_BYTES = 1024 * 1024
 _LARGEST = 2**63 - 1
 MOST_FINDINGS = 1000
+_MOST_RECORDS = 100
+_RECORDS_NAMED = 3
+_HASH_BYTES = 32
+_MOST_HEADERS = 4096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -35,12 +43,14 @@ _MICROSECOND = timedelta(microseconds=1)
 class Page(NamedTuple):
     """What the verifier wants to read next: entries of one kind from an ordinal on (for events, from a pos on).
 
-    The kind "head" asks where the thread stands by now.
+    The kind "head" asks where the thread stands by now. `done` of `total` is how far the verifier has come.
     """
 
     kind: str
     start: int
     limit: int
+    done: int = 0
+    total: int = 0
 
 
 class Row(NamedTuple):
@@ -58,27 +68,113 @@ class Row(NamedTuple):
     columns: str
 
 
+class Standing(NamedTuple):
+    """Where a thread stands. What ends in _at is how things stood at the pos from which the verification goes on."""
+
+    thread_id: str
+    is_bare: bool
+    created_microseconds: int | None
+    last_seq: int
+    last_number: int
+    last_pos: int
+    last_microseconds: int | None
+    head: bytes
+    erased_pos: int | None
+    seq_at: int | None
+    number_at: int
+    entry_at: bytes | None
+
+
+class Place(NamedTuple):
+    """A pos and the entry there, as an earlier report told it or somebody kept it."""
+
+    pos: int
+    entry: bytes
+
+
+def place(since: object) -> Place | None:
+    """Where a verification goes on: from an earlier report, or from a pos and the entry there."""
+    if since is None:
+        return None
+    match since:
+        case Report():
+            pos, entry = since.pos, since.head
+        case (pos, entry):
+            pass
+        case _:
+            pos, entry = -1, b""
+    if type(pos) is not int or not 0 <= pos <= _LARGEST or type(entry) is not bytes or len(entry) != _HASH_BYTES:
+        raise InvalidInput("since= is an earlier report, or a pos and the 32 bytes of the entry there")
+    return Place(pos, entry) if pos else None
+
+
 def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
 class _Findings(list[Finding]):
+    """What was found, in the order of the walk, and the records that stand for a message that is not as written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: list[tuple[int, int]] = []
+        self._spans: dict[int, list[tuple[int, int, int]]] = {}
+
     def add(self, pos: int | None, what: str) -> None:
         if len(self) < MOST_FINDINGS:
             self.append(Finding(pos, what))
         elif len(self) == MOST_FINDINGS:
             self.append(Finding(None, f"more than {MOST_FINDINGS} findings; the rest is not listed"))
 
+    def in_message(self, since: int, seq: int) -> None:
+        """The findings from an index on are in a message."""
+        self._messages += [(index, seq) for index in range(since, min(len(self), MOST_FINDINGS))]
+
+    def reached_by(self, number: int, start: object, end: object) -> None:
+        """A record stands for a span: the messages it was made from are all before it."""
+        if type(start) is not int or type(end) is not int:
+            return
+        for index, seq in self._messages:
+            if start <= seq <= end and len(spans := self._spans.setdefault(index, [])) < _MOST_RECORDS:
+                spans.append((number, start, end))
+
+    def told(self) -> tuple[Finding, ...]:
+        """Each finding in a message with the records that stand for it."""
+        seqs = dict(self._messages)
+        for index, spans in self._spans.items():
+            names = [
+                f"compaction {number} stands for seqs {start} to {end}, of which seq {seqs[index]} is not as it was "
+                "written"
+                for number, start, end in spans[:_RECORDS_NAMED]
+            ]
+            if len(spans) > _RECORDS_NAMED:
+                names.append(f"so do {len(spans) - _RECORDS_NAMED} more")
+            found = self[index]
+            numbers = tuple(number for number, _, _ in spans)
+            self[index] = replace(found, what="; ".join((found.what, *names)), records=numbers)
+        return tuple(self)
+
 
 class _Chain:
-    """The state of a walk along one chain, from genesis on; without a name, from the first entry on."""
+    """The state of a walk along one chain, from genesis or a place on; without a name, from the first entry on."""
 
-    def __init__(self, tenant: str, name: str, content: bool) -> None:
+    def __init__(
+        self,
+        tenant: str,
+        name: str,
+        content: bool,
+        standing: Standing,
+        since: Place | None,
+        anchors: Mapping[int, bytes],
+    ) -> None:
         self.tenant = tenant
         self.content = content
+        self.since = since
+        self.anchors = anchors
         self.previous = chain.genesis(tenant, name) if erasure.stub_uid(name) is None else None
         self.genesis = self.previous
         self.first: tuple[str, Row] | None = None
+        self.first_at: int | None = None
         self.pos = 0
         self.count = 0
         self.ordinals = {"message": 0, "compaction": 0, "event": 0}
@@ -86,9 +182,44 @@ class _Chain:
         self.last_kind = ""
         self.findings = _Findings()
         self.redactions = Redactions(content, self.findings.add)
+        self._headers: dict[str, bytes] = {}
+        if since is not None:
+            self._go_on(since, standing)
+
+    def _go_on(self, since: Place, standing: Standing) -> None:
+        self.pos, self.previous = since.pos, since.entry
+        self.ordinals |= {"message": standing.seq_at or 0, "compaction": standing.number_at}
+        if standing.entry_at != since.entry:
+            self.findings.add(since.pos, "the entry is not the one that was kept")
+        self._held(since.pos, since.entry)
 
     def check(self, kind: str, row: Row) -> None:
+        before = len(self.findings)
         self.count += 1
+        self._places(kind, row)
+        self._times(row)
+        if row.tenant != self.tenant:
+            self.findings.add(row.pos, "the row names another tenant")
+        self.last_kind = json.loads(row.columns)[0] if kind == "event" else kind
+        self._link(kind, row)
+        if row.redacted_pos is not None:
+            self.redactions.claim(kind, row.ordinal, row.pos, row.redacted_pos)
+            self.erased(row)
+        elif self.content:
+            self._body(kind, row)
+        elif row.salt is None:
+            self.findings.add(row.pos, "the salt is gone without a redaction")
+        if self.anchors:
+            self._held(row.pos, row.entry)
+        if kind == "message":
+            if len(self.findings) > before:
+                self.findings.in_message(before, row.ordinal)
+        elif kind == "compaction":
+            _, outcome, start, end, *_ = json.loads(row.columns)
+            if outcome == "applied":
+                self.findings.reached_by(row.ordinal, start, end)
+
+    def _places(self, kind: str, row: Row) -> None:
         self.pos += 1
         if row.pos != self.pos:
             self.findings.add(row.pos, f"pos {self.pos} was expected")
@@ -99,21 +230,22 @@ class _Chain:
                 what = "seq" if kind == "message" else "number"
                 self.findings.add(row.pos, f"{what} {self.ordinals[kind]} was expected, {row.ordinal} is there")
                 self.ordinals[kind] = row.ordinal
-        if row.tenant != self.tenant:
-            self.findings.add(row.pos, "the row names another tenant")
+
+    def _times(self, row: Row) -> None:
         if row.microseconds is not None:
             if self.last_at is not None and row.microseconds < self.last_at:
                 self.findings.add(row.pos, "created_at is earlier than the entry before")
             self.last_at = row.microseconds
-        self.last_kind = json.loads(row.columns)[0] if kind == "event" else kind
-        self._link(kind, row)
-        if row.redacted_pos is not None:
-            self.redactions.claim(kind, row.ordinal, row.pos, row.redacted_pos)
-            self.erased(row)
-        elif self.content:
-            self._body(kind, row)
-        elif row.salt is None:
-            self.findings.add(row.pos, "the salt is gone without a redaction")
+        if self.count == 1:
+            self.first_at = row.microseconds
+
+    def _held(self, pos: int, entry: bytes) -> None:
+        """Holds an entry against the checkpoint that was made over it."""
+        kept = self.anchors.get(pos)
+        if kept is not None and kept != entry:
+            self.findings.add(
+                pos, "a checkpoint was made over another entry here: the chain is not the one it was then"
+            )
 
     def _link(self, kind: str, row: Row) -> None:
         if self.previous is None:
@@ -125,7 +257,7 @@ class _Chain:
 
     def _follows(self, kind: str, row: Row, previous: bytes) -> None:
         try:
-            header = _header(kind, row)
+            header = self._header(kind, row)
             leaf = chain.leaf(header, row.commitment)
             if row.microseconds is None:
                 raise ValueError
@@ -136,7 +268,18 @@ class _Chain:
             if expected != row.entry:
                 self.findings.add(row.pos, "the entry does not follow from the row and the entry before")
 
-    def check_name(self, name: str, thread: Thread) -> tuple[str, ...]:
+    def _header(self, kind: str, row: Row) -> bytes:
+        """Remembered for messages that are alike in every column."""
+        if kind != "message" or row.meta_commitment is not None:
+            return _header(kind, row)
+        header = self._headers.get(row.columns)
+        if header is None:
+            if len(self._headers) >= _MOST_HEADERS:
+                self._headers.clear()
+            header = self._headers[row.columns] = _header(kind, row)
+        return header
+
+    def check_name(self, name: str, thread: Standing) -> tuple[str, ...]:
         """Holds a thread's name against its erasure, if it has one; returns what could not be looked at."""
         if thread.erased_pos is None:
             if thread.thread_id != name:
@@ -158,9 +301,9 @@ class _Chain:
             + ("" if self.genesis is None else "; the genesis is that which the erasure kept"),
         )
 
-    def _stub(self, name: str, thread: Thread) -> None:
+    def _stub(self, name: str, thread: Standing) -> None:
         uid = erasure.stub_uid(name) or chain.thread_uid(self.tenant, name)
-        if thread.thread_id != erasure.stub_name(uid) or thread.metadata:
+        if thread.thread_id != erasure.stub_name(uid) or not thread.is_bare:
             self.findings.add(None, "the thread was erased, and its name or metadata are not")
         if self.redactions.rows != self.ordinals["message"] + self.ordinals["compaction"]:
             self.findings.add(None, "the thread was erased, and some of its content is not")
@@ -219,18 +362,23 @@ def _header(kind: str, row: Row) -> bytes:
 class _Pages:
     """A page of each kind, read on when it is used up."""
 
-    def __init__(self) -> None:
+    def __init__(self, standing: Standing, since: Place | None) -> None:
         self._rows: dict[str, list[Row]] = {"message": [], "compaction": [], "event": []}
         # Before every number there is, not before the first one we would give: a forged row may have any.
         self._start = dict.fromkeys(self._rows, -_LARGEST - 1)
+        if since is not None:
+            seq, number = (standing.seq_at or 0) + 1, standing.number_at + 1
+            self._start |= {"message": seq, "compaction": number, "event": since.pos + 1}
         self._limit = dict.fromkeys(self._rows, FIRST_PAGE)
         self._done = dict.fromkeys(self._rows, False)
 
-    def fill(self) -> Generator[Page, list[tuple[Any, ...]], None]:
+    def fill(self, done: int, total: int) -> Generator[Page, list[tuple[Any, ...]], None]:
         for kind, rows in self._rows.items():
             if rows or self._done[kind]:
                 continue
-            fresh = [Row._make(values) for values in (yield Page(kind, self._start[kind], self._limit[kind]))]
+            fresh = [
+                Row._make(values) for values in (yield Page(kind, self._start[kind], self._limit[kind], done, total))
+            ]
             self._done[kind] = len(fresh) < self._limit[kind]
             if fresh:
                 last = fresh[-1].pos if kind == "event" else fresh[-1].ordinal
@@ -257,20 +405,35 @@ def _next_limit(rows: list[Row], limit: int) -> int:
     return max(1, min(LONGEST_PAGE, limit * 8, PAGE_BYTES // size))
 
 
-def verify(tenant: str, name: str, thread: Thread, level: Level) -> Generator[Page, list[tuple[Any, ...]], Report]:
+def verify(
+    tenant: str,
+    name: str,
+    thread: Standing,
+    level: Level,
+    *,
+    since: Place | None = None,
+    anchors: Mapping[int, bytes] = MappingProxyType({}),
+) -> Generator[Page, list[tuple[Any, ...]], Report]:
     """Yields the pages it needs and is sent their rows; returns the report. Holds a page of each kind at most.
 
-    `name` is what the caller calls the thread: a thread may be stored under another name once it was erased.
+    `name` is what the caller calls the thread: a thread may be stored under another name once it was erased. The walk
+    goes on from `since`, if given; `anchors` are the entries that checkpoints were made over, by pos.
     """
-    walk = _Chain(tenant, name, level == "content")
-    pages = _Pages()
+    lost = since if since is not None and since.pos > thread.last_pos else None
+    if lost is not None or thread.erased_pos is not None:
+        # Whether all of an erased thread is gone is asked of all of it.
+        since = None
+    walk = _Chain(tenant, name, level != "structure", thread, since, anchors)
+    if lost is not None:
+        walk.findings.add(None, f"the thread ends at pos {thread.last_pos}, and an entry at pos {lost.pos} was kept")
+    pages = _Pages(thread, since)
     while True:
-        yield from pages.fill()
+        yield from pages.fill(walk.pos, thread.last_pos)
         # A row may be erased while we walk: the redaction then stands past the head that we know.
         pos, kind = pages.next() or (walk.redactions.latest, None)
         if pos > thread.last_pos:
             # Appended since the head was read, or never appended at all: the head of now tells which.
-            known, thread = thread, _moved(thread, (yield Page("head", 0, 1))[0])
+            known, thread = thread, Standing._make((yield Page("head", 0, 1, walk.pos, thread.last_pos))[0])
             walk.redactions.unordered(beyond=thread.last_pos)
             if thread.last_pos > known.last_pos or thread.head != known.head:
                 pages.reopen()
@@ -288,9 +451,10 @@ def verify(tenant: str, name: str, thread: Thread, level: Level) -> Generator[Pa
     walk.redactions.unordered(beyond=NEVER)
     notes = walk.check_name(name, thread)
     _head(walk, thread)
+    covered = max((pos for pos in anchors if pos <= walk.pos), default=0)
     return Report(
-        name, level, walk.count, walk.redactions.rows, tuple(walk.findings), thread.head,
-        walk.redactions.count, notes,
+        name, level, walk.count, walk.redactions.rows, walk.findings.told(), thread.head,
+        walk.redactions.count, notes, pos=thread.last_pos, since=0 if since is None else since.pos, covered=covered,
     )  # fmt: skip
 
 
@@ -311,19 +475,19 @@ def _again(
             at = rows[-1].ordinal + 1 if rows else end + 1
 
 
-def _moved(thread: Thread, row: tuple[Any, ...]) -> Thread:
-    thread_id, _, _, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos = row
-    return replace(
-        thread, thread_id=thread_id, last_seq=last_seq, last_number=last_number, last_pos=last_pos,
-        view_tokens=view_tokens, last_at=last_at, head=head, erased_pos=erased_pos,
-    )  # fmt: skip
-
-
-def _head(walk: _Chain, thread: Thread) -> None:
+def _head(walk: _Chain, thread: Standing) -> None:
     if walk.pos != thread.last_pos:
         walk.findings.add(None, f"the head is at pos {thread.last_pos}, the last entry at {walk.pos}")
     elif walk.previous != thread.head:
         walk.findings.add(None, "the head is not the last entry")
+    elif walk.count and walk.last_at != thread.last_microseconds:
+        walk.findings.add(None, "the head's time is not that of the last entry")
+    if walk.count and walk.since is None and walk.first_at != thread.created_microseconds:
+        walk.findings.add(None, "the thread's time is not that of its first entry")
+    if walk.anchors and (latest := max(walk.anchors)) > walk.pos:
+        walk.findings.add(
+            None, f"a checkpoint was made over pos {latest}, and the thread ends at pos {walk.pos}: its end was cut off"
+        )
     if walk.ordinals["message"] != thread.last_seq:
         walk.findings.add(None, f"the head counts {thread.last_seq} messages, {walk.ordinals['message']} are there")
     if walk.ordinals["compaction"] != thread.last_number:

@@ -61,7 +61,7 @@ BEGIN
 
     v_seq := v_seq + 1;
     v_pos := v_pos + 1;
-    v_at := greatest(clock_timestamp(), v_at);
+    v_at := CASE WHEN v_pos = 1 THEN v_at ELSE greatest(clock_timestamp(), v_at) END;
     v_commitment := compaction_store.commitment(p_salt, p_payload);
     IF p_meta IS NOT NULL THEN
         v_meta_commitment := compaction_store.meta_commitment(p_salt, p_meta);

@@ -73,7 +73,7 @@ BEGIN
             USING ERRCODE = 'CS003', DETAIL = v_seq::text;
     END IF;
 
-    v_at := greatest(clock_timestamp(), v_at);
+    v_at := CASE WHEN v_pos = 0 THEN v_at ELSE greatest(clock_timestamp(), v_at) END;
     FOR i IN 1 .. v_count LOOP
         v_salt := substring(p_salts FROM 16 * i - 15 FOR 16);
         v_salts[i] := v_salt;

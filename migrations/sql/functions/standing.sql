@@ -1,0 +1,43 @@
+-- Where a thread stands, as a verifier reads it: times as whole microseconds, NULL where they are infinite. entry_at is
+-- the entry at p_pos, from which a verification may go on, with the seq and the number reached there.
+CREATE FUNCTION compaction_store.standing(p_thread_uid uuid, p_tenant text, p_pos bigint)
+RETURNS TABLE (
+    thread_id text, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
+    last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    v_seq bigint;
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    v_seq := compaction_store.seq_at(p_thread_uid, p_pos);
+    RETURN QUERY
+        SELECT t.thread_id, t.metadata::text = '{}', compaction_store.microseconds(t.created_at), h.last_seq,
+            h.last_number, h.last_pos, compaction_store.microseconds(h.last_at), h.head, h.erased_pos, v_seq,
+            (
+                SELECT count(*) FROM compaction_store.compactions AS c
+                WHERE c.thread_uid = p_thread_uid AND c.pos <= p_pos
+            ),
+            coalesce(
+                (
+                    SELECT c.entry FROM compaction_store.compactions AS c
+                    WHERE c.thread_uid = p_thread_uid AND c.pos = p_pos LIMIT 1
+                ),
+                (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = p_thread_uid AND e.pos = p_pos),
+                (
+                    SELECT m.entry FROM compaction_store.messages AS m
+                    WHERE m.thread_uid = p_thread_uid AND m.seq = v_seq AND m.pos = p_pos
+                )
+            )
+        FROM compaction_store.threads AS t
+        JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
+        WHERE t.thread_uid = p_thread_uid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+END
+$$;
