@@ -56,6 +56,7 @@ _FILES = (
     "functions/entries.sql",
     "functions/span_tokens.sql",
     "functions/commit_compactions.sql",
+    "functions/fold.sql",
     "functions/append_observed.sql",
     "functions/lease.sql",
     "functions/release.sql",

@@ -19,6 +19,10 @@ DECLARE
     v_progress boolean := false;
     v_tried boolean := false;
     v_erased boolean;
+    v_starts bigint[];
+    v_ends bigint[];
+    v_tokens bigint[];
+    v_touched int8multirange;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
@@ -39,6 +43,9 @@ BEGIN
     );
 
     v_first := v_head.last_number + 1;
+    SELECT coalesce(range_agg(int8range(c.start_seq, c.end_seq, '[]')), '{}') INTO v_touched
+    FROM compaction_store.compactions AS c
+    WHERE c.thread_uid = p_thread_uid AND c.pos > p_base_pos AND c.outcome = 'applied';
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
     LOOP
         -- Whatever a record says of identity, place, time and hashes, this function says.
@@ -92,27 +99,29 @@ BEGIN
             v_row.tokens_before := v_target.tokens_after;
             v_row.tokens_after := v_target.tokens_before;
             v_change := v_row.tokens_after - v_row.tokens_before;
+            v_starts := NULL;
         ELSIF v_row.outcome = 'applied' THEN
             IF (
                 v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_head.last_seq
             ) IS NOT TRUE THEN
                 RAISE EXCEPTION 'no span %..%', v_row.start_seq, v_row.end_seq USING ERRCODE = 'CS007';
             END IF;
-            PERFORM FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a
-            WHERE a.start_seq <= v_row.end_seq AND a.end_seq >= v_row.start_seq
-                AND NOT (a.start_seq >= v_row.start_seq AND a.end_seq <= v_row.end_seq);
-            IF FOUND OR EXISTS (
-                SELECT FROM compaction_store.compactions AS c
-                WHERE c.thread_uid = p_thread_uid AND c.pos > p_base_pos AND c.run_id <> p_run_id
-                    AND c.outcome = 'applied'
-                    AND c.start_seq <= v_row.end_seq AND c.end_seq >= v_row.start_seq
-            ) THEN
+            IF v_touched && int8range(v_row.start_seq, v_row.end_seq, '[]') THEN
                 RAISE EXCEPTION 'span %..% is not free', v_row.start_seq, v_row.end_seq
                     USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
             END IF;
-            v_row.tokens_before := compaction_store.span_tokens(
-                p_thread_uid, v_head.last_pos, v_row.start_seq, v_row.end_seq
-            );
+            -- What is active is read once; from then on the spans of this run are put in their places.
+            IF v_starts IS NULL THEN
+                SELECT coalesce(array_agg(a.start_seq), '{}'), coalesce(array_agg(a.end_seq), '{}'),
+                    coalesce(array_agg(a.tokens_after), '{}')
+                INTO v_starts, v_ends, v_tokens
+                FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a;
+            END IF;
+            SELECT f.starts, f.ends, f.tokens, f.tokens_before
+            INTO v_starts, v_ends, v_tokens, v_row.tokens_before
+            FROM compaction_store.fold(
+                p_thread_uid, v_row.start_seq, v_row.end_seq, v_row.tokens_after, v_starts, v_ends, v_tokens
+            ) AS f;
             v_row.source_count := v_row.end_seq - v_row.start_seq + 1;
             SELECT m.entry INTO v_row.source_before FROM compaction_store.messages AS m
             WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.start_seq - 1;
