@@ -41,9 +41,14 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
         return message
     level = max(1, _level(sizes, cap))
     at: Iterator[int] = iter(sizes)
+    # All thinking of a message goes or none: what is left must not begin with anything else.
+    thoughtless = any(p.kind == "thinking" and size > level for p, size in zip(found, sizes, strict=True))
 
     def exchange(piece: Piece) -> Any:
-        return piece.value if next(at) <= level else _shorter(piece, level, counter)
+        size = next(at)
+        if piece.kind == "thinking":
+            return None if thoughtless else piece.value
+        return piece.value if size <= level else _shorter(piece, level, counter)
 
     return exchanged(message, exchange)
 
@@ -87,9 +92,7 @@ def _shorter(piece: Piece, level: int, counter: Counter) -> Any:
         return shorter_json(piece.value, level, counter)
     if piece.kind == "arguments":
         return _shorter_arguments(piece.value, level, counter)
-    if piece.kind == "media":
-        return f"[{_LEFT_OUT.get(str(piece.value.get('type')), 'file')} left out]"
-    return None
+    return f"[{_LEFT_OUT.get(str(piece.value.get('type')), 'file')} left out]"
 
 
 def _shorter_arguments(text: str, level: int, counter: Counter) -> str:

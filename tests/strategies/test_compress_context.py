@@ -308,6 +308,9 @@ def test_thinking_is_left_whole_or_left_out() -> None:
     assert shorten(message, 100, COUNTER, Rule()) is message
     new = shorten(message, 100, COUNTER, Rule(thinking=True))
     assert new["content"] == [{"type": "text", "text": "so"}]
+    more = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    mixed: Payload = {"role": "assistant", "content": [thinking, {"type": "text", "text": "so"}, more]}
+    assert shorten(mixed, 100, COUNTER, Rule(thinking=True)) == new
     alone: Payload = {"role": "assistant", "content": [thinking]}
     assert shorten(alone, 100, COUNTER, Rule(thinking=True)) == alone
 
