@@ -1,0 +1,282 @@
+"""The audit: compaction records, what they stand for, what happened to a message, and whether all is as written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Annotated, Any, cast
+from uuid import UUID
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from compaction_store import Compaction, Explanation, Report, audit
+from compaction_store.cli import exits, options, values
+from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url, misuse
+from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number, shown
+
+_SIDE_BY_SIDE = 90
+_FACTS = (
+    "created_at", "kind", "outcome", "status", "callback", "trigger", "actor", "model", "counter", "run_id", "error",
+)  # fmt: skip
+_Text = Annotated[bool, typer.Option("--text", help="With summaries, prompts and reasons, which tell of the content.")]
+_RECORDS: list[str | Column] = [
+    Column("number", right=True), "written", "kind", Column("seqs", right=True), *figures("before", "after"), "status",
+    *(Column(name, fold=True) for name in ("callback", "actor", "model")),
+]  # fmt: skip
+
+
+def compactions(
+    thread: Annotated[
+        str | None, typer.Argument(metavar="[THREAD]", help="Of one thread; else of all.", show_default=False)
+    ] = None,
+    covering: Annotated[
+        int | None, typer.Option("--covering", metavar="SEQ", min=1, help="Whose span holds a seq.", show_default=False)
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", show_default=False)] = None,
+    outcome: Annotated[Outcome | None, typer.Option("--outcome", show_default=False)] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", metavar="NAME", help="Who asked for it.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="Which model wrote it.", show_default=False)
+    ] = None,
+    callback: Annotated[
+        str | None,
+        typer.Option("--callback", metavar="NAME", help="Which strategy or callback planned it.", show_default=False),
+    ] = None,
+    run: Annotated[
+        UUID | None, typer.Option("--run", metavar="UUID", help="Written by one run.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="From a moment on: 2026-05-01, 24h, 7d.", show_default=False),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="WHEN", help="Up to a moment.", show_default=False)
+    ] = None,
+    newest_first: Annotated[bool, typer.Option("--newest-first")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.", show_default=False)
+    ] = None,
+    text: _Text = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Lists compaction records, of one thread or across all, whatever their outcome."""
+    out = Output(as_json=True if text else as_json)
+    with options.reader(url, tenant) as store, Progress("compactions", "records") as progress:
+        log = store.compactions(
+            thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
+            run_id=run, since=options.moment(since, "--since"), until=options.moment(until, "--until"),
+            newest_first=newest_first,
+        )  # fmt: skip
+        found = progress.over(islice(log, limit))
+        own = thread is not None
+        out.rows(
+            _RECORDS if own else [Column("thread", fold=True), *_RECORDS],
+            (
+                (
+                    values.compaction(record, text=text),
+                    ([] if own else [record.thread_id]) + values.record_cells(record),
+                )
+                for record in found
+            ),
+            none="no such records",
+        )
+
+
+def show(
+    thread: Thread,
+    number_: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Shows one compaction record beside the messages it stands for."""
+    out = Output(as_json=as_json)
+    with options.reader(url, tenant) as store:
+        record = store.compaction(thread, number_)
+        originals = [] if record.start_seq is None else list(store.originals(record))
+        inside = [branch.record.number for branch in store.tree(record).inside]
+    if out.as_json:
+        parts = values.compaction(record, text=True) | {"inside": inside}
+        messages = ",".join(values.message(message) for message in originals)
+        out.json_text(f'{{"compaction":{encoded(parts)},"originals":[{messages}]}}')
+        return
+    _show_record(out, record, inside)
+    left = [(f"{m.seq:,} {values.role(m.payload)}", values.said(m.payload)) for m in originals]
+    right = [(values.role(payload), values.said(payload)) for payload in record.replacement or []]
+    if record.redacted:
+        right = [("", "(erased)")]
+    elif record.replacement is None and record.summary_text is not None:
+        right = [("a summary that was not put in force", record.summary_text)]
+    _side_by_side(out, left, right)
+
+
+def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
+    facts = {name: getattr(record, name) for name in _FACTS}
+    facts["error"] = None if record.error is None else f"{record.error.get('type')}: {record.error.get('text')}"
+    facts["created_at"] = moment(record.created_at)
+    facts["reason"] = record.reason
+    facts["prompt"] = (record.body or {}).get("prompt")
+    facts["usage"] = encoded(usage) if (usage := (record.body or {}).get("usage")) else None
+    facts["made of"] = ", ".join(f"compaction {number}" for number in inside)
+    head = f"compaction {record.number} of thread {record.thread_id}"
+    if record.start_seq is not None:
+        head += f": seqs {values.span(record.start_seq, record.end_seq)}, {number(record.tokens_before)}"
+        head += f" to {number(record.tokens_after)} tokens" if record.tokens_after is not None else " tokens"
+    out.text(head, "bold")
+    out.facts({}, [(name.removesuffix("_at"), str(value)) for name, value in facts.items() if value])
+
+
+def _side_by_side(out: Output, left: list[tuple[str, str]], right: list[tuple[str, str]]) -> None:
+    """What was said, and what stands for it; one below the other where there is no room."""
+    if not left and not right:
+        return
+    sides = (("the originals", left), ("what stands for them", right))
+    cells = [_blocks(side) or Text("nothing") for _, side in sides]
+    if out.console.width < _SIDE_BY_SIDE:
+        for (name, _), cell in zip(sides, cells, strict=True):
+            out.text(f"\n{name}", "bold")
+            out.console.print(cell, soft_wrap=True)
+        return
+    table = Table(box=None, padding=(1, 2, 0, 0), expand=True, header_style="bold", show_edge=False)
+    for name, _ in sides:
+        table.add_column(name, ratio=1, overflow="fold")
+    table.add_row(*cells)
+    out.console.print(table)
+
+
+def _blocks(said: list[tuple[str, str]]) -> Text:
+    parts: list[Any] = []
+    for head, text in said:
+        parts += [(shown(head), "dim"), "\n", shown(text), "\n\n"]
+    return Text.assemble(*parts[:-1])
+
+
+def explain(
+    thread: Thread,
+    seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The message's seq.", show_default=False)],
+    text: Annotated[bool, typer.Option("--text", help="With the message and what stands for it, as JSON.")] = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Tells what happened to one message: every record that ever covered it, and what stands for it now."""
+    out = Output(as_json=True if text else as_json)
+    with options.reader(url, tenant) as store:
+        found = store.explain(thread, seq)
+    if out.as_json:
+        out.json_text(_explained(found, text=text))
+        return
+    message, now = found.message, found.element
+    out.text(f"seq {message.seq:,} of thread {thread}", "bold")
+    facts = [("role", message.role or ""), ("appended", moment(message.created_at)), ("tokens", number(message.tokens))]
+    if found.redaction is not None:
+        facts.append(("erased", f"{moment(found.redaction.created_at)} by {found.redaction.actor or 'nobody named'}"))
+    elif message.redacted:
+        facts.append(("erased", "no event says by whom: see verify"))
+    stands = (
+        "it stands for itself"
+        if now.kind is None
+        else f"{values.who(now)}, for seqs {values.span(now.seq, now.end_seq)}"
+    )
+    out.facts({}, [*facts, ("in the view", stands)])
+    out.rows(
+        _RECORDS, ((values.compaction(r), values.record_cells(r)) for r in found.records), "no record ever covered it"
+    )
+
+
+def _explained(found: Explanation, *, text: bool) -> str:
+    message, event = found.message, found.redaction
+    head = values.message(message) if text else values.message(message._replace(text=None, meta=None))
+    element = values.element(found.element)
+    if not text:
+        head = head.removesuffix(',"payload":null}') + "}"
+        del element["messages"]
+    rest = {
+        "element": element,
+        "records": [values.compaction(record, text=text) for record in found.records],
+        "redaction": None if event is None else values.event(event, text=text),
+    }
+    return f'{{"message":{head},{encoded(rest)[1:]}'
+
+
+def events(
+    thread: Thread,
+    after: Annotated[int, typer.Option("--after", metavar="POS", min=0, help="Only those behind this pos.")] = 0,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Lists what happened to a thread besides messages and compactions: redactions, holds, releases, retentions."""
+    out = Output(as_json=as_json)
+    with options.reader(url, tenant) as store:
+        out.rows(
+            [Column("pos", right=True), "when", "what", "actor", Column("reason", fold=True)],
+            (
+                (
+                    values.event(event, text=True),
+                    [number(event.pos), moment(event.created_at), event.kind, event.actor or "", event.reason or ""],
+                )
+                for event in store.events(thread, after=after)
+            ),
+            none="no events",
+        )
+
+
+def verify(
+    threads: Annotated[
+        list[str] | None, typer.Argument(metavar="[THREADS]...", help="Which; or --all.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every thread of the tenant.")] = False,
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL", help=f"How deep to look: {', '.join(audit.LEVELS)}.")
+    ] = "content",
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Recomputes the chain of threads and reports everything that is not as it was written.
+
+    The exit code is 1 when there are findings. A head that you kept elsewhere is to be compared with the one shown.
+    """
+    if bool(threads) == every:
+        raise misuse("name threads, or say --all", "THREADS")
+    out = Output(as_json=as_json)
+    bad = False
+    with options.reader(url, tenant) as store, Progress("verify", "entries") as progress:
+        names: Iterable[str] = threads or (thread.thread_id for thread in store.threads())
+        for name in names:
+            report = store.verify(name, level=cast("audit.Level", level))
+            progress.advance(report.entries)
+            bad = bad or bool(report.findings)
+            _show_report(out, report)
+    if bad:
+        raise typer.Exit(exits.REFUSED)
+
+
+def _show_report(out: Output, report: Report) -> None:
+    if out.as_json:
+        findings = [{"pos": finding.pos, "what": finding.what} for finding in report.findings]
+        out.json({
+            "thread_id": report.thread_id, "level": report.level, "entries": report.entries,
+            "redacted": report.redacted, "redactions": report.redactions, "findings": findings,
+            "notes": report.notes, "head": report.head,
+        })  # fmt: skip
+        return
+    count = len(report.findings)
+    erased = f", {report.redacted:,} of them erased" if report.redacted else ""
+    result = "nothing found" if not count else f"{count:,} finding{'s' * (count > 1)}"
+    out.text(
+        f"{report.thread_id}: {report.entries:,} entries by {report.level}{erased}: {result}",
+        "bold red" if count else None,
+    )
+    for finding in report.findings:
+        out.text(f"  {'' if finding.pos is None else f'pos {finding.pos:,}: '}{finding.what}")
+    for note in report.notes:
+        out.text(f"  note: {note}")
+    out.text(f"  head {report.head.hex()}", "dim")

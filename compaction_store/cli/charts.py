@@ -1,0 +1,179 @@
+"""A thread's life as a picture: how many tokens its view took, message by message, and where it was compacted.
+
+Pure: from a thread's messages, records and redactions to a line of points, and from there to text or SVG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import chain
+from typing import NamedTuple
+
+from compaction_store import Compaction, Element
+
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+class Point(NamedTuple):
+    """The view's tokens at a pos. `fell` where a compaction made them fewer."""
+
+    pos: int
+    tokens: int
+    fell: bool = False
+
+
+class Step(NamedTuple):
+    """What a message or a record adds to the view's tokens, or takes from them; None where only the store can tell."""
+
+    pos: int
+    change: int | None
+
+
+@dataclass(frozen=True)
+class Course:
+    """The tokens of a thread's view over its life."""
+
+    points: tuple[Point, ...]
+
+    @property
+    def top(self) -> int:
+        return max((point.tokens for point in self.points), default=0)
+
+
+def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) -> list[Step]:
+    """What each record did to the view. A revocation brings back what its record took."""
+    found: list[Step] = []
+    by_number: dict[int, int] = {}
+    for record in records:
+        change: int | None = None
+        if record.revokes is not None:
+            taken = by_number.get(record.revokes)
+            change = None if taken is None else -taken
+        elif record.tokens_before is not None and record.tokens_after is not None:
+            change = record.tokens_after - record.tokens_before
+        if record.outcome == "applied":
+            found.append(Step(record.pos, change))
+            if change is not None:
+                by_number[record.number] = change
+    return [step for step in found if last_pos is None or step.pos <= last_pos]
+
+
+def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
+    """The line through steps in any order. Where a step's change is not known, the store is asked."""
+    points: list[Point] = []
+    tokens = 0
+    for step in sorted(steps):
+        tokens = tokens_at(step.pos) if step.change is None else tokens + step.change
+        points.append(Point(step.pos, tokens, step.change is not None and step.change < 0))
+    return Course(tuple(points))
+
+
+def _columns(line: Course, width: int) -> list[int]:
+    """The line in so many columns: of each its highest point, so that no peak is lost."""
+    last = line.points[-1].pos
+    columns = [0] * min(width, last)
+    filled = [False] * len(columns)
+    for point in line.points:
+        at = (point.pos - 1) * len(columns) // last
+        columns[at] = max(columns[at], point.tokens)
+        filled[at] = True
+    for at in range(1, len(columns)):
+        if not filled[at]:
+            columns[at] = columns[at - 1]
+    # Where it ends is more than how high it was just before.
+    columns[-1] = line.points[-1].tokens
+    return columns
+
+
+def drawn(line: Course, *, width: int, height: int) -> list[str]:
+    """The line as text, filled below, with the tokens to its left."""
+    if not line.points:
+        return []
+    top = max(1, line.top)
+    label = len(f"{top:,}")
+    columns = _columns(line, max(1, width - label - 2))
+    rows = []
+    for row in range(height, 0, -1):
+        cells = (
+            _EIGHTHS[max(0, min(8, round(8 * (tokens / top * height - (row - 1)))))] for tokens in columns
+        )  # fmt: skip
+        name = f"{top:,}" if row == height else ("0" if row == 1 else "")
+        rows.append(f"{name:>{label}} │{''.join(cells)}".rstrip())
+    rows.append(f"{'':>{label}} └{'─' * len(columns)}")
+    rows.append(f"{'':>{label}}  pos 1{f'pos {line.points[-1].pos:,}':>{max(0, len(columns) - 5)}}")
+    return rows
+
+
+def strip(elements: Sequence[Element], *, width: int) -> str:
+    """A view in one line as wide as its thread: `·` for messages, `█` for what is folded, `▒` where both are."""
+    last = elements[-1].end_seq
+    count = min(width, last)
+    cells: list[set[str]] = [set() for _ in range(count)]
+    for element in elements:
+        first, end = (element.seq - 1) * count // last, (element.end_seq - 1) * count // last
+        for at in range(first, end + 1):
+            cells[at].add("·" if element.kind is None else "█")
+    return "".join("▒" if len(cell) > 1 else next(iter(cell)) for cell in cells)
+
+
+_SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif"
+  font-size="12">
+<title>{title}</title>
+<rect width="{width}" height="{height}" fill="#ffffff"/>
+<text x="{left}" y="20" font-size="14" fill="#1f2933">{title}</text>
+{grid}
+<path d="{area}" fill="#2f6f9f" fill-opacity="0.15"/>
+<path d="{path}" fill="none" stroke="#2f6f9f" stroke-width="1.5" stroke-linejoin="round"/>
+{falls}
+<text x="{left}" y="{foot}" fill="#616e7c">pos 1</text>
+<text x="{right}" y="{foot}" fill="#616e7c" text-anchor="end">pos {last:,}</text>
+</svg>
+"""
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 800, 320, 70, 780, 40, 280
+_MOST_POINTS = 2000
+_LINES = 4
+
+
+def svg(line: Course, title: str) -> str:
+    """The line as an SVG picture of its own, with a dot at every compaction."""
+    last = line.points[-1].pos if line.points else 1
+    top = max(1, line.top)
+
+    def x(pos: int) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * (pos - 1) / max(1, last - 1)
+
+    def y(tokens: float) -> float:
+        return _BOTTOM - (_BOTTOM - _TOP) * tokens / top
+
+    points = _thinned(line.points)
+    steps = list(chain.from_iterable(
+        ([(x(p.pos), y(before.tokens))] if p.fell else []) + [(x(p.pos), y(p.tokens))]
+        for before, p in zip([Point(1, 0), *points], points, strict=False)
+    ))  # fmt: skip
+    path = "M" + " L".join(f"{at:.1f} {to:.1f}" for at, to in steps) if steps else ""
+    area = f"{path} L{steps[-1][0]:.1f} {_BOTTOM} L{steps[0][0]:.1f} {_BOTTOM} Z" if steps else ""
+    grid = "\n".join(
+        f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#e4e7eb"/>'
+        f'<text x="{_LEFT - 8}" y="{y(mark) + 4:.1f}" fill="#616e7c" text-anchor="end">{round(mark):,}</text>'
+        for mark in (top * part / _LINES for part in range(_LINES + 1))
+    )
+    falls = "\n".join(
+        f'<circle cx="{x(p.pos):.1f}" cy="{y(p.tokens):.1f}" r="3" fill="#c2410c"/>' for p in points if p.fell
+    )
+    return _SVG.format(
+        width=_WIDTH, height=_HEIGHT, left=_LEFT, right=_RIGHT, foot=_BOTTOM + 24, title=escape(title), grid=grid,
+        area=area, path=path, falls=falls, last=last,
+    )  # fmt: skip
+
+
+def _thinned(points: Sequence[Point]) -> list[Point]:
+    """Few enough points for a picture; every fall and what stood before it is among them."""
+    stride = max(1, len(points) // _MOST_POINTS)
+    wanted = {*range(0, len(points), stride), len(points) - 1}
+    for at, point in enumerate(points):
+        if point.fell:
+            wanted |= {max(0, at - 1), at}
+    return [points[at] for at in sorted(wanted) if points]

@@ -1,0 +1,178 @@
+"""Compacting threads and undoing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from compaction_store import Attempt, CompactionPlan, CompactionRun, CompactionStoreError, Store, TokenBudget
+from compaction_store.cli import choosing, exits, options, values
+from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Thread, Trigger, Url, Window, misuse
+from compaction_store.cli.output import Column, Output, Progress, figures, note, number
+
+Strategy = Annotated[
+    list[str],
+    typer.Option(
+        "--strategy",
+        metavar="NAME[:OPTION=VALUE,...]",
+        autocompletion=choosing.strategy_names,
+        help=f"{', '.join(choosing.STRATEGIES)}, or package.module.name of your own. Several are run in order.",
+        show_default="sliding-window",
+    ),
+]
+Summarizer = Annotated[
+    list[str],
+    typer.Option(
+        "--summarizer",
+        metavar="NAME[:OPTION=VALUE,...]",
+        autocompletion=choosing.summarizer_names,
+        help="extractive (no model), anthropic:model=NAME, none, or package.module.name of your own. Several stand in "
+        "for one another.",
+        show_default="extractive",
+    ),
+]
+_COLUMNS: list[str | Column] = [
+    "outcome", "kind", Column("seqs", right=True), *figures("before", "after"), Column("callback", fold=True),
+    Column("why", fold=True),
+]  # fmt: skip
+
+
+def compact(
+    threads: Annotated[
+        list[str] | None, typer.Argument(metavar="[THREADS]...", help="Which; or --due.", show_default=False)
+    ] = None,
+    due: Annotated[bool, typer.Option("--due", help="Every thread whose view is over the budget.")] = False,
+    strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
+    summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
+    window: Window = None,
+    reserve: Reserve = 0,
+    trigger: Trigger = "0.8",
+    target: Target = "0.5",
+    force: Annotated[bool, typer.Option("--force", help="Even where the view is within the budget.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and its tokens; run the summarizer, but write nothing.")
+    ] = False,
+    actor: Actor = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Compacts threads by a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
+
+    Without --window there is no budget, and the strategy folds what it may. With one, a thread is compacted only when
+    its view is above --trigger. The exit code is 1 when something was tried and nothing came of it.
+    """
+    if bool(threads) == due:
+        raise misuse("name threads, or say --due", "THREADS")
+    budget = options.budget(window, reserve, trigger, target)
+    if due and budget is None:
+        raise misuse("needs --window", "--due")
+    callback = choosing.strategy(strategy, summarizer)
+    out = Output(as_json=as_json)
+    failed = False
+    with options.store(url, tenant) as store, Progress("compact", "threads") as progress:
+        for thread in progress.over(_wanted(store, threads, budget)):
+            try:
+                if dry_run:
+                    failed = _show_plan(out, thread, store.plan(thread, callback, budget=budget, force=force)) or failed
+                else:
+                    run = store.compact(thread, callback, budget=budget, force=force, actor=actor)
+                    failed = _show_run(out, thread, run) or failed
+            except CompactionStoreError as error:
+                # One thread of many that says no is no reason to leave the others.
+                if exits.of(error) != exits.REFUSED or (threads is not None and len(threads) == 1):
+                    raise
+                note(f"compaction-store: {error}")
+                failed = True
+    if failed:
+        raise typer.Exit(exits.REFUSED)
+
+
+def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> Iterable[str]:
+    if threads or budget is None:
+        return threads or []
+    # All at once, because what is compacted is no longer due.
+    return [thread.thread_id for thread in store.due(budget)]
+
+
+def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
+    attempts = [_attempt(attempt) for attempt in plan.attempts]
+    before, after = plan.before.tokens, plan.after.tokens
+    applied = any(attempt.outcome == "applied" for attempt in plan.attempts)
+    if out.as_json:
+        out.json({
+            "thread_id": thread, "dry_run": True, "reason": plan.reason, "pos": plan.before.pos,
+            "tokens_before": before, "tokens_after": after, "attempts": attempts,
+            "errors": [type(error).__name__ for error in plan.errors],
+        })  # fmt: skip
+    else:
+        reason = "would be compacted" if applied else plan.reason
+        out.text(f"{thread}: {reason}: {before:,} tokens now, {after:,} then (dry run: nothing is written)", "bold")
+        _show_attempts(out, attempts)
+        _show_errors(plan.errors)
+    return bool(plan.attempts or plan.errors) and not applied
+
+
+def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
+    if out.as_json:
+        out.json({
+            "thread_id": thread, "dry_run": False, "reason": run.reason, "pos": run.view.pos,
+            "tokens": run.view.tokens, "records": [values.compaction(record) for record in run.records],
+            "errors": [type(error).__name__ for error in run.errors],
+        })  # fmt: skip
+    else:
+        out.text(f"{thread}: {run.reason}: {run.view.tokens:,} tokens now", "bold")
+        _show_attempts(out, [values.compaction(r) | {"text": (r.error or {}).get("text")} for r in run.records])
+        _show_errors(run.errors)
+    return bool(run.records or run.errors) and not run.applied
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    error = attempt.error or {}
+    return {
+        "outcome": attempt.outcome, "kind": attempt.kind, "start_seq": attempt.start_seq, "end_seq": attempt.end_seq,
+        "tokens_before": attempt.tokens_before, "tokens_after": attempt.tokens_after, "callback": attempt.callback,
+        "error": error.get("type"), "text": error.get("text"),
+    }  # fmt: skip
+
+
+def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
+    if not attempts:
+        return
+    table = out.table(_COLUMNS)
+    for a in attempts:
+        table.add_row(
+            a["outcome"], a["kind"], values.span(a["start_seq"], a["end_seq"]), number(a["tokens_before"]),
+            number(a["tokens_after"]), a["callback"] or "", a["text"] or "",
+        )  # fmt: skip
+    out.console.print(table)
+
+
+def _show_errors(errors: Iterable[Exception]) -> None:
+    for error in errors:
+        # Another's error may quote a message.
+        note(f"  {error if isinstance(error, CompactionStoreError) else type(error).__name__}")
+
+
+def revoke(
+    thread: Thread,
+    record: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.", show_default=False)
+    ] = None,
+    actor: Actor = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Undoes an active compaction: what was visible before it is again. The undoing is itself a record."""
+    out = Output(as_json=as_json)
+    with options.store(url, tenant) as store:
+        written = store.revoke(thread, record, reason=reason, actor=actor)
+        tokens = store.thread(thread).view_tokens
+    if out.as_json:
+        out.json(values.compaction(written) | {"view_tokens": tokens})
+    else:
+        out.text(f"{thread}: compaction {record} is revoked by {written.number}: {tokens:,} tokens now")

@@ -1,0 +1,86 @@
+"""Setting a database up and finding out what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from compaction_store import diagnosis, embedded, migrate, schema
+from compaction_store.cli import exits
+from compaction_store.cli.options import AsJson, Url
+from compaction_store.cli.output import Output
+from compaction_store.diagnosis import Check
+from compaction_store.errors import CompactionStoreError
+
+_MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
+
+
+@contextmanager
+def reached(url: str | None) -> Iterator[str]:
+    """The database's URL, and for as long as it is wanted the embedded server where none is given."""
+    if url:
+        yield url
+        return
+    share = embedded.join()
+    try:
+        yield share.url
+    finally:
+        share.close()
+
+
+def migrate_(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit with 3 if it is not up to date.")
+    ] = False,
+    url: Url = None,
+    as_json: AsJson = None,
+) -> None:
+    """Brings the database's schema up to date; does nothing where it is.
+
+    Several may run at once. The login should be one that may make roles, and not the application's.
+    """
+    out = Output(as_json=as_json)
+    with reached(url) as address:
+        before = migrate.current(address)
+        if check:
+            migrate.check(address)
+        else:
+            migrate.upgrade(address)
+    if out.as_json:
+        out.json({"before": before, "revision": schema.REVISION})
+    else:
+        out.text(f"the schema is at {schema.REVISION}{' already' if before == schema.REVISION else ''}")
+
+
+def doctor(url: Url = None, as_json: AsJson = None) -> None:
+    """Looks at the installation and the database: durability, versions, roles, poolers; what is wrong, and the remedy.
+
+    The exit code is 1 when there is a problem.
+    """
+    out = Output(as_json=as_json)
+    wrong = False
+    for check in _checks(url):
+        wrong = wrong or check.state == "problem"
+        if out.as_json:
+            out.json({"name": check.name, "state": check.state, "what": check.what, "remedy": check.remedy})
+        else:
+            mark, style = _MARKS[check.state]
+            out.text(f"{mark:<8} {check.what}", style if check.state == "problem" else None)
+            if check.remedy is not None:
+                out.text(f"         -> {check.remedy}", style)
+    if wrong:
+        raise typer.Exit(exits.REFUSED)
+
+
+def _checks(url: str | None) -> Iterator[Check]:
+    try:
+        with reached(url) as address:
+            if not url:
+                yield Check("database", "note", f"the embedded Postgres in {embedded.default_folder()}")
+            yield from diagnosis.diagnose(address)
+    except CompactionStoreError as error:
+        yield from diagnosis.installation()
+        yield Check("database", "problem", str(error), "see docs/embedded.md, or give a database's URL")

@@ -1,0 +1,189 @@
+"""What is stored: threads, views and replays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from compaction_store import Compaction, Message, Reader, View
+from compaction_store.cli import options, values
+from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
+from compaction_store.cli.output import Column, Output, Progress, figures, moment, number, shown
+
+_Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.", show_default=False)]
+_Full = Annotated[bool, typer.Option("--full", help="Whole texts instead of their beginnings.")]
+
+
+class Format(StrEnum):
+    anthropic = "anthropic"
+    openai = "openai"
+    responses = "openai-responses"
+
+
+def threads(
+    after: Annotated[
+        str, typer.Option("--after", metavar="THREAD", help="Only those behind this name.", show_default=False)
+    ] = "",
+    limit: _Limit = None,
+    metadata: Annotated[bool, typer.Option("--metadata", help="With their metadata, as JSON lines.")] = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Lists the threads by name, with where each stands."""
+    out = Output(as_json=True if metadata else as_json)
+    with options.reader(url, tenant) as store, Progress("threads", "threads") as progress:
+        found = progress.over(islice(store.threads(after=after), limit))
+        out.rows(
+            [Column("thread", fold=True), *figures("messages", "compactions", "view tokens"), "last change"],
+            (
+                (
+                    values.thread(thread, metadata=metadata),
+                    [
+                        thread.thread_id, number(thread.last_seq), number(thread.last_number),
+                        number(thread.view_tokens), moment(thread.last_at),
+                    ],
+                )
+                for thread in found
+            ),
+            none=f"no threads of tenant {tenant!r}",
+        )  # fmt: skip
+
+
+def view(
+    thread: Thread,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="WHEN",
+            help="As it was at a pos (120), at a moment (2026-05-01T12:30, 7d), just after a record (compaction:3).",
+            show_default=False,
+        ),
+    ] = None,
+    seen_by: Annotated[
+        int | None,
+        typer.Option("--seen-by", metavar="SEQ", help="What the reply at a seq was written from.", show_default=False),
+    ] = None,
+    render: Annotated[
+        Format | None, typer.Option("--for", help="As the arguments of an API's request, in JSON.", show_default=False)
+    ] = None,
+    full: _Full = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Shows what the model should see of a thread, now or at any time: messages, every active compaction folded."""
+    if at is not None and seen_by is not None:
+        raise misuse("is given alone, without --at", "--seen-by")
+    out = Output(as_json=as_json)
+    with options.reader(url, tenant) as store:
+        evidence = None
+        if seen_by is None:
+            found = store.view(thread, at=_point(store, thread, at))
+        else:
+            seen = store.seen_by(thread, seen_by)
+            found, evidence = seen.view, seen.evidence
+    if render is not None:
+        out.json(_rendered(found, render))
+    elif out.as_json:
+        out.json(values.view(found) | ({} if evidence is None else {"evidence": evidence}))
+    else:
+        what = "" if evidence is None else f", {evidence}"
+        out.text(f"{found.thread_id} at pos {found.pos:,}: {found.tokens:,} tokens{what}", "bold")
+        _show_view(out, found, full=full)
+
+
+def _point(store: Reader, thread: str, text: str | None) -> int | datetime | Compaction | None:
+    if text is None:
+        return None
+    if text.isdecimal():
+        return int(text)
+    if found := re.fullmatch(r"compaction:(\d{1,18})", text):
+        return store.compaction(thread, int(found[1]))
+    return options.moment(text, "--at")
+
+
+def _rendered(found: View, render: Format) -> dict[str, Any]:
+    if render is Format.anthropic:
+        return found.for_anthropic()
+    return found.for_openai(api="chat" if render is Format.openai else "responses")
+
+
+def _show_view(out: Output, found: View, *, full: bool) -> None:
+    if not full:
+        out.text(_line("seq", "what", "tokens", "text"), "bold")
+    for part in found.elements:
+        span = values.span(part.seq, part.end_seq)
+        if full:
+            _block(out, f"{span} {values.who(part)}, {part.tokens:,} tokens", part.messages)
+        else:
+            _show_line(out, _line(span, values.who(part), number(part.tokens), values.preview(part.messages)))
+
+
+def _line(seq: str, what: str, tokens: str, text: str) -> str:
+    # Of fixed widths, so that a thread of any length is shown as it is read.
+    return f"{seq:>13}  {what:<14}{tokens:>8}  {text}"
+
+
+def _show_line(out: Output, text: str) -> None:
+    out.console.print(shown(text), no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _block(out: Output, head: str, payloads: Iterable[dict[str, Any] | None]) -> None:
+    out.text(head, "bold")
+    for payload in payloads:
+        out.text(values.said(payload))
+    out.text()
+
+
+def replay(
+    thread: Thread,
+    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only those behind this seq.")] = 0,
+    until: Annotated[
+        int | None, typer.Option("--until", metavar="SEQ", min=0, help="Only those up to this seq.", show_default=False)
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest.", show_default=False)
+    ] = None,
+    payloads: Annotated[
+        bool, typer.Option("--payloads", help="Nothing but the messages' JSON, byte for byte as stored, one a line.")
+    ] = False,
+    full: _Full = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Shows the messages of a thread as they were appended, never folded.
+
+    With --payloads an erased message is the line null.
+    """
+    out = Output(as_json=as_json)
+    with options.reader(url, tenant) as store, Progress("replay", "messages") as progress:
+        found = progress.over(store.replay(thread, after=after, until=until, last=last))
+        if payloads:
+            for message in found:
+                out.json_text(message.text or "null")
+        elif out.as_json:
+            for message in found:
+                out.json_text(values.message(message))
+        elif full:
+            for message in found:
+                _block(
+                    out, f"{message.seq:,} {values.role(message.payload)}, {message.tokens:,} tokens", [message.payload]
+                )
+        else:
+            _show_messages(out, found)
+
+
+def _show_messages(out: Output, found: Iterator[Message]) -> None:
+    out.text(_line("seq", "role", "tokens", "text"), "bold")
+    for message in found:
+        text = values.preview([message.payload])
+        _show_line(out, _line(number(message.seq), values.role(message.payload), number(message.tokens), text))

@@ -1,0 +1,173 @@
+"""Figures: a thread's tokens over its life, what each compaction saved, and who and what compacts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compaction_store import Compaction, Reader
+from compaction_store.cli import charts, options, values
+from compaction_store.cli.charts import Course, Step
+from compaction_store.cli.options import AsJson, Tenant, Url, misuse
+from compaction_store.cli.output import Column, Output, Progress, figures, note, number
+
+_HEIGHT = 8
+_WIDEST = 100
+
+
+@dataclass
+class Group:
+    """The records of one strategy and one model."""
+
+    applied: int = 0
+    rejected: int = 0
+    failed: int = 0
+    observed: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+    def add(self, record: Compaction) -> None:
+        setattr(self, record.outcome, getattr(self, record.outcome) + 1)
+        if record.outcome == "applied" and record.tokens_after is not None:
+            self.tokens_before += record.tokens_before or 0
+            self.tokens_after += record.tokens_after
+
+
+def stats(
+    thread: Annotated[
+        str | None, typer.Argument(metavar="[THREAD]", help="Of one thread; else of all.", show_default=False)
+    ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Write the thread's course as a picture.", show_default=False),
+    ] = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Shows a thread's tokens over its life as a saw-tooth, what each compaction saved, by which strategy and model.
+
+    Without a thread: the figures of all the tenant's threads.
+    """
+    if svg is not None and thread is None:
+        raise misuse("draws one thread: name it", "--svg")
+    out = Output(as_json=as_json)
+    with options.reader(url, tenant) as store:
+        if thread is None:
+            _of_all(store, out)
+        else:
+            _of_one(store, out, thread, svg)
+
+
+def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
+    records = list(store.compactions(thread))
+    line = course_of(store, thread, records)
+    applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
+    if out.as_json:
+        stand = store.thread(thread)
+        out.json({
+            "thread_id": thread, "messages": stand.last_seq, "view_tokens": stand.view_tokens,
+            "highest_view_tokens": line.top, "groups": _groups(records),
+            "compactions": [values.compaction(record) for record in applied],
+            "course": [[point.pos, point.tokens] for point in line.points],
+        })  # fmt: skip
+    else:
+        _show_one(out, thread, line, records, applied)
+    if svg is not None:
+        try:
+            svg.write_text(charts.svg(line, f"Tokens of the view of thread {thread}"), encoding="utf-8")
+        except OSError as error:
+            raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
+        note(f"written to {svg}")
+
+
+def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
+    """The tokens of a thread's view at every pos of its life."""
+    last_pos = store.thread(thread).last_pos
+    with Progress("stats", "messages", last_pos) as progress:
+        steps = [
+            Step(message.pos, message.tokens)
+            for message in progress.over(store.replay(thread))
+            if message.pos <= last_pos
+        ]
+    steps += charts.record_steps(records, last_pos=last_pos)
+    steps += [Step(event.pos, None) for event in store.events(thread) if event.kind == "redaction"]
+    return charts.course(steps, lambda pos: store.view(thread, at=pos).tokens)
+
+
+def _show_one(out: Output, thread: str, line: Course, records: list[Compaction], applied: list[Compaction]) -> None:
+    out.text(f"{thread}: tokens of the view", "bold")
+    for row in charts.drawn(line, width=min(_WIDEST, out.console.width), height=_HEIGHT):
+        out.text(row)
+    if not records:
+        return
+    out.text()
+    table = out.table(
+        [
+            Column("number", right=True),
+            "kind",
+            Column("seqs", right=True),
+            *figures("before", "after", "share"),
+            "status",
+        ]
+    )
+    for record in applied:
+        table.add_row(
+            str(record.number), record.kind, values.span(record.start_seq, record.end_seq),
+            number(record.tokens_before), number(record.tokens_after),
+            _share(record.tokens_before or 0, record.tokens_after or 0), record.status or "",
+        )  # fmt: skip
+    out.console.print(table)
+    _show_groups(out, _groups(records))
+
+
+def _of_all(store: Reader, out: Output) -> None:
+    threads = messages = tokens = 0
+    with Progress("stats", "threads") as progress:
+        for thread in progress.over(store.threads()):
+            threads += 1
+            messages += thread.last_seq
+            tokens += thread.view_tokens
+    with Progress("stats", "records") as progress:
+        groups = _groups(progress.over(store.compactions()))
+    if out.as_json:
+        out.json({"threads": threads, "messages": messages, "view_tokens": tokens, "groups": groups})
+        return
+    out.text(f"{threads:,} threads, {messages:,} messages, {tokens:,} tokens in their views", "bold")
+    _show_groups(out, groups)
+
+
+def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:
+    found: defaultdict[tuple[str, str], Group] = defaultdict(Group)
+    for record in records:
+        if record.revokes is None:
+            found[record.callback or "", record.model or ""].add(record)
+    return [
+        {"callback": callback or None, "model": model or None} | vars(group)
+        for (callback, model), group in sorted(found.items())
+    ]
+
+
+def _show_groups(out: Output, groups: list[dict[str, Any]]) -> None:
+    if not groups:
+        return
+    counts = ("applied", "rejected", "failed", "observed")
+    table = out.table(
+        [Column("callback", fold=True), Column("model", fold=True), *figures(*counts, "before", "after", "share")]
+    )
+    for group in groups:
+        table.add_row(
+            group["callback"] or "", group["model"] or "", *(number(group[name]) for name in counts),
+            number(group["tokens_before"]), number(group["tokens_after"]),
+            _share(group["tokens_before"], group["tokens_after"]),
+        )  # fmt: skip
+    out.console.print(table)
+
+
+def _share(before: int, after: int) -> str:
+    return f"{100 * after / before:.0f} %" if before else ""

@@ -1,0 +1,117 @@
+"""The store's values as JSON and as cells. Content is a part of them only where a verb asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from compaction_store import Compaction, Element, Event, Message, View
+from compaction_store import Thread as ThreadValue
+from compaction_store.cli.output import encoded, line, number
+from compaction_store.models import Payload
+from compaction_store.readable import read
+
+_PREVIEW = 200
+_READ = 4000
+
+
+def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        "thread_id": value.thread_id, "created_at": value.created_at, "last_at": value.last_at,
+        "last_seq": value.last_seq, "last_number": value.last_number, "last_pos": value.last_pos,
+        "view_tokens": value.view_tokens, "head": value.head, "erased_pos": value.erased_pos,
+    }  # fmt: skip
+    return parts | {"metadata": value.metadata} if metadata else parts
+
+
+def message(value: Message) -> str:
+    """JSON with the payload exactly as it is stored."""
+    header = encoded({
+        "seq": value.seq, "pos": value.pos, "role": value.role, "tokens": value.tokens,
+        "created_at": value.created_at, "redacted": value.redacted, "meta": value.meta,
+    })  # fmt: skip
+    return f'{header[:-1]},"payload":{value.text or "null"}}}'
+
+
+def element(value: Element) -> dict[str, Any]:
+    return {
+        "seq": value.seq, "end_seq": value.end_seq, "pos": value.pos, "number": value.number, "kind": value.kind,
+        "callback": value.callback, "tokens": value.tokens, "messages": value.messages,
+    }  # fmt: skip
+
+
+def view(value: View) -> dict[str, Any]:
+    return {
+        "thread_id": value.thread_id, "pos": value.pos, "tokens": value.tokens,
+        "elements": [element(part) for part in value.elements],
+    }  # fmt: skip
+
+
+def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
+    names = (
+        "thread_id", "number", "pos", "created_at", "kind", "outcome", "status", "start_seq", "end_seq",
+        "tokens_before", "tokens_after", "source_count", "inputs", "run_id", "callback", "trigger", "actor", "model",
+        "counter", "revokes", "superseded_by", "revoked_by", "redacted_pos",
+    )  # fmt: skip
+    parts = {name: getattr(value, name) for name in names}
+    error = value.error
+    if error is not None:
+        # The type is ours or a class's name; no part of a message.
+        parts["error"] = error.get("type")
+    return parts | {"body": value.body} if text else parts
+
+
+def event(value: Event, *, text: bool = False) -> dict[str, Any]:
+    parts = {
+        "thread_id": value.thread_id, "pos": value.pos, "kind": value.kind, "actor": value.actor,
+        "created_at": value.created_at,
+    }  # fmt: skip
+    return parts | {"body": value.body} if text else parts
+
+
+def span(start: int | None, end: int | None) -> str:
+    if start is None or end is None:
+        return ""
+    return f"{start:,}" if start == end else f"{start:,}-{end:,}"
+
+
+def said(payload: Payload | None) -> str:
+    """What a message says, in one piece, whatever its format."""
+    if payload is None:
+        return "(erased)"
+    content = payload.get("content")
+    if isinstance(content, str) and len(payload) <= 2:  # noqa: PLR2004 — a role and a content
+        return content
+    return "\n".join(read(payload)[0]) or json.dumps(payload, ensure_ascii=False)
+
+
+def preview(payloads: Iterable[Payload | None]) -> str:
+    """The beginning of what messages say, in one line."""
+    text = line(" / ".join(said(payload)[:_READ] for payload in payloads))
+    return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
+
+
+def who(part: Element) -> str:
+    if part.kind is not None:
+        return f"{part.kind} {part.number}" if part.number is not None and part.number > 0 else part.kind
+    return role(part.message)
+
+
+def role(payload: Payload | None) -> str:
+    if payload is None:
+        return "(erased)"
+    found = payload.get("role", payload.get("type"))
+    return found if isinstance(found, str) else ""
+
+
+def record_cells(value: Compaction) -> list[str]:
+    status = value.outcome if value.status is None else value.status
+    if value.revokes is not None:
+        status = f"revokes {value.revokes}"
+    return [
+        str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
+        span(value.start_seq, value.end_seq),
+        number(value.tokens_before), number(value.tokens_after), status, value.callback or "", value.actor or "",
+        value.model or "",
+    ]  # fmt: skip

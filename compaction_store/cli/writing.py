@@ -1,0 +1,132 @@
+"""Appending messages from a file or a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from compaction_store import Message, payload
+from compaction_store.cli import options, values
+from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
+from compaction_store.cli.output import Output, note
+from compaction_store.errors import BatchTooLarge, InvalidMessage
+
+# Twice what one append takes: JSON may be written with spaces and escapes.
+_MOST_BYTES = 2 * payload.MAX_BATCH_BYTES
+_NOTHING = "nothing was appended: there was no message"
+
+
+def append(
+    thread: Thread,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where the messages are; else stdin.", show_default=False)
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Makes a repetition return the first result.", show_default=False),
+    ] = None,
+    expected_seq: Annotated[
+        int | None,
+        typer.Option("--expected-seq", metavar="SEQ", min=0, help="What the thread must end with.", show_default=False),
+    ] = None,
+    meta: Annotated[
+        str | None,
+        typer.Option("--meta", metavar="JSON", help="An object kept beside each message.", show_default=False),
+    ] = None,
+    each: Annotated[bool, typer.Option("--each", help="Append every line by itself, as soon as it is there.")] = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Appends messages to a thread, all or none: a JSON object, a list of them, or JSON lines.
+
+    Up to 1,000 messages are one call; more are for import, or for --each. The thread appears with its first message.
+    """
+    if each and (key is not None or expected_seq is not None):
+        raise misuse("takes neither --key nor --expected-seq: every line is a call of its own", "--each")
+    if file is None and sys.stdin.isatty():
+        note("reading messages from the terminal; end with Ctrl-D")
+    out = Output(as_json=as_json)
+    extra = options.json_object(meta, "--meta")
+    with _opened(file) as stream, options.store(url, tenant) as store:
+        if each:
+            for number, line in _lines(stream):
+                _show(out, store.append(thread, _parsed(line, number), meta=extra))
+            return
+        messages = _messages(stream)
+        if not messages:
+            raise InvalidMessage(_NOTHING)
+        _show(out, store.append(thread, messages, key=key, expected_seq=expected_seq, meta=extra))
+
+
+def _opened(file: Path | None) -> IO[bytes]:
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise misuse(f"cannot read {file}: {error.strerror}", "FILE") from None
+
+
+def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            yield number, line
+
+
+def _messages(stream: IO[bytes]) -> list[Any]:
+    """One JSON text, or else JSON lines: what cannot be read is named by its line, never quoted."""
+    text = stream.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise BatchTooLarge(f"one append reads at most {_MOST_BYTES:,} bytes: import them, or say --each")
+    try:
+        whole = _json(text)
+    except ValueError:
+        return [_parsed(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    return whole if isinstance(whole, list) else [whole]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        # Of the two, Python would keep one and say nothing.
+        raise ValueError("a name stands twice in an object")
+    return found
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _parsed(line: bytes, number: int) -> Any:
+    failure = ""
+    try:
+        return _json(line)
+    except UnicodeDecodeError:
+        failure = "it is not UTF-8"
+    except json.JSONDecodeError as error:
+        failure = f"{error.msg[0].lower()}{error.msg[1:]} at column {error.colno}"
+    except ValueError as error:
+        failure = str(error)
+    raise InvalidMessage(f"line {number:,} is no JSON: {failure}")
+
+
+def _show(out: Output, written: list[Message]) -> None:
+    if out.as_json:
+        for message in written:
+            out.json({
+                "seq": message.seq, "pos": message.pos, "role": message.role, "tokens": message.tokens,
+                "created_at": message.created_at,
+            })  # fmt: skip
+    else:
+        first, last = written[0].seq, written[-1].seq
+        tokens = sum(message.tokens for message in written)
+        out.text(f"appended seq{'s' * (first < last)} {values.span(first, last)}: {tokens:,} tokens")

