@@ -26,70 +26,13 @@ PAGE = ROOT / "docs" / "strategies.md"
 PICTURES = ROOT / "docs" / "pictures"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
-WORDS = [
-    "the",
-    "order",
-    "service",
-    "retries",
-    "a",
-    "payment",
-    "when",
-    "the",
-    "gateway",
-    "answers",
-    "late",
-    "and",
-    "the",
-    "ledger",
-    "then",
-    "shows",
-    "two",
-    "rows",
-    "for",
-    "one",
-    "cart",
-    "so",
-    "we",
-    "look",
-    "at",
-    "the",
-    "handler",
-    "its",
-    "tests",
-    "and",
-    "the",
-    "queue",
-    "before",
-    "anything",
-    "is",
-    "changed",
-    "because",
-    "a",
-    "customer",
-    "was",
-    "charged",
-    "twice",
-    "last",
-    "week",
-    "and",
-    "support",
-    "needs",
-    "an",
-    "answer",
-    "today",
-    "with",
-    "the",
-    "numbers",
-    "of",
-    "the",
-    "invoices",
-    "and",
-    "the",
-    "time",
-    "of",
-    "each",
-    "call",
-]
+TEXT = (
+    "the order service retries a payment when the gateway answers late and the ledger then shows two rows "
+    "for one cart so we look at the handler its tests and the queue before anything is changed because a "
+    "customer was charged twice last week and support needs an answer today with the numbers of the "
+    "invoices and the time of each call "
+)
+WORDS = TEXT.split()
 
 
 TOOL_TURN, LAST_QUESTION = 2, 7
@@ -198,7 +141,7 @@ def compacted(messages: list[Payload], name: str, strategy: Any) -> Drawn:
 
 COLOURS = {"user": "#2f6f9f", "assistant": "#8fb8d6", "tool": "#c9b458", "system": "#6b6b6b"}
 FOLDED = {"summary": "#b5523b", "truncation": "#ead9a0", "removal": "#ffffff"}
-CELL, ROW, LEFT, RIGHT = 8, 26, 280, 190
+CELL, ROW, LEFT, RIGHT = 8, 26, 310, 190
 
 
 def picture(name: str, rows: list[Drawn], count: int) -> str:
