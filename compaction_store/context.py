@@ -33,6 +33,7 @@ from compaction_store.errors import (
 from compaction_store.models import Element, Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.plan import Attempt, Mark, Plan, Span
+from compaction_store.summarizers.request import Request
 from compaction_store.tokens import Counter
 
 SummaryResult = str | Summary
@@ -258,7 +259,7 @@ class CompactionContext:
         if not callable(summary):
             raise TypeError(f"a summary is text, a Summary or a callable, not {type(summary).__name__}")
         self._offered(span, allow)
-        elements = tuple(self._plan.elements(low, high))
+        elements = Request(tuple(self._plan.elements(low, high)), lambda: self.elements)
         start = time.monotonic()
         try:
             result = summary(elements)
