@@ -16,10 +16,12 @@ from compaction_store.errors import (
     Held,
     IdempotencyConflict,
     IdsChanged,
+    InvalidBundle,
     InvalidInput,
     InvalidKey,
     InvalidMessage,
     InvalidMeta,
+    InvalidSource,
     InvalidSpan,
     InvalidThreadId,
     LastUserInside,
@@ -53,6 +55,7 @@ from compaction_store.errors import (
     SummaryUseless,
     SystemInside,
     ThreadErased,
+    ThreadExists,
     ThreadNotFound,
     UnsupportedDatabase,
 )
@@ -73,8 +76,11 @@ from compaction_store.models import (
     Thread,
     View,
 )
+from compaction_store.observed import Observed
 from compaction_store.plan import Attempt, CompactionPlan, Span
+from compaction_store.proving import verify_bundle
 from compaction_store.rendering import Rendered
+from compaction_store.staging import Imported
 from compaction_store.store import Reader, Store
 
 __all__ = [
@@ -103,10 +109,13 @@ __all__ = [
     "Held",
     "IdempotencyConflict",
     "IdsChanged",
+    "Imported",
+    "InvalidBundle",
     "InvalidInput",
     "InvalidKey",
     "InvalidMessage",
     "InvalidMeta",
+    "InvalidSource",
     "InvalidSpan",
     "InvalidThreadId",
     "LastUserInside",
@@ -121,6 +130,7 @@ __all__ = [
     "NotConfigured",
     "NotRenderable",
     "NotSmaller",
+    "Observed",
     "OutcomeUnknown",
     "PendingCall",
     "PermissionDenied",
@@ -152,12 +162,14 @@ __all__ = [
     "SystemInside",
     "Thread",
     "ThreadErased",
+    "ThreadExists",
     "ThreadNotFound",
     "ToLoad",
     "TokenBudget",
     "UnsupportedDatabase",
     "View",
     "__version__",
+    "verify_bundle",
 ]
 
 __version__ = "0.1.0"

@@ -10,6 +10,9 @@ CompactionStoreError
     - InvalidMeta
     - BatchTooLarge
     - InvalidSpan                the thread's view has no such elements
+    - InvalidBundle              a bundle that does not prove itself; .line and .pos
+    - InvalidSource              what is to be imported cannot be read as what it is given for; .line
+    - InvalidCheckpoint          a note, a list of heads or a proof that is not what a known key signed
     - CounterFailed              the token counter raised, or returned no whole number
   · ThreadNotFound
   · MessageNotFound
@@ -19,8 +22,10 @@ CompactionStoreError
     - IdempotencyConflict        the key was used before, for other content
     - SequenceConflict           expected_seq is not the last seq
     - SpanConflict               another compaction holds part of the span
+    - ThreadExists               a bundle brings a thread that is there already
     - ThreadErased               nothing is added to a thread that was erased
     - Held                       a hold or a retention forbids to erase; override= insists
+    - CheckpointRefused          the database contradicts the last checkpoint; nothing was signed; .findings
   · Rejected                     a compaction that the rules refuse; recorded as rejected
     - SplitPair                  it would part a tool call from its result
     - PendingCall                it covers a call that still waits for its result
@@ -47,6 +52,7 @@ CompactionStoreError
     - DatabaseUnavailable        nothing was written
     - OutcomeUnknown             the write may have happened: retry with .key
     - PermissionDenied           the login lacks a role; the message says which
+    - NotPrimary                 the server is a standby, which may lag behind
     - SchemaOutOfDate
     - UnsupportedDatabase
   · NotConfigured
@@ -95,6 +101,10 @@ class InvalidMeta(InvalidInput):
     """Meta is one JSON object of at most 8 KiB."""
 
 
+class InvalidCheckpoint(InvalidInput):
+    """A note, a list of heads or a proof is not what a known key signed."""
+
+
 class CounterFailed(InvalidInput):
     """The token counter raised, or returned no whole number. Of its own error only the type is named."""
 
@@ -105,6 +115,23 @@ class BatchTooLarge(InvalidInput):
 
 class InvalidSpan(InvalidInput):
     """A span begins where an element of the view begins, and ends where one ends."""
+
+
+class InvalidBundle(InvalidInput):
+    """A bundle that does not prove itself, or not what is asked of it: nothing of it was stored."""
+
+    def __init__(self, what: str, *, line: int | None = None, pos: int | None = None) -> None:
+        super().__init__(what if line is None else f"line {line:,} of the bundle: {what}")
+        self.line = line
+        self.pos = pos
+
+
+class InvalidSource(InvalidInput):
+    """What is to be imported cannot be read as the format it is given for. .line is where, in a file of lines."""
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class ThreadNotFound(CompactionStoreError, LookupError):
@@ -144,6 +171,10 @@ class SpanConflict(Conflict):
     """The span touches one that another compaction holds."""
 
 
+class ThreadExists(Conflict):
+    """The thread is there already, and its head is not the bundle's."""
+
+
 class ThreadErased(Conflict):
     """The thread was erased: what is left of it can be read and verified, and nothing is added."""
 
@@ -154,6 +185,14 @@ class Held(Conflict):
     def __init__(self, message: str, *, pos: int) -> None:
         super().__init__(message)
         self.pos = pos
+
+
+class CheckpointRefused(Conflict):
+    """The database contradicts the last checkpoint, so nothing was signed. .findings say in which threads."""
+
+    def __init__(self, message: str, *, findings: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.findings = findings
 
 
 class Rejected(CompactionStoreError):
@@ -300,6 +339,10 @@ class OutcomeUnknown(DatabaseError):
 
 class PermissionDenied(DatabaseError):
     """The login lacks a role that the call needs; the message names what to grant."""
+
+
+class NotPrimary(DatabaseError):
+    """The server is a standby, which may lag behind what was acknowledged."""
 
 
 class SchemaOutOfDate(DatabaseError):

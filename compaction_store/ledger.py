@@ -22,8 +22,15 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only
 
-from compaction_store import bulk, schema
-from compaction_store.errors import PermissionDenied, SchemaOutOfDate, UnsupportedDatabase
+from compaction_store import bulk, schema, staging
+from compaction_store.errors import (
+    InvalidBundle,
+    NotPrimary,
+    PermissionDenied,
+    SchemaOutOfDate,
+    ThreadExists,
+    UnsupportedDatabase,
+)
 
 OLDEST_SERVER = 150000
 _DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
@@ -70,6 +77,26 @@ _APPEND_OBSERVED = (
 # The columns come as bytes made in `bulk`.
 _COPY_MESSAGES = f"COPY compaction_store.messages ({', '.join(bulk.COLUMNS)}) FROM STDIN (FORMAT BINARY)".encode()
 _LOADER = "grant this login compaction_store_loader"
+# Any number will do, as long as it is always the same.
+_CHECKPOINT_LOCK = 0x636865636B706F69
+_ALL_HEADS = (
+    "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
+    " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
+)
+_HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
+_ENTRIES_AT = """
+    SELECT coalesce(
+        (SELECT c.entry FROM compaction_store.compactions AS c WHERE c.thread_uid = w.uid AND c.pos = w.pos LIMIT 1),
+        (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = w.uid AND e.pos = w.pos),
+        (
+            SELECT m.entry FROM compaction_store.messages AS m
+            WHERE m.thread_uid = w.uid AND m.pos = w.pos AND m.seq = w.pos
+                - (SELECT count(*) FROM compaction_store.compactions AS c WHERE c.thread_uid = w.uid AND c.pos <= w.pos)
+                - (SELECT count(*) FROM compaction_store.events AS e WHERE e.thread_uid = w.uid AND e.pos <= w.pos)
+        )
+    )
+    FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i) ORDER BY w.i
+"""
 
 
 def _driver(connection: Connection) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
@@ -99,18 +126,18 @@ def _select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ..
     return _rows(connection, str(compiled), compiled.params)
 
 
-def _copy(connection: Connection, blocks: Iterable[bytes]) -> None:
+def _copy(connection: Connection, statement: bytes, blocks: Iterable[bytes]) -> None:
     driver = _driver(connection)
     if isinstance(driver, psycopg.AsyncConnection):
-        await_only(_copy_async(driver, blocks))
+        await_only(_copy_async(driver, statement, blocks))
         return
-    with driver.cursor() as cursor, cursor.copy(_COPY_MESSAGES) as copy:
+    with driver.cursor() as cursor, cursor.copy(statement) as copy:
         for block in blocks:
             copy.write(block)
 
 
-async def _copy_async(driver: psycopg.AsyncConnection[Any], blocks: Iterable[bytes]) -> None:
-    async with driver.cursor() as cursor, cursor.copy(_COPY_MESSAGES) as copy:
+async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, blocks: Iterable[bytes]) -> None:
+    async with driver.cursor() as cursor, cursor.copy(statement) as copy:
         for block in blocks:
             await copy.write(block)
             # A server that keeps up never makes us wait, and making a block is work.
@@ -218,6 +245,11 @@ def entries(
         "SELECT * FROM compaction_store.entries(%b, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
         (*key, kind, start, content, limit),
     )
+
+
+def standing(connection: Connection, key: ThreadKey, pos: int | None) -> tuple[Any, ...]:
+    """Where a thread stands, and how it stood at a pos, as a verifier reads it."""
+    return _rows(connection, "SELECT * FROM compaction_store.standing(%b, %b::text, %b::int8)", (*key, pos))[0]
 
 
 def events(connection: Connection, key: ThreadKey, after: int, limit: int) -> list[tuple[Any, ...]]:
@@ -484,13 +516,91 @@ def _transaction(connection: Connection, tenant: str, *, read_only: bool) -> Ite
     _rows(connection, "COMMIT")
 
 
+def rows(connection: Connection, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+    """The rows of a statement of `catalog`, which has too many to stand here."""
+    return _rows(connection, statement, parameters)
+
+
 @contextmanager
-def _loading() -> Iterator[None]:
+def reading(connection: Connection) -> Iterator[None]:
+    """A transaction that sees one moment, and where only what Postgres itself brings is found by a bare name."""
+    _rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        _rows(connection, "SET LOCAL search_path = pg_catalog")
+        yield
+    except BaseException:
+        _rows(connection, "ROLLBACK")
+        raise
+    _rows(connection, "COMMIT")
+
+
+@contextmanager
+def checkpointing(connection: Connection, tenant: str | None) -> Iterator[None]:
+    """A transaction on the primary in which nobody else makes a checkpoint, over one tenant or over all.
+
+    Every statement in it sees what was committed before it: a snapshot taken before the wait for the lock would be
+    older than the checkpoint that was waited for.
+    """
+    _rows(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+    try:
+        if _rows(connection, "SELECT pg_is_in_recovery()")[0][0]:
+            raise NotPrimary("a checkpoint is made on the primary: this server is a standby")
+        if tenant is None:
+            # A policy that applies is then an error, and never a list with tenants missing.
+            _rows(connection, "SET LOCAL row_security = off")
+        else:
+            _rows(connection, "SELECT set_config('compaction_store.tenant', %b::text, true)", (tenant,))
+        _rows(connection, f"SELECT pg_advisory_xact_lock({_CHECKPOINT_LOCK})")
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        _rows(connection, "ROLLBACK")
+        what = (
+            "a checkpoint over all tenants needs a login that may read every table and that policies do not bind: "
+            "ALTER ROLE … BYPASSRLS" if tenant is None else "grant this login compaction_store_auditor"
+        )  # fmt: skip
+        raise PermissionDenied(what, sqlstate=error.sqlstate) from None
+    except BaseException:
+        _rows(connection, "ROLLBACK")
+        raise
+    _rows(connection, "COMMIT")
+
+
+def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Where every thread stands, as of one moment, in the order of their thread_uid, in pages."""
+    _rows(connection, _ALL_HEADS if all_tenants else _HEADS)
+    while rows := _rows(connection, f"FETCH {page:d} FROM heads"):
+        yield rows
+    _rows(connection, "CLOSE heads")
+
+
+def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
+    """The entry of each thread at a pos, in the order given; None where there is none."""
+    rows = _rows(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places]))
+    return [row[0] for row in rows]
+
+
+def present(connection: Connection, tenant: str, thread_uids: Sequence[UUID]) -> set[UUID]:
+    """Which of the threads there are."""
+    h = schema.heads.c
+    query = sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid.in_(thread_uids))
+    with _transaction(connection, tenant, read_only=True):
+        return {row[0] for row in _select(connection, query)}
+
+
+def count_threads(connection: Connection, tenant: str, after: str) -> int:
+    t = schema.threads.c
+    query = sa.select(sa.func.count()).where(t.tenant == tenant, t.thread_id > after)
+    with _transaction(connection, tenant, read_only=True):
+        return int(_select(connection, query)[0][0])
+
+
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
     try:
         yield
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.InvalidParameterValue) as error:
         # The second is what SET ROLE says where the migration could make no roles.
-        raise PermissionDenied(f"a load needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
+        raise PermissionDenied(f"{what} needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
     except psycopg.errors.FeatureNotSupported as error:
         raise PermissionDenied(
             "COPY is refused under row-level security: a superuser must ALTER ROLE compaction_store_loader BYPASSRLS",
@@ -500,7 +610,7 @@ def _loading() -> Iterator[None]:
 
 def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int] | None:
     """The first seq and the number of the messages stored under a chunk's key."""
-    with _loading():
+    with _loading("a load"):
         rows = _rows(
             connection, "SELECT * FROM compaction_store.find_load(%b, %b::text, %b::text)", (*key, chunk_key)
         )  # fmt: skip
@@ -512,12 +622,22 @@ def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) 
     return [(row[1], row[5], row[6]) for row in entries(connection, key, "message", start, False, limit)]
 
 
+def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
+    """Records a compaction of others, once; False where it was on record."""
+    with _loading("a load"):
+        return bool(
+            _rows(
+                connection, "SELECT compaction_store.observe(%b, %b::text, %b, %b::text)", (*key, run_id, records)
+            )[0][0]
+        )  # fmt: skip
+
+
 def load(
     connection: Connection, key: ThreadKey, thread_id: str, chunk: bulk.Chunk, place: bulk.Place = bulk.blocks
 ) -> bulk.Placed:
     """Copies a chunk into a thread: chained by the client under the thread's lock, checked before the head moves."""
     count = len(chunk.rows)
-    with _loading(), _transaction(connection, key.tenant, read_only=False):
+    with _loading("a load"), _transaction(connection, key.tenant, read_only=False):
         # COPY refuses tables under row-level security; the loader's role is exempt from it.
         _rows(connection, "SET LOCAL ROLE compaction_store_loader")
         begun = _rows(
@@ -527,12 +647,54 @@ def load(
         standing = bulk.Standing._make(begun[0])
         if standing.found_seq is not None:
             return bulk.Placed(standing.found_seq, standing.found_size or 0, replayed=True)
-        _copy(connection, place(key.uid, key.tenant, chunk, standing))
+        _copy(connection, _COPY_MESSAGES, place(key.uid, key.tenant, chunk, standing))
         _rows(
             connection, "SELECT compaction_store.finish_load(%b, %b::text, %b::int8)",
             (*key, standing.last_seq + count),
         )  # fmt: skip
     return bulk.Placed(standing.last_seq + 1, count, replayed=False)
+
+
+def import_bundle(connection: Connection, key: ThreadKey, staged: staging.Staged, about: str) -> bool:
+    """Stores the thread of a bundle, all or nothing; False where it is there with the same head already."""
+    said = staged.manifest
+    with _loading("an import"), _stored(about), _transaction(connection, key.tenant, read_only=False):
+        _rows(connection, "SET LOCAL ROLE compaction_store_loader")
+        [(found_pos, found_head)] = _rows(
+            connection,
+            "SELECT * FROM compaction_store.begin_import(%b, %b::text, %b::text, %b, %b::text, %b::timestamptz)",
+            (*key, said["thread_id"], staged.genesis, said["metadata"], staged.created_at),
+        )
+        if found_head is not None:
+            if found_head == staged.head:
+                return False
+            raise ThreadExists(f"the thread is there already, and stands at pos {found_pos} with another head{about}")
+        for kind, table in staging.TABLES.items():
+            columns = ", ".join(staging.COLUMNS[kind])
+            statement = f"COPY compaction_store.{table} ({columns}) FROM STDIN (FORMAT BINARY)"
+            _copy(connection, statement.encode(), staged.blocks(kind))
+        _rows(
+            connection,
+            "SELECT compaction_store.finish_import(%b, %b::text, %b::int8, %b::int8, %b::int8, %b)",
+            (*key, said["last_seq"], said["last_number"], said["last_pos"], staged.head),
+        )
+    return True
+
+
+@contextmanager
+def _stored(about: str) -> Iterator[None]:
+    """What a table refuses of rows that were proved is the bundle's: no store of ours would have written it."""
+    try:
+        yield
+    except psycopg.errors.InvalidParameterValue:
+        # What SET ROLE says where there are no roles.
+        raise
+    except (psycopg.errors.DataError, psycopg.errors.IntegrityError) as error:
+        raise InvalidBundle(f"Postgres refuses an entry of the bundle: SQLSTATE {error.sqlstate}{about}") from None
+    except psycopg.Error as error:
+        if error.sqlstate != "CS010":
+            raise
+        raise InvalidBundle(f"{error.diag.message_primary}{about}") from None
 
 
 def check(connection: Connection) -> None:
@@ -548,7 +710,7 @@ def check(connection: Connection) -> None:
     if found != schema.REVISION:
         what = f"at revision {found}" if found else "without its schema"
         raise SchemaOutOfDate(
-            f"the database is {what}, this version needs {schema.REVISION}: run python -m compaction_store.migrate URL"
+            f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
         )
 
 

@@ -4,6 +4,9 @@ A load is a row of chunks, each one transaction under its own key: the load's ke
 key and how many of the load's messages stand before. A chunk that is there already is held against the messages that
 come, commitment by commitment, instead of being stored again. So a load that was cut off goes on where it stood,
 whatever the sizes of its chunks.
+
+A compaction of others, told of by a message or given between two, ends its chunk and is recorded before the next one,
+so that its place in the log is where it happened; its run_id is made from the load's key and that place.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
-from compaction_store import chain, payload
+from compaction_store import chain, observed, payload
 from compaction_store.bulk import Chunk, Placed, Row
 from compaction_store.errors import IdempotencyConflict, InvalidInput, InvalidMessage
 from compaction_store.models import Payload
+from compaction_store.observed import Observed, Record
 from compaction_store.tokens import BY_CALLER, Counter
 
 # What one transaction stores: few enough that another writer of the thread hardly waits.
@@ -39,12 +44,16 @@ class ToLoad:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load did. `added` of its `count` messages were not there before; others may stand between its chunks."""
+    """What a load did. `added` of its `count` messages were not there before; others may stand between its chunks.
+
+    `observed` is how many compactions of others it recorded.
+    """
 
     first_seq: int
     last_seq: int
     count: int
     added: int
+    observed: int = 0
 
 
 class Find(NamedTuple):
@@ -74,7 +83,7 @@ class End:
     """Sent in the place of a message when there are no more."""
 
 
-Request = Count | Find | Compare | Chunk
+Request = Count | Find | Compare | Chunk | Record
 Messages = Iterable[Any]
 AsyncMessages = Iterable[Any] | AsyncIterable[Any]
 _T = TypeVar("_T")
@@ -92,6 +101,7 @@ class Load:
         key: str,
         counter: Counter,
         *,
+        uid: UUID,
         expected_seq: int | None,
         meta: Mapping[str, Any] | None,
         tokens: int | None,
@@ -108,7 +118,8 @@ class Load:
         self._ended = False
         # Messages that were made ready for a chunk which somebody else stored first.
         self._waiting: deque[Row] = deque()
-        self._first_seq = self._last_seq = self._added = 0
+        self._log = observed.Log(uid, key)
+        self._first_seq = self._last_seq = self._added = self._recorded = 0
         self._steps = self._run()
 
     def progress(self) -> str:
@@ -121,15 +132,19 @@ class Load:
             return None
 
     def result(self) -> Loaded:
-        return Loaded(self._first_seq, self._last_seq, self.stored, self._added)
+        return Loaded(self._first_seq, self._last_seq, self.stored, self._added, self._recorded)
 
     def _run(self) -> _Steps[None]:
         while True:
+            for record in self._log.due(self.stored):
+                self._recorded += yield record
             key = self.key if self.stored == 0 else f"{self.key}#{self.stored}"
             placed: Placed | None = None
             found: tuple[int, int] | None = yield Find(key)
             if found is None:
                 rows = yield from self._gather()
+                if not rows and self._log.is_due(self.stored):
+                    continue
                 if not rows:
                     break
                 placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows)
@@ -140,6 +155,7 @@ class Load:
                 placed = Placed(*found, replayed=True)
                 yield from self._compare(placed)
             assert placed is not None  # noqa: S101 — one of the two ways gave it
+            self._log.note(self.stored + 1, placed.first_seq)
             self._first_seq = self._first_seq or placed.first_seq
             self._last_seq = placed.first_seq + placed.size - 1
             self._added += 0 if placed.replayed else placed.size
@@ -153,8 +169,14 @@ class Load:
         rows: list[Row] = []
         size = 0
         while len(rows) < CHUNK_MESSAGES and size < CHUNK_BYTES and (row := (yield from self._next(counted=True))):
+            if self._log.is_due(self.stored + len(rows)):
+                # What is due stands between the last message and this one.
+                self._waiting.appendleft(row)
+                break
             rows.append(row)
             size += len(row.body) + len(row.meta or b"")
+            if self._log.is_due(self.stored + len(rows)):
+                break
         return rows
 
     def _compare(self, placed: Placed) -> _Steps[None]:
@@ -175,13 +197,14 @@ class Load:
             return self._waiting.popleft()
         if self._ended:
             return None
-        message = yield None
+        message = yield from self._message()
         if message is End:
             self._ended = True
             return None
         self._read += 1
         try:
             encoded, meta, tokens = self._checked(message)
+            self._log.tell(message.message if type(message) is ToLoad else message, encoded.payload, self._read)
         except InvalidInput as refusal:
             refused = self._refused(refusal)
         else:
@@ -196,6 +219,18 @@ class Load:
                     tokens = (yield Count(plain, size)) if long else self.count(plain, size)
             return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
         raise refused
+
+    def _message(self) -> _Steps[Any]:
+        """The next message; what is given between two is taken up on the way."""
+        while type(message := (yield None)) is Observed:
+            try:
+                self._log.add(message, self._read)
+            except InvalidInput as refusal:
+                refused = type(refusal)(f"after message {self._read:,} of the load: {refusal}{self._about}")
+            else:
+                continue
+            raise refused
+        return message
 
     def _checked(self, message: Any) -> tuple[payload.Encoded, bytes | None, int | None]:
         if type(message) is not ToLoad:

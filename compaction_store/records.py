@@ -31,6 +31,11 @@ def revocation(number: int, *, reason: str | None, actor: str | None) -> str:
     return json.dumps([record(columns, {} if reason is None else {"reason": reason})])
 
 
+def observed(kind: str, what: str, body: Payload, **columns: Any) -> Payload:
+    """One record of what a provider did by itself."""
+    return record({"kind": kind, "callback": f"provider:{what}", "trigger": "provider", **columns}, body)
+
+
 def record(columns: Mapping[str, Any], body: Payload) -> Payload:
     """One record: its columns, and its body as text with a salt of its own."""
     # ASCII with escapes: a lone surrogate cannot travel otherwise.

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from compaction_store import checks, ledger, loading, payload
+from compaction_store import checks, ledger, loading, observed, payload
 from compaction_store.store.writing import Writing
 from compaction_store.ledger import ThreadKey
 
@@ -34,8 +34,10 @@ class Loading(Writing):
 
         With `key`, the same call again adds nothing, and goes on where a call that failed has stopped: give it the same
         messages from the first on. With more messages than before, the new ones are added at the end; with fewer, or
-        with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored. Of compactions
-        that a provider made by itself, `append` keeps a record, a load does not.
+        with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored.
+
+        Compactions that a provider made by itself are recorded where a message tells of them, as by `append`, and where
+        an `Observed` stands among the messages.
         """
         thread = self._own_key(thread_id)
         if key is None:
@@ -46,8 +48,9 @@ class Loading(Writing):
             checks.number(expected_seq, "expected_seq", least=0)
         source = loading.Source(messages)
         load = loading.Load(
-            key, self._ready(), expected_seq=expected_seq, meta=meta, tokens=tokens, about=checks.about(thread_id)
-        )
+            key, self._ready(), uid=thread.uid, expected_seq=expected_seq, meta=meta, tokens=tokens,
+            about=checks.about(thread_id),
+        )  # fmt: skip
         try:
             self._advance(load, thread, thread_id, None)
             for message in source:
@@ -74,5 +77,7 @@ class Loading(Writing):
             return self._reach.write(
                 None, about, ledger.commitments, thread, wanted.first_seq, wanted.limit
             )  # fmt: skip
+        if isinstance(wanted, observed.Record):
+            return self._reach.write(load.key, about, ledger.observe, thread, wanted.run_id, wanted.records)
         # The deadline is made for one message: a chunk has the time besides that a slow line would take.
         return self._reach.longer(wanted.seconds).write(load.key, about, ledger.load, thread, thread_id, wanted)

@@ -26,19 +26,22 @@ BEGIN
     GRANT USAGE, CREATE ON SCHEMA compaction_store TO compaction_store_owner;
     GRANT SELECT ON ALL TABLES IN SCHEMA compaction_store TO compaction_store_app, compaction_store_auditor;
     GRANT SELECT, INSERT ON compaction_store.messages TO compaction_store_loader;
+    GRANT INSERT ON compaction_store.compactions, compaction_store.events TO compaction_store_loader;
     -- A store asks at once which schema it has come to.
     GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
         compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
-        compaction_store.events
+        compaction_store.standing, compaction_store.events
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
         compaction_store.set_metadata, compaction_store.commit_compactions, compaction_store.lease, compaction_store.release,
         compaction_store.stalled, compaction_store.record_event, compaction_store.redact, compaction_store.erase
         TO compaction_store_app;
-    GRANT EXECUTE ON FUNCTION compaction_store.find_load, compaction_store.begin_load, compaction_store.finish_load
+    GRANT EXECUTE ON FUNCTION compaction_store.find_load, compaction_store.begin_load, compaction_store.finish_load,
+        compaction_store.observe,
+        compaction_store.begin_import, compaction_store.finish_import
         TO compaction_store_loader;
 
     BEGIN

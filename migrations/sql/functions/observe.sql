@@ -1,0 +1,28 @@
+-- Records what a provider did by itself, for messages that came through the bulk door; p_records is as for
+-- commit_compactions. What was made from erased messages is refused, whenever they were erased. False where the run is
+-- on record.
+CREATE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_records text)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    -- What the loader's role may write here never comes into force.
+    IF EXISTS (
+        SELECT FROM json_array_elements(p_records::json) AS r
+        WHERE r.value #>> '{columns,outcome}' IS DISTINCT FROM 'observed'
+    ) THEN
+        RAISE EXCEPTION 'only what was observed is recorded here' USING ERRCODE = 'CS008';
+    END IF;
+    PERFORM FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF EXISTS (
+        SELECT FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id
+    ) THEN
+        RETURN false;
+    END IF;
+    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, 0, p_records);
+    RETURN true;
+END
+$$;
