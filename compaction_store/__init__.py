@@ -2,10 +2,13 @@
 
 from compaction_store.aio import AsyncReader, AsyncStore
 from compaction_store.budget import TokenBudget
+from compaction_store.checkpoint_log import CheckpointLog
+from compaction_store.checkpoints import Checkpoint, SigningKey
 from compaction_store.context import Ask, CompactionContext, Strategy
 from compaction_store.errors import (
     BatchTooLarge,
     BudgetExceeded,
+    CheckpointRefused,
     CompactionNotFound,
     CompactionStoreError,
     Conflict,
@@ -17,6 +20,7 @@ from compaction_store.errors import (
     IdempotencyConflict,
     IdsChanged,
     InvalidBundle,
+    InvalidCheckpoint,
     InvalidInput,
     InvalidKey,
     InvalidMessage,
@@ -32,6 +36,7 @@ from compaction_store.errors import (
     NativeRefused,
     NoProgress,
     NotConfigured,
+    NotPrimary,
     NotRenderable,
     NotSmaller,
     OutcomeUnknown,
@@ -90,6 +95,9 @@ __all__ = [
     "Attempt",
     "BatchTooLarge",
     "BudgetExceeded",
+    "Checkpoint",
+    "CheckpointLog",
+    "CheckpointRefused",
     "Compaction",
     "CompactionContext",
     "CompactionNotFound",
@@ -111,6 +119,7 @@ __all__ = [
     "IdsChanged",
     "Imported",
     "InvalidBundle",
+    "InvalidCheckpoint",
     "InvalidInput",
     "InvalidKey",
     "InvalidMessage",
@@ -128,6 +137,7 @@ __all__ = [
     "NativeRefused",
     "NoProgress",
     "NotConfigured",
+    "NotPrimary",
     "NotRenderable",
     "NotSmaller",
     "Observed",
@@ -144,6 +154,7 @@ __all__ = [
     "SchemaOutOfDate",
     "SeenView",
     "SequenceConflict",
+    "SigningKey",
     "SourceTooLong",
     "Span",
     "SpanConflict",

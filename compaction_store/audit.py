@@ -284,6 +284,8 @@ class _Chain:
         if thread.erased_pos is None:
             if thread.thread_id != name:
                 self.findings.add(None, "the thread is stored under another name")
+            elif erasure.stub_uid(name) is not None:
+                self.findings.add(None, "the thread is called erased, and its head does not say so")
             if self.redactions.erasure is not None:
                 self.findings.add(self.redactions.erasure[0], "the thread was erased, and its head does not say so")
         else:

@@ -1,4 +1,4 @@
-"""Bringing a database's schema up to date: `python -m compaction_store.migrate URL`, or these functions.
+"""Bringing a database's schema up to date: `compaction-store migrate`, or these functions.
 
 Safe to start twice at once: a lock held to the end of the transaction lets one go first. Safe beside running writers:
 a step that cannot have its lock at once gives up and the whole migration is tried again, so that nobody queues behind
@@ -7,12 +7,9 @@ it for longer than the lock timeout.
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import psycopg
@@ -22,22 +19,16 @@ from alembic.config import Config
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import connections, ledger, schema
-from compaction_store.errors import CompactionStoreError, DatabaseError, DatabaseUnavailable, InvalidInput
+from compaction_store.errors import DatabaseError, DatabaseUnavailable
 
 _T = TypeVar("_T")
 
 LOCK_TIMEOUT_MS = 200
+scripts = schema.scripts
 TRIES = 120
 _ADVISORY_LOCK = 0x636F6D7061637400
 # Lock not available; deadlock; and "tuple concurrently updated", two databases of one cluster granting roles at once.
 _TRY_AGAIN = frozenset({"55P03", "40P01", "XX000"})
-
-
-def scripts() -> Path:
-    """The migrations: inside an installed package, beside it in a source tree."""
-    package = Path(__file__).parent
-    installed = package / "migrations"
-    return installed if installed.is_dir() else package.parent / "migrations"
 
 
 def _config() -> Config:
@@ -125,21 +116,3 @@ def _once(url: str, read: Callable[[Connection], _T]) -> _T:
         return connections.call(engine, time.sleep, 0, None, "", read)
     finally:
         engine.dispose()
-
-
-def main() -> int:
-    url = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("COMPACTION_STORE_URL", "")
-    try:
-        if not url:
-            raise InvalidInput("usage: python -m compaction_store.migrate URL (or set COMPACTION_STORE_URL)")
-        before = current(url)
-        upgrade(url)
-    except CompactionStoreError as error:
-        print(f"compaction-store: {error}", file=sys.stderr)
-        return 1
-    print(f"compaction-store: the schema is at {schema.REVISION}" + ("" if before != schema.REVISION else " already"))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

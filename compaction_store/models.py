@@ -305,10 +305,16 @@ class CompactionTree:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written. `pos` is None where it concerns the whole thread."""
+    """Something that is not as it was written. `pos` is None where it concerns the whole thread.
+
+    `line` is that of a bundle, where one was looked at. `records` are the numbers of the compactions that stand for the
+    message it is in.
+    """
 
     pos: int | None
     what: str
+    line: int | None = None
+    records: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +322,11 @@ class Report:
     """What a verification looked at and what it found. `level` is the deepest level it reached.
 
     `redacted` counts the messages and records whose content is erased, `redactions` the events that ordered it. `notes`
-    say what could not be looked at.
+    say what could not be looked at. `withheld` counts the entries that a bundle carries without their content.
+
+    `pos` is the thread's last pos, `head` the entry there: the next verification may go on from both. `since` is the
+    pos from which this one went on, 0 if it began at the beginning, and `covered` the pos up to which a checkpoint
+    holds. Of the whole store rather than of a thread, `thread_id` is empty.
     """
 
     thread_id: str
@@ -327,6 +337,10 @@ class Report:
     head: bytes
     redactions: int = 0
     notes: tuple[str, ...] = ()
+    withheld: int = 0
+    pos: int = 0
+    since: int = 0
+    covered: int = 0
 
     def __bool__(self) -> bool:
         raise TypeError("a report is not a yes or a no: look at .findings and .level")

@@ -5,6 +5,8 @@ The truth is `migrations/sql/`; a test holds the two against each other.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
@@ -12,6 +14,14 @@ SCHEMA = "compaction_store"
 REVISION = "0001"
 
 metadata = sa.MetaData(schema=SCHEMA)
+
+
+def scripts() -> Path:
+    """The migrations: inside an installed package, beside it in a source tree."""
+    package = Path(__file__).parent
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"
+
 
 _text = sa.Text(collation="C")
 _when = sa.DateTime(timezone=True)

@@ -23,7 +23,13 @@ RULES = (
     (r"from sqlalchemy\.ext\.asyncio import AsyncEngine", "from sqlalchemy import Engine"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
-    (r"\bAsync(Connections|Engine|Iterator|Loading|Messages|Redacting|Reader|Reading|Source|Writing|Store)\b", r"\1"),
+    (
+        (
+            r"\bAsync(Connections|Engine|Exporting|Importing|Iterator|Loading|Messages|Reader|Reading|Redacting|Source"
+            r"|Store|Verifying|Writing)\b"
+        ),
+        r"\1",
+    ),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
     (r"\b(join|close)_aio\b", r"\1"),

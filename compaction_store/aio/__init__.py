@@ -1,6 +1,7 @@
 """The async face: AsyncReader, which has no writing method, and AsyncStore.
 
-One class a file, each on the one before: reading, auditing, writing, loading, redacting, compacting.
+One class a file, each on the one before: reading, exporting, verifying, auditing, writing, loading, importing,
+redacting, compacting.
 """
 
 from compaction_store.aio.auditing import AsyncReader

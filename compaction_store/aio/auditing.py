@@ -8,20 +8,20 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from compaction_store import audit, checks, erasure, ledger, records, values
+from compaction_store import checks, erasure, ledger, records, values
 from compaction_store import view as views
-from compaction_store.aio.reading import AsyncReading
+from compaction_store.aio.verifying import AsyncVerifying
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound
 from compaction_store.ledger import CompactionFilter, CompactionKey
-from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Message, Report, SeenView, Thread
+from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Message, SeenView, Thread
 
 _PAGE = 100
 _KINDS = ("summary", "truncation", "removal", "revocation")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 
 
-class AsyncReader(AsyncReading):
+class AsyncReader(AsyncVerifying):
     """Reads threads and their compaction logs; has no method that writes."""
 
     def compactions(
@@ -171,24 +171,3 @@ class AsyncReader(AsyncReading):
             if len(rows) < _PAGE:
                 return
             place = rows[-1][-2:]
-
-    async def verify(self, thread_id: str, *, level: audit.Level = "content") -> Report:
-        """Recomputes a thread's chain; the report names the level reached and every finding."""
-        if level not in audit.LEVELS:
-            raise InvalidInput(f"the levels are {', '.join(audit.LEVELS)}")
-        key = self._key(thread_id)
-        about = checks.about(thread_id)
-        walk = audit.verify(self._tenant, thread_id, await self.thread(thread_id), level)
-        wanted = next(walk)
-        while True:
-            if wanted.kind == "head":
-                rows = [await self._reach.write(None, about, ledger.thread, key)]
-            else:
-                rows = await self._reach.write(
-                    None, about, ledger.entries, key, wanted.kind, wanted.start, level == "content", wanted.limit
-                )
-            try:
-                wanted = walk.send(rows)
-            except StopIteration as stop:
-                report: Report = stop.value
-                return report

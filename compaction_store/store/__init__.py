@@ -1,6 +1,7 @@
 """The synchronous face: Reader, which has no writing method, and Store.
 
-One class a file, each on the one before: reading, auditing, writing, loading, redacting, compacting.
+One class a file, each on the one before: reading, exporting, verifying, auditing, writing, loading, importing,
+redacting, compacting.
 """
 
 from compaction_store.store.auditing import Reader

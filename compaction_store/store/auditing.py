@@ -8,20 +8,20 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from compaction_store import audit, checks, erasure, ledger, records, values
+from compaction_store import checks, erasure, ledger, records, values
 from compaction_store import view as views
-from compaction_store.store.reading import Reading
+from compaction_store.store.verifying import Verifying
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound
 from compaction_store.ledger import CompactionFilter, CompactionKey
-from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Message, Report, SeenView, Thread
+from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Message, SeenView, Thread
 
 _PAGE = 100
 _KINDS = ("summary", "truncation", "removal", "revocation")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 
 
-class Reader(Reading):
+class Reader(Verifying):
     """Reads threads and their compaction logs; has no method that writes."""
 
     def compactions(
@@ -171,24 +171,3 @@ class Reader(Reading):
             if len(rows) < _PAGE:
                 return
             place = rows[-1][-2:]
-
-    def verify(self, thread_id: str, *, level: audit.Level = "content") -> Report:
-        """Recomputes a thread's chain; the report names the level reached and every finding."""
-        if level not in audit.LEVELS:
-            raise InvalidInput(f"the levels are {', '.join(audit.LEVELS)}")
-        key = self._key(thread_id)
-        about = checks.about(thread_id)
-        walk = audit.verify(self._tenant, thread_id, self.thread(thread_id), level)
-        wanted = next(walk)
-        while True:
-            if wanted.kind == "head":
-                rows = [self._reach.write(None, about, ledger.thread, key)]
-            else:
-                rows = self._reach.write(
-                    None, about, ledger.entries, key, wanted.kind, wanted.start, level == "content", wanted.limit
-                )
-            try:
-                wanted = walk.send(rows)
-            except StopIteration as stop:
-                report: Report = stop.value
-                return report

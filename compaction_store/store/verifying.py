@@ -1,17 +1,30 @@
-"""The synchronous face of verification: a thread, or all of them, held to what was written."""
+"""The synchronous face of verification: threads held to what was written, the schema to what was shipped, and both to
+checkpoints.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Callable, Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from compaction_store import audit, checks, ledger
+from compaction_store import audit, catalog, checks, ledger, notary, payload, protection
 from compaction_store.store.exporting import Exporting
 from compaction_store.audit import Place, Standing
-from compaction_store.errors import InvalidInput
-from compaction_store.models import Report
+from compaction_store.checkpoint_log import CheckpointLog
+from compaction_store.checkpoints import Checkpoint, Signer
+from compaction_store.errors import InvalidInput, ThreadNotFound
+from compaction_store.models import Finding, Report
+from compaction_store.protection import Judged
+from compaction_store.witness import Witness
 
 Progress = Callable[[int, int], object]
+
+_AWAITS = False
+_PAGE = 1000
+# A hundred times what a thread's place in a checkpoint takes.
+_SECONDS_A_THREAD = 0.001
 
 
 class Verifying(Exporting):
@@ -23,19 +36,112 @@ class Verifying(Exporting):
         *,
         level: audit.Level = "content",
         since: Report | tuple[int, bytes] | None = None,
+        checkpoints: CheckpointLog | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Recomputes a thread's chain; the report names the level reached and every finding."""
-        if level not in audit.LEVELS:
-            raise InvalidInput(f"the levels are {', '.join(audit.LEVELS)}")
-        return self._walk(thread_id, level, audit.place(since), progress)
+        """Recomputes a thread's chain; the report names the level reached and every finding.
 
-    def _walk(self, thread_id: str, level: audit.Level, since: Place | None, progress: Progress | None) -> Report:
+        structure reads no content, content does, schema also asks whether the database still protects it, and
+        checkpoint whether it is the chain that was there when the newest of `checkpoints` was made. `since` goes on
+        from an earlier report of the thread, or from a pos and the entry that was kept of it. `progress` is told how
+        many entries are done, of how many.
+        """
+        _check(level, checkpoints)
+        place = audit.place(since)
+        judged = self._schema(level)
+        witness = self._reach.aside(Witness, checkpoints)
+        try:
+            report = self._held(thread_id, level, place, witness, progress)
+        finally:
+            witness.close()
+        return report if judged is None else _with_schema(report, judged)
+
+    def verify_all(
+        self,
+        *,
+        level: audit.Level = "content",
+        after: str = "",
+        checkpoints: CheckpointLog | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Report]:
+        """A report on each of the tenant's threads, in the order of their names; `after` goes on behind one.
+
+        From level schema on, the first report is on the schema. At level checkpoint, every note of the log is checked,
+        and threads that are in the newest checkpoint and gone since are findings of a last report. Both have an empty
+        thread_id. `progress` is told how many threads are done, of how many.
+        """
+        _check(level, checkpoints)
+        if after:
+            payload.check_thread_id(after)
+        judged = self._schema(level)
+        if judged is not None:
+            yield Report("", "schema", 0, 0, judged.findings, b"", notes=judged.notes)
+        witness = self._reach.aside(Witness, checkpoints, whole=True)
+        try:
+            total = self._reach.run(ledger.count_threads, self._tenant, after)
+            done = 0
+            for thread in self.threads(after=after):
+                yield self._held(thread.thread_id, level, None, witness, None)
+                done += 1
+                if progress is not None:
+                    progress(done, max(done, total))
+            if witness.checkpoint is not None:
+                yield self._vanished(witness)
+        finally:
+            witness.close()
+
+    def checkpoint(
+        self, signer: Signer, log: CheckpointLog, *sinks: notary.Sink, all_tenants: bool = False
+    ) -> Checkpoint:
+        """Signs where every thread of the tenant stands, after the last checkpoint of the log, and appends it there.
+
+        Refused where the database does not contain what the last checkpoint was made over: a thread that is gone, that
+        ends earlier, or that has another entry there (`CheckpointRefused`). Idle times are worth a checkpoint too: they
+        show that nothing was taken away. Each sink is called with the checkpoint and the path of its list of heads,
+        once both are on disk. `all_tenants` needs a login that row-level security does not bind.
+        """
+        commission = notary.Commission(None if all_tenants else self._tenant, signer, log, sinks)
+        commission.check(awaits=_AWAITS)
+        last = self._reach.aside(log.last)
+        reach = self._reach.longer(0 if last is None else 2 * last.size * _SECONDS_A_THREAD)
+        return reach.run(notary.take, commission)
+
+    def _schema(self, level: audit.Level) -> Judged | None:
+        if level not in {"schema", "checkpoint"}:
+            return None
+        return protection.judge(self._reach.run(catalog.read))
+
+    def _held(
+        self,
+        thread_id: str,
+        level: audit.Level,
+        since: Place | None,
+        witness: Witness,
+        progress: Progress | None,
+    ) -> Report:
+        """A thread's report, once it was held against the checkpoint as well."""
+        anchors = witness.anchors(self._tenant, thread_id)
+        try:
+            report = self._walk(thread_id, level, since, anchors, progress)
+        except ThreadNotFound:
+            if not anchors:
+                raise
+            return Report(thread_id, level, 0, 0, (witness.gone(max(anchors)),), b"")
+        return witness.told(report, anchors)
+
+    def _walk(
+        self,
+        thread_id: str,
+        level: audit.Level,
+        since: Place | None,
+        anchors: Mapping[int, bytes],
+        progress: Progress | None,
+    ) -> Report:
         key = self._key(thread_id)
         about = checks.about(thread_id)
         pos = None if since is None else since.pos
         standing = Standing._make(self._reach.write(None, about, ledger.standing, key, pos))
-        walk = audit.verify(self._tenant, thread_id, standing, level, since=since)
+        walk = audit.verify(self._tenant, thread_id, standing, level, since=since, anchors=anchors)
         wanted = next(walk)
         while True:
             if progress is not None:
@@ -54,3 +160,28 @@ class Verifying(Exporting):
                 if progress is not None:
                     progress(report.pos, report.pos)
                 return report
+
+    def _vanished(self, witness: Witness) -> Report:
+        """What is in the checkpoint, of this tenant, and not in the database."""
+        findings: list[Finding] = []
+        ours = witness.heads_of(self._tenant)
+        while page := list(islice(ours, _PAGE)):
+            there = self._reach.run(ledger.present, self._tenant, [head.thread_uid for head in page])
+            for head in page:
+                if head.thread_uid not in there and len(findings) < audit.MOST_FINDINGS:
+                    gone = witness.gone(head.pos)
+                    findings.append(replace(gone, what=f"thread_uid {head.thread_uid}: {gone.what}"))
+        return Report("", "checkpoint", 0, 0, tuple(findings), b"")
+
+
+def _check(level: audit.Level, log: CheckpointLog | None) -> None:
+    if level not in audit.LEVELS:
+        raise InvalidInput(f"the levels are {', '.join(audit.LEVELS)}")
+    if (level == "checkpoint") != (log is not None):
+        raise InvalidInput("level checkpoint goes with checkpoints=, a CheckpointLog")
+    if log is not None and not isinstance(log, CheckpointLog):
+        raise InvalidInput("checkpoints= is a CheckpointLog")
+
+
+def _with_schema(report: Report, judged: Judged) -> Report:
+    return replace(report, findings=(*judged.findings, *report.findings), notes=(*judged.notes, *report.notes))

@@ -1,0 +1,232 @@
+"""What the schema looks like in a database, as facts: a subject and what is so about it, each in one line of text.
+
+Read by statements that name everything with its schema, so that nothing in the database can stand in for a catalogue. A
+login needs no privilege for them. What the facts should be is `protection`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store import ledger, schema
+
+OURS = (
+    "compaction_store_owner", "compaction_store_app", "compaction_store_auditor", "compaction_store_loader",
+)  # fmt: skip
+
+# Every statement returns subject and fact, and is given nothing. In all of them n is our schema.
+_TABLES = """
+    SELECT 'table ' || c.relname, pg_catalog.concat_ws(', ',
+        CASE c.relkind WHEN 'r' THEN 'table' ELSE 'of kind ' || c.relkind::text END,
+        CASE c.relpersistence WHEN 'p' THEN NULL ELSE 'persistence ' || c.relpersistence::text END,
+        CASE WHEN c.relrowsecurity THEN 'row security' END, CASE WHEN c.relforcerowsecurity THEN 'forced' END)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store' AND c.relkind NOT IN ('i', 'I', 't')
+    UNION ALL
+    SELECT 'owner of table ' || c.relname, pg_catalog.pg_get_userbyid(c.relowner)::text
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store' AND c.relkind NOT IN ('i', 'I', 't') AND c.relname <> 'alembic_version'
+"""
+_COLUMNS = """
+    SELECT pg_catalog.format('column %%s.%%s', c.relname, a.attname), pg_catalog.concat_ws(' ',
+        pg_catalog.format_type(a.atttypid, a.atttypmod),
+        CASE WHEN a.attcollation NOT IN (0, t.typcollation) THEN 'collate ' || l.collname END,
+        CASE WHEN a.attnotnull THEN 'not null' END,
+        CASE WHEN a.attgenerated <> '' THEN 'generated as' WHEN a.attidentity <> '' THEN 'identity'
+            WHEN d.adbin IS NOT NULL THEN 'default' END,
+        pg_catalog.pg_get_expr(d.adbin, d.adrelid))
+    FROM pg_catalog.pg_attribute AS a
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+    LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
+    LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND c.relname <> 'alembic_version'
+        AND a.attnum > 0 AND NOT a.attisdropped
+"""
+# A constraint that is not null is told with its column; Postgres 18 lists it here as well.
+_CONSTRAINTS = """
+    SELECT pg_catalog.format('constraint %%s.%%s', c.relname, k.conname), pg_catalog.concat_ws(', ',
+        CASE k.contype WHEN 'c' THEN 'check' ELSE pg_catalog.pg_get_constraintdef(k.oid) END,
+        CASE WHEN NOT k.convalidated THEN 'not valid' END,
+        CASE WHEN k.contype = 'p' AND NOT (i.indisvalid AND i.indisready AND i.indislive) THEN 'invalid' END)
+    FROM pg_catalog.pg_constraint AS k
+    JOIN pg_catalog.pg_class AS c ON c.oid = k.conrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
+    WHERE n.nspname = 'compaction_store' AND k.contype <> 'n' AND c.relname <> 'alembic_version'
+"""
+_INDEXES = """
+    SELECT 'unique index ' || x.relname, pg_catalog.pg_get_indexdef(i.indexrelid)
+        || CASE WHEN i.indisvalid AND i.indisready AND i.indislive THEN '' ELSE ', invalid' END
+    FROM pg_catalog.pg_index AS i
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid
+    JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store' AND i.indisunique AND NOT i.indisprimary AND c.relkind = 'r'
+        AND c.relname <> 'alembic_version'
+"""
+_TRIGGERS = """
+    SELECT pg_catalog.format('trigger %%s.%%s', c.relname, g.tgname), pg_catalog.concat_ws(', ',
+        CASE g.tgenabled WHEN 'A' THEN 'always' WHEN 'D' THEN 'disabled' ELSE 'enabled ' || g.tgenabled::text END,
+        'type ' || g.tgtype::text, f.nspname || '.' || p.proname,
+        CASE WHEN g.tgqual IS NOT NULL THEN 'with a condition' END,
+        CASE WHEN g.tgattr::text <> '' THEN 'of columns' END)
+    FROM pg_catalog.pg_trigger AS g
+    JOIN pg_catalog.pg_class AS c ON c.oid = g.tgrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_proc AS p ON p.oid = g.tgfoid
+    JOIN pg_catalog.pg_namespace AS f ON f.oid = p.pronamespace
+    WHERE n.nspname = 'compaction_store' AND NOT g.tgisinternal
+"""
+_POLICIES = """
+    SELECT pg_catalog.format('policy %%s.%%s', c.relname, p.polname), pg_catalog.concat_ws(', ',
+        CASE WHEN p.polpermissive THEN 'permissive' ELSE 'restrictive' END, 'for ' || p.polcmd::text,
+        CASE WHEN p.polroles = '{0}' THEN 'to all' ELSE 'to some' END,
+        'using ' || pg_catalog.pg_get_expr(p.polqual, p.polrelid),
+        'check ' || pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid))
+    FROM pg_catalog.pg_policy AS p
+    JOIN pg_catalog.pg_class AS c ON c.oid = p.polrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store'
+"""
+_RULES_AND_CHILDREN = """
+    SELECT pg_catalog.format('rule %%s.%%s', c.relname, r.rulename), 'on ' || r.ev_type::text
+    FROM pg_catalog.pg_rewrite AS r
+    JOIN pg_catalog.pg_class AS c ON c.oid = r.ev_class
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store' AND c.relkind = 'r'
+    UNION ALL
+    SELECT pg_catalog.format('inheritance of %%s.%%s from %%s', cn.nspname, c.relname, p.relname), 'there'
+    FROM pg_catalog.pg_inherits AS i
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+    JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace
+    JOIN pg_catalog.pg_class AS p ON p.oid = i.inhparent
+    JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.relnamespace
+    WHERE 'compaction_store' IN (cn.nspname, pn.nspname) AND c.relkind <> 'i'
+"""
+# A second function of a name, with other arguments, could be called in the place of ours.
+_FUNCTIONS = """
+    SELECT f.subject, f.fact FROM (
+        SELECT p.proname || '()' AS name,
+            pg_catalog.string_agg(pg_catalog.concat_ws(', ',
+                l.lanname::text,
+                CASE p.provolatile WHEN 'i' THEN 'immutable' WHEN 's' THEN 'stable' END,
+                CASE WHEN p.proisstrict THEN 'strict' END, CASE WHEN p.proleakproof THEN 'leakproof' END,
+                CASE WHEN p.prokind <> 'f' THEN 'of kind ' || p.prokind::text END,
+                CASE WHEN p.prosecdef THEN 'security definer' END,
+                'takes ' || pg_catalog.pg_get_function_arguments(p.oid),
+                'returns ' || pg_catalog.pg_get_function_result(p.oid)), ' and ' ORDER BY p.oid) AS says,
+            pg_catalog.string_agg(coalesce(
+                (SELECT pg_catalog.string_agg(s, '; ' ORDER BY s) FROM pg_catalog.unnest(p.proconfig) AS s), 'none'
+            ), ' and ') AS settings,
+            pg_catalog.string_agg(
+                pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(p.prosrc, 'UTF8')), 'hex'), ' and '
+            ) AS body,
+            pg_catalog.string_agg(DISTINCT pg_catalog.pg_get_userbyid(p.proowner)::text, ' and ') AS owner
+        FROM pg_catalog.pg_proc AS p
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+        JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+        WHERE n.nspname = 'compaction_store'
+        GROUP BY p.proname
+    ) AS g
+    CROSS JOIN LATERAL (VALUES
+        ('function ' || g.name, g.says), ('settings of function ' || g.name, g.settings),
+        ('body of function ' || g.name, g.body), ('owner of function ' || g.name, g.owner)
+    ) AS f (subject, fact)
+"""
+_GRANTS = """
+    SELECT pg_catalog.format('grant on %%s to %%s', o.name,
+            CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_catalog.pg_get_userbyid(a.grantee)::text END),
+        pg_catalog.string_agg(
+            DISTINCT a.privilege_type || CASE WHEN a.is_grantable THEN ' with grant option' ELSE '' END, ', ')
+    FROM (
+        SELECT c.relname::text AS name, c.relowner AS owner,
+            coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner)) AS acl
+        FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'compaction_store' AND c.relkind NOT IN ('i', 'I', 't', 'c')
+        UNION ALL
+        SELECT pg_catalog.format('%%s.%%s', c.relname, t.attname), c.relowner, t.attacl
+        FROM pg_catalog.pg_attribute AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.attrelid
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'compaction_store' AND t.attacl IS NOT NULL AND NOT t.attisdropped
+        UNION ALL
+        SELECT p.proname || '()', p.proowner,
+            coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
+        FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+        WHERE n.nspname = 'compaction_store'
+        UNION ALL
+        SELECT 'the schema', n.nspowner, coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))
+        FROM pg_catalog.pg_namespace AS n WHERE n.nspname = 'compaction_store'
+    ) AS o
+    CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) AS a
+    WHERE a.grantee <> o.owner
+    GROUP BY o.name, a.grantee
+"""
+_ROLES = """
+    SELECT 'role ' || r.rolname, pg_catalog.concat_ws(', ',
+        'there', CASE WHEN r.rolcanlogin THEN 'login' END, CASE WHEN r.rolsuper THEN 'superuser' END,
+        CASE WHEN r.rolcreaterole THEN 'createrole' END, CASE WHEN r.rolcreatedb THEN 'createdb' END,
+        CASE WHEN r.rolreplication THEN 'replication' END,
+        CASE WHEN r.rolbypassrls AND r.rolname <> 'compaction_store_loader' THEN 'bypassrls' END)
+    FROM pg_catalog.pg_roles AS r WHERE r.rolname = ANY (%(ours)s::text[])
+    UNION ALL
+    SELECT pg_catalog.format('membership of %%s in %%s', m.rolname, g.rolname), 'there'
+    FROM pg_catalog.pg_auth_members AS a
+    JOIN pg_catalog.pg_roles AS m ON m.oid = a.member
+    JOIN pg_catalog.pg_roles AS g ON g.oid = a.roleid
+    WHERE m.rolname = ANY (%(ours)s::text[])
+"""
+_STATEMENTS = (
+    _TABLES, _COLUMNS, _CONSTRAINTS, _INDEXES, _TRIGGERS, _POLICIES, _RULES_AND_CHILDREN, _FUNCTIONS, _GRANTS,
+)  # fmt: skip
+
+# Citus gives each shard its own copies, named after the shard.
+_IS_SHARDED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL"
+_SHARDED = """
+    SELECT c.relname::text FROM pg_catalog.pg_dist_partition AS d
+    JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store' AND c.relname = ANY (%b::text[])
+"""
+_ON_SHARDS = """
+    SELECT s.shardid::int8, s.success, s.result
+    FROM pg_catalog.run_command_on_shards(pg_catalog.format('compaction_store.%%I', %b::text)::regclass, %b::text) AS s
+"""
+_ON_SHARD = """
+    SELECT coalesce(pg_catalog.string_agg(
+        pg_catalog.regexp_replace(g.tgname, '_[0-9]+$', '') || ' ' || g.tgenabled::text || ' ' || g.tgtype::text, '; '
+        ORDER BY g.tgname), 'none')
+    FROM pg_catalog.pg_trigger AS g WHERE g.tgrelid = '%s'::regclass AND NOT g.tgisinternal
+"""
+
+
+class Facts(NamedTuple):
+    """What is so, by subject; the roles there are; and the triggers of each shard, by its table."""
+
+    facts: dict[str, str]
+    roles: dict[str, str]
+    shards: list[tuple[str, int, str]]
+
+
+def read(connection: Connection) -> Facts:
+    """Every fact, as of one moment."""
+    with ledger.reading(connection):
+        found: dict[str, str] = {}
+        for statement in _STATEMENTS:
+            found.update(ledger.rows(connection, statement))
+        roles: dict[str, str] = dict(ledger.rows(connection, _ROLES, {"ours": list(OURS)}))
+        shards = _shards(connection) if ledger.rows(connection, _IS_SHARDED)[0][0] else []
+    return Facts(found, roles, shards)
+
+
+def _shards(connection: Connection) -> list[tuple[str, int, str]]:
+    """Unreachable shards are told with what went wrong in the place of their triggers."""
+    names = [table.name for table in schema.metadata.sorted_tables]
+    return [
+        (name, shard, result)
+        for (name,) in ledger.rows(connection, _SHARDED, (names,))
+        for shard, _, result in ledger.rows(connection, _ON_SHARDS, (name, _ON_SHARD))
+    ]

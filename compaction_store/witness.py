@@ -1,0 +1,64 @@
+"""What the newest checkpoint of a log saw of each thread, and what that adds to the thread's report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from compaction_store import checkpoints
+from compaction_store.checkpoint_log import CheckpointLog, Heads
+from compaction_store.checkpoints import Checkpoint, Head
+from compaction_store.models import Finding, Report
+
+
+class Witness:
+    """Holds the list of heads open until it is closed. Without a log it has seen nothing and says nothing."""
+
+    def __init__(self, log: CheckpointLog | None, *, whole: bool = False) -> None:
+        """With `whole`, every note of the log is seen to follow from the one before; else the newest is enough."""
+        self._is_asked = log is not None
+        self.checkpoint: Checkpoint | None = None
+        self._heads: Heads | None = None
+        if log is None:
+            return
+        if whole:
+            for self.checkpoint in log:
+                pass
+        else:
+            self.checkpoint = log.last()
+        if self.checkpoint is not None:
+            self._heads = log.heads(self.checkpoint)
+
+    def close(self) -> None:
+        if self._heads is not None:
+            self._heads.close()
+
+    def anchors(self, tenant: str, thread_id: str) -> dict[int, bytes]:
+        """The entry that the thread had at the pos where it stood then."""
+        found = None if self._heads is None else self._heads.find(checkpoints.thread_uid(tenant, thread_id))
+        return {} if found is None else {found[1].pos: found[1].entry}
+
+    def heads_of(self, tenant: str) -> Iterator[Head]:
+        wanted = checkpoints.tenant_hash(tenant)
+        return (head for head in self._heads or () if head.tenant == wanted)
+
+    def gone(self, pos: int) -> Finding:
+        """The finding that a thread is not there any more."""
+        return Finding(None, f"the thread was at pos {pos} at the checkpoint of {self._moment}, and is gone")
+
+    @property
+    def _moment(self) -> str:
+        return "no time" if self.checkpoint is None else self.checkpoint.time.isoformat()
+
+    def told(self, report: Report, anchors: Mapping[int, bytes]) -> Report:
+        """The report, with the level that the checkpoint lets it reach and how much is newer than that."""
+        if not self._is_asked:
+            return report
+        if not anchors:
+            notes = (*report.notes, "no checkpoint was made over the thread yet")
+            return replace(report, level="schema", notes=notes)
+        newer = report.pos - report.covered
+        if not report.covered or newer <= 0:
+            return report
+        entries = "1 entry is" if newer == 1 else f"{newer} entries are"
+        return replace(report, notes=(*report.notes, f"{entries} newer than the checkpoint of {self._moment}"))
