@@ -46,23 +46,24 @@ def test_every_python_block_of_the_documentation_compiles() -> None:
         compile("\n" * (block.line - 1) + block.code, block.where, "exec")
 
 
-def test_the_blocks_of_the_readme_run_in_order_and_print_what_they_say(url: str, tmp_path: Path) -> None:
-    blocks = _blocks(_ROOT / "README.md")
+@pytest.mark.parametrize("page", ["README.md", "docs/erasure.md"])
+def test_the_blocks_of_a_page_run_in_order_and_print_what_they_say(page: str, url: str, tmp_path: Path) -> None:
+    blocks = _blocks(_ROOT / page)
     if not blocks:
-        pytest.skip("the README has no Python blocks")
+        pytest.skip("the page has no Python blocks")
     environment = os.environ | {
         "COMPACTION_STORE_URL": url, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "PYTHONUTF8": "1",
     }  # fmt: skip
     # One process: a later block may use what an earlier one made, as a reader of the page would.
     mark = "=== the end of a block ==="
-    script = tmp_path / "readme.py"
+    script = tmp_path / "page.py"
     script.write_text("".join(f"{block.code}\nprint({mark!r}, flush=True)\n" for block in blocks), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     printed = done.stdout.split(f"{mark}\n")
-    assert done.returncode == 0, f"block {len(printed)} of the README:\n{done.stderr}"
+    assert done.returncode == 0, f"block {len(printed)} of {page}:\n{done.stderr}"
     for block, output in zip(blocks, printed, strict=False):
         if block.output is not None:
             assert output.rstrip("\n") == block.output.rstrip("\n"), f"{block.where}:{block.line}"

@@ -4,7 +4,16 @@ CREATE FUNCTION compaction_store.reached(p_thread_uid uuid, p_seqs int8multirang
 LANGUAGE sql STABLE
 AS $$
     WITH RECURSIVE log AS MATERIALIZED (
-        SELECT c.number, c.pos, c.outcome, c.start_seq, c.end_seq, c.inputs
+        SELECT
+            c.number, c.inputs,
+            CASE
+                WHEN c.outcome <> 'observed' AND c.start_seq IS NOT NULL
+                    THEN pg_catalog.int8range(c.start_seq, c.end_seq, '[]')
+                -- What a provider did before a message is told by that message.
+                WHEN c.outcome = 'observed' AND c.start_seq IS NOT NULL
+                    THEN pg_catalog.int8range(c.start_seq, c.end_seq + 1, '[]')
+                WHEN c.outcome = 'observed' THEN compaction_store.told_by(p_thread_uid, c.pos)
+            END AS of
         FROM compaction_store.compactions AS c
         WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL
     ),
@@ -12,9 +21,7 @@ AS $$
         SELECT l.number, i.input FROM log AS l CROSS JOIN LATERAL pg_catalog.unnest(l.inputs) AS i (input)
     ),
     reached (number) AS (
-        SELECT l.number FROM log AS l
-        WHERE (l.start_seq IS NOT NULL AND pg_catalog.int8range(l.start_seq, l.end_seq, '[]') && p_seqs)
-            OR (l.outcome = 'observed' AND compaction_store.told_by(p_thread_uid, l.pos) && p_seqs)
+        SELECT l.number FROM log AS l WHERE l.of && p_seqs
         UNION
         SELECT m.number FROM reached AS r JOIN made AS m ON m.input = r.number
     )

@@ -9,9 +9,9 @@ BEGIN
     SELECT e.pos INTO event_pos FROM compaction_store.events AS e
     WHERE e.thread_uid = p_thread_uid AND e.kind = 'redaction' AND e.salt = p_salt;
     IF FOUND THEN
-        SELECT range_agg(int8range(m.seq, m.seq, '[]')) INTO seqs
+        SELECT coalesce(range_agg(int8range(m.seq, m.seq, '[]')), '{}') INTO seqs
         FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.redacted_pos = event_pos;
-        SELECT range_agg(int8range(c.number, c.number, '[]')) INTO numbers
+        SELECT coalesce(range_agg(int8range(c.number, c.number, '[]')), '{}') INTO numbers
         FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.redacted_pos = event_pos;
     END IF;
 END

@@ -1,4 +1,5 @@
--- The messages of the call that stored an observed record with them: one of them tells of what the record is about.
+-- The messages of the call that stored an observed record with them: one of them tells of it, and where the record has
+-- no span nobody can say which.
 CREATE FUNCTION compaction_store.told_by(p_thread_uid uuid, p_pos bigint) RETURNS int8range
 LANGUAGE sql STABLE
 AS $$
