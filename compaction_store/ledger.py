@@ -396,9 +396,9 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         .limit(_value("limit", c.number))
     )
     if goes_on:
-        place = sa.tuple_(*order)
+        at = sa.tuple_(*order)
         reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])
-        page = page.where(place < reached if newest_first else place > reached)
+        page = page.where(at < reached if newest_first else at > reached)
     found = page.subquery("found")
     f = found.c
     # Literals, because a partial index is only used where its condition is seen to hold.
@@ -410,17 +410,22 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         .where(undone.c.thread_uid == f.thread_uid, undone.c.revokes == f.number, undone.c.outcome == applied)
         .scalar_subquery()
     )
+    # Spans in force are nested or disjoint: of those that hold this one, the nearest is the first that came. Thread and
+    # start are compared as one, so that whatever the planner takes a thread for, they are looked up in one index.
+    place = sa.tuple_(later.c.thread_uid, later.c.start_seq)
     superseded_by = (
-        sa.select(sa.func.min(later.c.number))
+        sa.select(later.c.number)
         .where(
-            f.outcome == applied, later.c.thread_uid == f.thread_uid, later.c.outcome == applied,
-            later.c.revokes.is_(None), later.c.redacted_pos.is_(None), later.c.number > f.number,
-            later.c.start_seq <= f.start_seq, later.c.end_seq >= f.end_seq,
+            f.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
+            place >= sa.tuple_(f.thread_uid, sa.literal_column("1")), place <= sa.tuple_(f.thread_uid, f.start_seq),
+            later.c.redacted_pos.is_(None), later.c.number > f.number, later.c.end_seq >= f.end_seq,
             ~sa.exists().where(
                 undone.c.thread_uid == later.c.thread_uid, undone.c.revokes == later.c.number,
                 undone.c.outcome == applied,
             ),
         )
+        .order_by(later.c.thread_uid.desc(), later.c.start_seq.desc(), later.c.end_seq, later.c.number)
+        .limit(sa.literal_column("1"))
         .scalar_subquery()
     )  # fmt: skip
     query = sa.select(

@@ -120,8 +120,7 @@ compactions = sa.Table(
     sa.Column("commitment", sa.LargeBinary, nullable=False),
     sa.Column("entry", sa.LargeBinary, nullable=False),
     sa.Column("body", _json),
-    sa.Index("compactions_pos_idx", "thread_uid", "pos"),
-    sa.Index("compactions_run_idx", "thread_uid", "run_id"),
+    sa.Index("compactions_run_idx", "run_id", "thread_uid"),
     sa.Index(
         "compactions_revokes_idx",
         "thread_uid",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from compaction_store import Store, chain, migrate
+from compaction_store import CompactionContext, Store, TokenBudget, chain, migrate
 
 _SQL = Path(__file__).parent.parent / "migrations" / "sql" / "functions"
 _MESSAGES = 20_000
@@ -71,7 +71,7 @@ def _values(thread_id: str) -> dict[str, Any]:
     """Parameters in the middle of a long thread; for the view, its hundred records as the function passes them."""
     starts = [i * 100 + 1 for i in range(_RECORDS)]
     return {
-        "p_thread_uid": chain.thread_uid("default", thread_id), "p_after": 5_000, "p_until": None, "p_limit": 256,
+        "p_thread_uid": chain.thread_uid("default", thread_id), "p_after": 5_000, "p_until": 2**62, "p_limit": 256,
         "p_at": _MESSAGES + _RECORDS, "v_last_pos": _MESSAGES + _RECORDS, "v_last_seq": _MESSAGES,
         "v_numbers": "{" + ",".join(str(i + 1) for i in range(_RECORDS)) + "}",
         "v_starts": "{" + ",".join(map(str, starts)) + "}",
@@ -104,7 +104,7 @@ def _fill(url: str) -> None:
                 (chain.thread_uid("default", thread_id), size, json.dumps(those)),
             ).fetchone()
             assert written == (len(those),)
-        connection.execute("ANALYZE")
+        connection.execute("VACUUM ANALYZE")
 
 
 @pytest.fixture(scope="module")
@@ -213,3 +213,206 @@ def test_a_long_replay_sends_one_statement_a_page(full: str, faces: Any, sent: l
     assert sum(1 for _ in store.replay("long")) == _MESSAGES
     # 16, 256, then 2,000 at a time.
     assert len(sent) == 2 + -(-(_MESSAGES - 16 - 256) // 2_000)
+
+
+# ---- A long thread among many short ones, which the statistics have not seen: what they say of a thread is the average
+
+_LONG = 10_000
+_FOLDED = 9_900
+
+
+def _summarize(*spans: range) -> Any:
+    def compact(ctx: CompactionContext) -> None:
+        for span in spans:
+            ctx.compact(span[0], span[-1], f"summary of {len(span)}")
+
+    return compact
+
+
+def _fill_unevenly(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection, Store.open(url) as store:
+        for table in ("messages", "compactions", "heads", "threads"):
+            connection.execute(f"ALTER TABLE compaction_store.{table} SET (autovacuum_enabled = false)")
+        for i in range(1_000):
+            tokens = 10 if i % 100 else 100_000
+            store.append(f"short {i}", [{"role": "assistant", "content": "few words"}] * 4, tokens=tokens)
+            if i % 10 == 0:
+                store.compact(f"short {i}", _summarize(range(1, 3)))
+        connection.execute("ANALYZE")
+        for _ in range(0, _LONG, 1_000):
+            store.append("long", [{"role": "assistant", "content": "many words " * 20}] * 1_000, tokens=100)
+        store.compact("long", _summarize(*(range(i + 1, i + 51) for i in range(0, _FOLDED, 50))))
+        store.compact("long", _summarize(*(range(i + 1, i + 1_101) for i in range(0, _FOLDED, 1_100))))
+        store.revoke("long", next(store.compactions("long", newest_first=True)).number)
+        connection.execute("VACUUM compaction_store.compactions")
+
+
+@pytest.fixture(scope="module")
+def uneven(server: Any) -> Iterator[str]:
+    name = f"cs_uneven_{os.getpid()}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
+        migrate.upgrade(server.database(name))
+        _fill_unevenly(server.database(name))
+        yield server.database(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _rows_read(connection: Any, call: str, parameters: Sequence[Any]) -> tuple[int, dict[str, int]]:
+    """How many rows a call returns, and how many it read of each table to do so."""
+    with connection.transaction(force_rollback=True):
+        before = dict(connection.execute(_READ).fetchall())
+        returned = len(connection.execute(call, parameters).fetchall())
+        after = dict(connection.execute(_READ).fetchall())
+    return returned, {table: after[table] - before[table] for table in after}
+
+
+_READ = (
+    "SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables"
+    " WHERE relname IN ('messages', 'compactions')"
+)
+_UID = chain.thread_uid("default", "long")
+
+
+# The later calls of a connection are planned once for all values.
+@pytest.mark.parametrize("calls_before", [0, 8])
+@pytest.mark.parametrize(
+    ("call", "parameters"),
+    [
+        ("view(%s, 'default', NULL)", ()),
+        ("view(%s, 'default', %s)", (_LONG + 150,)),
+        ("view(%s, 'default', %s)", (200,)),
+        ("replay(%s, 'default', %s, NULL, 16)", (4_000,)),
+        ("replay(%s, 'default', %s, %s, 2000)", (4_000, 4_001)),
+        ("newest(%s, 'default', %s)", (20,)),
+        ("entries(%s, 'default', 'message', %s, false, 100)", (4_000,)),
+        ("entries(%s, 'default', 'compaction', %s, true, 10)", (50,)),
+    ],
+)
+def test_a_call_reads_the_rows_it_returns_and_hardly_any_other(
+    uneven: str, call: str, parameters: tuple[int, ...], calls_before: int
+) -> None:
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        statement = f"SELECT * FROM compaction_store.{call}"
+        for _ in range(calls_before):
+            connection.execute(statement, (_UID, *parameters))
+        returned, read = _rows_read(connection, statement, (_UID, *parameters))
+    assert returned > 0
+    # A pos is found among the records by bisection.
+    assert sum(read.values()) <= returned + 10, read
+
+
+def _spans(*spans: range) -> str:
+    """What commit_compactions takes."""
+    return json.dumps(
+        [
+            {
+                "columns": {
+                    "kind": "summary", "outcome": "applied", "start_seq": span[0], "end_seq": span[-1],
+                    "tokens_after": 1, "inputs": [],
+                },
+                "salt": "00" * 16,
+                "body": '{"replacement":[{"role":"user","content":"s"}]}',
+            }
+            for span in spans
+        ]
+    )  # fmt: skip
+
+
+_COMMIT = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), 1000000, %s)"
+
+
+def test_a_commit_reads_the_folds_it_swallows_and_the_messages_between_them(uneven: str) -> None:
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        for span, most in ((range(9_901, 9_911), 10 + 2), (range(1, 8_801), 2), (range(8_801, 9_911), 10 + 2)):
+            returned, read = _rows_read(connection, _COMMIT, (_UID, _spans(span)))
+            assert returned == 1
+            assert read["messages"] <= most, (span, read)
+
+
+def test_a_run_of_many_spans_costs_a_span_what_a_run_of_few_does(uneven: str) -> None:
+    per_span = {}
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        connection.execute(_COMMIT, (chain.thread_uid("default", "short 1"), _spans(range(1, 3))))
+        for size in (50, 1_000):
+            with Store.open(uneven) as store:
+                store.append(f"run of {size}", [{"role": "assistant", "content": "word"}] * 1_000, tokens=100)
+            uid = chain.thread_uid("default", f"run of {size}")
+            spans = [range(i, i + 1) for i in range(1, size + 1)]
+            returned, read = _rows_read(connection, _COMMIT, (uid, _spans(*spans)))
+            assert returned == size
+            per_span[size] = sum(read.values()) / size
+    assert per_span[1_000] <= per_span[50] + 1, per_span
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Every query with its parameters, as the store sends it."""
+    found: list[tuple[str, Any]] = []
+    execute: Any = psycopg.Cursor.execute
+
+    def noted(self: Any, query: Any, parameters: Any = None, **keywords: Any) -> Any:
+        found.append((query.decode() if isinstance(query, bytes) else str(query), parameters))
+        return execute(self, query, parameters, **keywords)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    return found
+
+
+def _plan_of_last(url: str, queries: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes of the plan of the last query that reads a table, run as an application's login would."""
+    query, parameters = [(q, p) for q, p in queries if q.startswith("SELECT") and "FROM compaction_store." in q][-1]
+    with psycopg.connect(url, autocommit=True) as connection, connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL ROLE compaction_store_app")
+        connection.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
+        row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", parameters).fetchone()
+        assert row is not None
+    return list(_nodes(row[0][0]["Plan"]))
+
+
+def _read_by(nodes: list[dict[str, Any]], table: str) -> float:
+    return sum(
+        (n["Actual Rows"] + n.get("Rows Removed by Filter", 0)) * n["Actual Loops"]
+        for n in nodes
+        if n.get("Relation Name") == table
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "most"),
+    [
+        # A page's records, and for each what stands over it and what revokes it.
+        (lambda s: next(s.compactions("long")), 100 * 4),
+        (lambda s: next(s.compactions("long", newest_first=True)), 100 * 4),
+        (lambda s: next(s.compactions("long", newest_first=True, after=s.compaction("long", 150))), 100 * 4),
+        (lambda s: next(s.compactions()), 100 * 4),
+        (lambda s: next(s.compactions(newest_first=True)), 100 * 4),
+        (lambda s: s.compaction("long", 7), 8),
+    ],
+)
+def test_a_page_of_records_reads_little_but_the_page(
+    uneven: str, queries: list[tuple[str, Any]], ask: Any, most: int
+) -> None:
+    with Store.open(uneven) as store:
+        ask(store)
+        sent = len([q for q, _ in queries if "found" in q])
+    nodes = _plan_of_last(uneven, queries)
+    assert not [n for n in nodes if n["Node Type"] == "Seq Scan" and n["Relation Name"] != "threads"], nodes
+    assert _read_by(nodes, "compactions") <= most, json.dumps(nodes, indent=1)
+    assert sent <= 2
+
+
+def test_the_threads_that_are_due_are_found_by_index(uneven: str, queries: list[tuple[str, Any]]) -> None:
+    with Store.open(uneven) as store:
+        budget = TokenBudget(500_000, trigger=150_000, target=100_000)
+        assert len(list(store.due(budget))) == 10
+    nodes = _plan_of_last(uneven, queries)
+    assert {n.get("Index Name") for n in nodes} >= {"heads_due_idx"}, nodes
+    assert _read_by(nodes, "heads") <= 11, nodes
+
+
+def test_a_receipt_is_found_by_key(uneven: str, queries: list[tuple[str, Any]]) -> None:
+    with Store.open(uneven) as store:
+        assert store.seen_by("long", 9_950).evidence == "reconstructed"
+    nodes = _plan_of_last(uneven, [q for q in queries if "receipt" in q[0]])
+    assert _read_by(nodes, "messages") == 1

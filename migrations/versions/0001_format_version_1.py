@@ -47,6 +47,7 @@ _FILES = (
     "functions/replay.sql",
     "functions/newest.sql",
     "functions/active.sql",
+    "functions/number_at.sql",
     "functions/seq_at.sql",
     "functions/view.sql",
     "functions/pos_at.sql",

@@ -45,7 +45,8 @@ BEGIN
     v_first := v_head.last_number + 1;
     SELECT coalesce(range_agg(int8range(c.start_seq, c.end_seq, '[]')), '{}') INTO v_touched
     FROM compaction_store.compactions AS c
-    WHERE c.thread_uid = p_thread_uid AND c.pos > p_base_pos AND c.outcome = 'applied';
+    WHERE c.thread_uid = p_thread_uid AND c.number > compaction_store.number_at(p_thread_uid, p_base_pos)
+        AND c.outcome = 'applied';
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
     LOOP
         -- Whatever a record says of identity, place, time and hashes, this function says.

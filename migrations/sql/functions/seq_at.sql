@@ -3,6 +3,6 @@ CREATE FUNCTION compaction_store.seq_at(p_thread_uid uuid, p_at bigint) RETURNS 
 LANGUAGE sql STABLE
 AS $$
     SELECT p_at
-        - (SELECT count(*) FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.pos <= p_at)
+        - compaction_store.number_at(p_thread_uid, p_at)
         - (SELECT count(*) FROM compaction_store.events AS e WHERE e.thread_uid = p_thread_uid AND e.pos <= p_at)
 $$;

@@ -12,20 +12,19 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_seq bigint;
+    v_number bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     v_seq := compaction_store.seq_at(p_thread_uid, p_pos);
+    v_number := compaction_store.number_at(p_thread_uid, p_pos);
     RETURN QUERY
         SELECT t.thread_id, t.metadata::text = '{}', compaction_store.microseconds(t.created_at), h.last_seq,
             h.last_number, h.last_pos, compaction_store.microseconds(h.last_at), h.head, h.erased_pos, v_seq,
-            (
-                SELECT count(*) FROM compaction_store.compactions AS c
-                WHERE c.thread_uid = p_thread_uid AND c.pos <= p_pos
-            ),
+            v_number,
             coalesce(
                 (
                     SELECT c.entry FROM compaction_store.compactions AS c
-                    WHERE c.thread_uid = p_thread_uid AND c.pos = p_pos LIMIT 1
+                    WHERE c.thread_uid = p_thread_uid AND c.number = v_number AND c.pos = p_pos
                 ),
                 (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = p_thread_uid AND e.pos = p_pos),
                 (

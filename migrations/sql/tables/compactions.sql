@@ -45,8 +45,8 @@ CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
     INCLUDE (pos, redacted_pos, tokens_after, tenant)
     WHERE outcome = 'applied' AND revokes IS NULL;
-CREATE INDEX compactions_pos_idx ON compaction_store.compactions (thread_uid, pos);
-CREATE INDEX compactions_run_idx ON compaction_store.compactions (thread_uid, run_id);
+-- Not by thread first: where the planner takes every thread for a short one, it would read a thread's records by this.
+CREATE INDEX compactions_run_idx ON compaction_store.compactions (run_id, thread_uid);
 CREATE INDEX compactions_audit_idx ON compaction_store.compactions (tenant, created_at, thread_uid, number);
 CREATE INDEX compactions_revokes_idx
     ON compaction_store.compactions (thread_uid, revokes)
