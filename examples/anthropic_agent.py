@@ -1,0 +1,85 @@
+"""An agent on Anthropic's Messages API whose thread is stored, compacted when it grows, and accounted for.
+
+    python examples/anthropic_agent.py
+
+It keeps its thread in $COMPACTION_STORE_URL, else in the embedded Postgres. Without $ANTHROPIC_API_KEY a stand-in
+answers in the model's place.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from uuid import uuid4
+
+import anthropic
+import local_model
+
+from compaction_store import Store, TokenBudget
+from compaction_store.strategies import ClearToolResults, SlidingWindow
+from compaction_store.summarizers import AnthropicSummarizer, ExtractiveSummarizer, FallbackSummarizer
+
+MODEL = "claude-haiku-4-5"
+TOOLS: Any = [
+    {
+        "name": "find_order",
+        "description": "Says where an order is.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"number": {"type": "integer"}},
+            "required": ["number"],
+        },
+    }
+]
+# So small that a dozen questions fill it. For a real model, give its context window and what the tools take of it.
+BUDGET = TokenBudget(context_window=2400, reserve_output=400)
+
+
+def find_order(number: int) -> str:
+    steps = " ".join(f"It passed station {number % 7 + i}." for i in range(9))
+    return f"Order {number} is on its way. {steps} It arrives on Friday."
+
+
+def turn(store: Store, client: anthropic.Anthropic, thread: str, question: str) -> str:
+    """One question: the model is asked again until it calls no tool any more."""
+    store.append(thread, {"role": "user", "content": question})
+    while True:
+        # Over its budget the view is compacted first; whatever fails at that, what is returned fits the window.
+        request = store.fit(thread, BUDGET, actor="agent").for_anthropic(cache="5m")
+        reply = client.beta.messages.create(model=MODEL, max_tokens=400, tools=TOOLS, **request)
+        # The SDK's object is stored as it is, with a receipt for what the model was sent.
+        store.append(thread, reply, view=request)
+        calls: list[Any] = [block for block in reply.content if block.type == "tool_use"]
+        if not calls:
+            return " ".join(block.text for block in reply.content if block.type == "text")
+        results = [
+            {"type": "tool_result", "tool_use_id": call.id, "content": find_order(**call.input)} for call in calls
+        ]
+        store.append(thread, {"role": "user", "content": results})
+
+
+def main() -> None:
+    key = os.environ.get("ANTHROPIC_API_KEY")
+    client = anthropic.Anthropic() if key else anthropic.Anthropic(api_key="none", base_url=local_model.start())
+    summarize = FallbackSummarizer(AnthropicSummarizer(client, model=MODEL), ExtractiveSummarizer())
+    thread = f"orders-{uuid4()}"
+    with client, Store.open() as store:
+        store.on_compact(ClearToolResults(keep=2))
+        store.on_compact(SlidingWindow(summarize, retain=6))
+        store.append(thread, {"role": "system", "content": "You help customers of a bookshop. Be brief."})
+        for number in range(4711, 4723):
+            answer = turn(store, client, thread, f"Where is order {number}?")
+        print(answer)
+
+        stands = store.thread(thread)
+        print(f"{stands.last_seq} messages are stored; the model is sent {stands.view_tokens} tokens")
+        for record in store.compactions(thread, outcome="applied", kind="summary"):
+            made = f"{record.tokens_before} tokens to {record.tokens_after}, by {record.model}"
+            print(f"record {record.number}: seqs {record.start_seq} to {record.end_seq}, {made}, {record.status}")
+        seen = store.seen_by(thread, stands.last_seq)
+        print(f"the last reply was written from the view at pos {seen.view.pos}: {seen.evidence}")
+        print("findings:", list(store.verify(thread).findings))
+
+
+if __name__ == "__main__":
+    main()

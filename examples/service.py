@@ -1,0 +1,159 @@
+"""A web service over an AsyncStore: threads are appended to, read, compacted in the background, and audited.
+
+    pip install fastapi uvicorn
+    python examples/service.py        # then: curl localhost:8000/threads/t-1/view
+
+It uses $COMPACTION_STORE_URL, else the embedded Postgres. Put your own authentication before it: whoever reaches it
+reads and writes every thread of its tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import Body, Depends, FastAPI, Header, Request
+from fastapi.responses import JSONResponse
+
+from compaction_store import (
+    AsyncStore,
+    Compaction,
+    CompactionNotFound,
+    CompactionStoreError,
+    Conflict,
+    DatabaseError,
+    InvalidInput,
+    Message,
+    MessageNotFound,
+    PositionNotFound,
+    ThreadNotFound,
+    TokenBudget,
+    View,
+)
+from compaction_store.strategies import SlidingWindow
+from compaction_store.summarizers import ExtractiveSummarizer
+
+BUDGET = TokenBudget(context_window=int(os.environ.get("WINDOW", "200000")))
+LOOK_EVERY = 0.5
+_STATUS: dict[type[CompactionStoreError], int] = {
+    InvalidInput: 400,
+    ThreadNotFound: 404,
+    MessageNotFound: 404,
+    PositionNotFound: 404,
+    CompactionNotFound: 404,
+    Conflict: 409,
+    DatabaseError: 503,
+}
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """One store for the process; it has a pool of connections, and any number of tasks may use it."""
+    async with await AsyncStore.open() as store:
+        store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=12))
+        app.state.store = store
+        compacting = asyncio.create_task(compact_what_is_due(store))
+        yield
+        compacting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await compacting
+
+
+async def compact_what_is_due(store: AsyncStore) -> None:
+    """Any number of processes may do this: each thread is compacted by one of them at a time.
+
+    `compaction-store worker` does the same in a process of its own.
+    """
+    while True:
+        with contextlib.suppress(CompactionStoreError):
+            async for thread in store.due(BUDGET):
+                await store.compact(thread.thread_id, budget=BUDGET, actor="service")
+        await asyncio.sleep(LOOK_EVERY)
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+def the_store(request: Request) -> AsyncStore:
+    store: AsyncStore = request.app.state.store
+    return store
+
+
+Opened = Annotated[AsyncStore, Depends(the_store)]
+
+
+@app.exception_handler(CompactionStoreError)
+async def refused(_request: Request, error: CompactionStoreError) -> JSONResponse:
+    """No error of the store repeats a message, so that all of them may be shown."""
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status)
+
+
+@app.post("/threads/{thread_id}/messages", status_code=201)
+async def append(
+    store: Opened,
+    thread_id: str,
+    message: Annotated[dict[str, Any], Body()],
+    idempotency_key: Annotated[str | None, Header()] = None,
+) -> dict[str, Any]:
+    """A client that got no answer sends the same again, with the same Idempotency-Key."""
+    [stored] = await store.append(thread_id, message, key=idempotency_key)
+    return message_json(stored)
+
+
+@app.get("/threads/{thread_id}/messages")
+async def replay(store: Opened, thread_id: str, after: int = 0) -> list[dict[str, Any]]:
+    return [message_json(message) async for message in store.replay(thread_id, after=after, until=after + 100)]
+
+
+@app.get("/threads/{thread_id}/view")
+async def view(store: Opened, thread_id: str, at: int | datetime | None = None) -> dict[str, Any]:
+    """What the model should see: now, at a pos, or at a moment such as 2026-05-01T12:30:00Z."""
+    return view_json(await store.view(thread_id, at=at))
+
+
+@app.get("/threads/{thread_id}/messages/{seq}/seen")
+async def seen_by(store: Opened, thread_id: str, seq: int) -> dict[str, Any]:
+    """What the model saw when it wrote that message."""
+    seen = await store.seen_by(thread_id, seq)
+    return {"evidence": seen.evidence} | view_json(seen.view)
+
+
+@app.get("/compactions")
+async def compactions(
+    store: Opened, thread_id: str | None = None, actor: str | None = None, since: datetime | None = None
+) -> list[dict[str, Any]]:
+    """The audit query: of one thread or of all, by whom, from when on."""
+    found = store.compactions(thread_id, actor=actor, since=since)
+    return [record_json(record) async for record in found]
+
+
+@app.post("/threads/{thread_id}/compactions/{number}/revoke")
+async def revoke(store: Opened, thread_id: str, number: int, reason: str) -> dict[str, Any]:
+    return record_json(await store.revoke(thread_id, number, reason=reason, actor="service"))
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    return {"seq": message.seq, "created_at": message.created_at, "message": message.payload}
+
+
+def view_json(view: View) -> dict[str, Any]:
+    return {"pos": view.pos, "tokens": view.tokens, "messages": view.messages}
+
+
+def record_json(record: Compaction) -> dict[str, Any]:
+    return {
+        "thread_id": record.thread_id, "number": record.number, "kind": record.kind, "outcome": record.outcome,
+        "status": record.status, "start_seq": record.start_seq, "end_seq": record.end_seq, "actor": record.actor,
+        "tokens_before": record.tokens_before, "tokens_after": record.tokens_after, "created_at": record.created_at,
+        "summary_text": record.summary_text,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    uvicorn.run(app, port=int(os.environ.get("PORT", "8000")))
