@@ -587,7 +587,8 @@ def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> li
 def present(connection: Connection, tenant: str, thread_uids: Sequence[UUID]) -> set[UUID]:
     """Which of the threads there are."""
     h = schema.heads.c
-    query = sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid.in_(thread_uids))
+    wanted = sa.bindparam("wanted", list(thread_uids), type_=postgresql.ARRAY(sa.Uuid))
+    query = sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid == sa.any_(wanted))
     with _transaction(connection, tenant, read_only=True):
         return {row[0] for row in _select(connection, query)}
 
