@@ -1,7 +1,7 @@
 """One interleaved run on one server: plain psycopg beside the store, medians of several rounds, ratios.
 
 Without a URL an embedded Postgres is started in a temporary folder. The database named is only added to: a database
-`compaction_store_benchmark` is made beside it and removed at the end.
+`compaction_store_benchmark` is made beside it and removed at the end. Names of parts, such as `views`, run these alone.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import sqlalchemy as sa
 
-from compaction_store import AsyncStore, Store, chain, ledger, migrate
+from compaction_store import AsyncStore, CompactionContext, Store, chain, ledger, migrate
 
 ROUNDS = 7
 DATABASE = "compaction_store_benchmark"
@@ -44,6 +45,22 @@ def row(name: str, floor: Sequence[float], ours: Sequence[float], *, bound: str,
     """Lower is better for both; the ratio is ours over the floor, of medians."""
     a, b = statistics.median(floor), statistics.median(ours)
     print(f"{name:<46}{a * scale:>11.3f}{b * scale:>11.3f}{b / a:>8.2f}   {bound}", flush=True)
+
+
+def figure(name: str, samples: Sequence[float], *, bound: str) -> None:
+    """What nothing plain does: the median and the 95th percentile, in milliseconds."""
+    p95 = statistics.quantiles(samples, n=20)[18]
+    print(f"{name:<46}{statistics.median(samples) * 1e3:>11.3f}{p95 * 1e3:>11.3f}{'':>8}   {bound}", flush=True)
+
+
+def summaries(first: int, last: int, size: int) -> Callable[[CompactionContext], None]:
+    """Compacts the seqs from first to last, in spans of that size."""
+
+    def compact(ctx: CompactionContext) -> None:
+        for start in range(first, last, size):
+            ctx.compact(start, start + size - 1, f"summary of {start} and what follows. " + "It says little. " * 30)
+
+    return compact
 
 
 class Bench:
@@ -131,6 +148,56 @@ class Bench:
         row("load 10,000 as dicts over SELECT, ms", samples[0], samples[1], bound="<= 1.1")
         row("view of 10,000 over SELECT, ms", samples[0], samples[4], bound="")
         row("newest 20 of 10,000 over SELECT, ms", samples[2], samples[3], bound="<= 2.0")
+
+    def views(self) -> None:
+        """Views and audit queries of folded threads: 10,000 messages in 20 elements, 100,000 under 1,000 records."""
+        for name, size in (("folded", 10_000), ("audited", 100_000)):
+            while self.store.append(name, [message(i) for i in range(1000)], tokens=200)[-1].seq < size:
+                pass
+        self.store.compact("folded", summaries(1, 9_981, 9_981))
+        for size in (110, 1_100, 11_000):
+            self.store.compact("audited", summaries(1, 99_000, size))
+        self.store.compact("audited", summaries(99_001, 99_901, 900))
+        self.raw.execute("DELETE FROM raw WHERE thread_id = 'folded'")
+        self.raw.execute(
+            "INSERT INTO raw SELECT 'folded', seq, role, payload FROM compaction_store.messages WHERE thread_uid = %s",
+            (chain.thread_uid("default", "folded"),),
+        )
+        self.raw.execute("ANALYZE raw")
+        newest = "SELECT payload::text FROM raw WHERE thread_id = 'folded' AND seq > 9980 ORDER BY seq"
+        raw, ours, long = [], [], []
+        for _ in range(ROUNDS * 60):
+            raw.append(timed(lambda: [json.loads(p) for (p,) in self.raw.execute(newest)]))
+            ours.append(timed(lambda: self.store.view("folded").messages))
+            long.append(timed(lambda: self.store.view("audited").messages))
+        assert len(self.store.view("folded").elements) == 20
+        row("view of 20 of 10,000 over SELECT, ms", raw, ours, bound="<= 2.0")
+        print(f"{'':<46}{'p50':>11}{'p95':>11}")
+        records = self.store.thread("audited").last_number
+        elements = len(self.store.view("audited").elements)
+        figure(f"view, {elements} elements, {records:,} records, ms", long, bound="p95 <= 50")
+        middle = self.store.compaction("audited", records // 2)
+        asked: tuple[tuple[str, Callable[[], object], str], ...] = (
+            (
+                "the first page of 100 records, ms",
+                lambda: list(islice(self.store.compactions("audited"), 100)), "<= 20",
+            ),
+            (
+                "a later page of 100 records, ms",
+                lambda: list(islice(self.store.compactions("audited", after=middle), 100)), "<= 20",
+            ),
+            ("a page of 100 records of all threads, ms", lambda: list(islice(self.store.compactions(), 100)), "<= 20"),
+            ("the records over one message, ms", lambda: list(self.store.compactions("audited", covering=50_000)), ""),
+            ("explain a message, ms", lambda: self.store.explain("audited", 50_000), ""),
+            ("one more compaction, text given, ms", self._compact_once, ""),
+        )  # fmt: skip
+        for name, ask, bound in asked:
+            figure(name, [timed(ask) for _ in range(ROUNDS * 10)], bound=bound)
+
+    def _compact_once(self) -> None:
+        """Folds the first of the thread's bare messages."""
+        first = next(e.seq for e in self.store.view("audited").elements if e.kind is None)
+        self.store.compact("audited", summaries(first, first + 1, 1))
 
     def loading(self) -> None:
         """Dicts on both sides: json.dumps and COPY on the one, load with its checks and its chain on the other."""
@@ -222,16 +289,21 @@ def database(url: str | None) -> Iterator[str]:
 
 
 def main() -> None:
-    with database(sys.argv[1] if len(sys.argv) > 1 else None) as url:
+    urls = [argument for argument in sys.argv[1:] if "://" in argument]
+    names = set(sys.argv[1:]) - set(urls)
+    with database(urls[0] if urls else None) as url:
         migrate.upgrade(url)
         bench = Bench(url)
         version = bench.raw.info.server_version
         print(f"Postgres {version // 10000}.{version % 10000}, {os.cpu_count()} cores, messages of 500 to 900 bytes")
         print(f"{'':<46}{'floor':>11}{'ours':>11}{'ratio':>8}   wanted")
-        for part in (
-            bench.single, bench.batches, bench.reading, bench.loading, bench.growth, bench.hot_thread, bench.size,
-        ):  # fmt: skip
-            part()
+        parts = (
+            bench.single, bench.batches, bench.reading, bench.views, bench.loading, bench.growth, bench.hot_thread,
+            bench.size,
+        )  # fmt: skip
+        for part in parts:
+            if not names or part.__name__ in names:
+                part()
 
 
 if __name__ == "__main__":

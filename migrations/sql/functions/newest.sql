@@ -10,6 +10,8 @@ SET search_path = pg_catalog, pg_temp
 -- A new table has no statistics: without them the planner would sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+-- The plan is the same whatever the values, and to make it takes as long as to run it.
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);

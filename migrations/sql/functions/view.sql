@@ -8,6 +8,8 @@ RETURNS TABLE (
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
+-- The plan is the same whatever the values, and to make it takes as long as to run it.
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_last_pos bigint;
