@@ -17,6 +17,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import clear_frames
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import psycopg
@@ -176,6 +177,11 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, CompactionStoreError
             f"cannot reach the database at {_where(engine)}: {why}", sqlstate=_sqlstate(original)
         )
         return None, failure, True
+    except BaseException as error:
+        # Cancelled on the way. SQLAlchemy's frames and this error hold on to each other, and with them to a connection
+        # half made, which would stay open until Python next looks for cycles.
+        clear_frames(error.__traceback__)
+        raise
 
 
 def _attempt(

@@ -8,7 +8,7 @@ import random
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from conftest import Face, Faces
+from rigs.cancel import CancelledAt, quiet
 from test_faults import Proxy
 
 import compaction_store as cs
@@ -493,44 +494,6 @@ def test_an_unknown_outcome_is_told_even_if_the_lease_cannot_be_given_back(
 
 
 # ---- Cancelled
-
-
-class CancelledAt:
-    """A coroutine whose task is cancelled where it waits for the n-th time, `first` having been called."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], at: int, first: Callable[[], None]) -> None:
-        self.coroutine = coroutine
-        self.at = at
-        self.first = first
-        self.waits = 0
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        thrown: BaseException | None = None
-        while True:
-            try:
-                waiting = self.coroutine.send(None) if thrown is None else self.coroutine.throw(thrown)
-            except StopIteration as stop:
-                return stop.value
-            thrown = None
-            if self.waits == self.at:
-                self.first()
-                task = asyncio.current_task()
-                assert task is not None
-                task.cancel()
-            self.waits += 1
-            try:
-                yield waiting
-            except BaseException as error:  # noqa: BLE001 — handed on, as an await would
-                thrown = error
-
-
-def quiet(superuser: psycopg.Connection[Any]) -> None:
-    """Waits until the server has done whatever it was asked for."""
-    while superuser.execute(
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        " AND state = 'active' AND backend_type = 'client backend'"
-    ).fetchall():
-        pass
 
 
 async def _async_plan(ctx: cs.CompactionContext) -> None:

@@ -6,17 +6,37 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rigs import kill
+from rigs import cancel, client, cuts, histories, kill
 from rigs.ground import Postgres
 
 
 def _kill(chance: random.Random, *, long: bool) -> dict[str, Any]:
     with Postgres() as server:
-        return (
-            kill.run(server, chance, kills=50, appends=200_000)
-            if long
-            else kill.run(server, chance, kills=2, appends=500)
-        )
+        kills, appends = (50, 200_000) if long else (2, 500)
+        return kill.run(server, chance, kills=kills, appends=appends)
 
 
-RIGS: dict[str, Callable[..., dict[str, Any]]] = {"kill": _kill}
+def _cuts(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    with Postgres() as server:
+        appends, compactions = (20_000, 1_000) if long else (300, 10)
+        return cuts.run(server, chance, appends=appends, compactions=compactions)
+
+
+def _histories(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    with Postgres() as server:
+        return histories.run(server, chance, messages=100_000 if long else 3_000)
+
+
+def _client(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    with Postgres() as server:
+        return client.run(server, chance, kills=150 if long else 3)
+
+
+def _cancel(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    with Postgres() as server:
+        return cancel.run(server, chance, share=1.0 if long else 0.1)
+
+
+RIGS: dict[str, Callable[..., dict[str, Any]]] = {
+    "kill": _kill, "client": _client, "cuts": _cuts, "histories": _histories, "cancel": _cancel,
+}  # fmt: skip
