@@ -15,7 +15,6 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, cast
 
-from compaction_store import audit
 from compaction_store.audit import Page, Row
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.models import Thread
@@ -103,7 +102,7 @@ _WRITTEN = {"commitment": _hash, "entry": _hash, "salt": _salt}
 FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
     "manifest": {
         "type": _text, "format": _exactly(FORMAT), "chain": _exactly(CHAIN), "tenant": _text, "thread_id": _text,
-        "schema": _text, "made_at": _matching(_MOMENT), "created_at": _integer, "metadata": _text,
+        "schema": _text, "made_at": _matching(_MOMENT), "metadata": _text,
         "last_pos": _integer, "last_seq": _integer, "last_number": _integer, "head": _hash,
         "checkpoint": _or_none(is_checkpoint),
     },
@@ -265,7 +264,7 @@ def export(
     line = dump({
         "type": "manifest", "format": FORMAT, "chain": CHAIN, "tenant": tenant, "thread_id": thread.thread_id,
         "schema": schema, "made_at": made_at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z",
-        "created_at": audit.microseconds(thread.created_at), "metadata": metadata, "last_pos": thread.last_pos,
+        "metadata": metadata, "last_pos": thread.last_pos,
         "last_seq": thread.last_seq, "last_number": thread.last_number, "head": thread.head.hex(),
         "checkpoint": checkpoint,
     })  # fmt: skip

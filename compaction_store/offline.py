@@ -115,7 +115,7 @@ INTEGER, TEXT, DIGEST = absent_or(is_integer), absent_or(is_text), absent_or(lik
 FIELDS: dict[str, list[tuple[str, Check]]] = {
     "manifest": [
         ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name), ("schema", is_text),
-        ("made_at", like(MOMENT)), ("created_at", is_integer), ("metadata", is_metadata),
+        ("made_at", like(MOMENT)), ("metadata", is_metadata),
         *fields("last_pos last_seq last_number", is_integer), ("head", like(HASH)),
         ("checkpoint", absent_or(is_checkpoint)),
     ],

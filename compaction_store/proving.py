@@ -132,7 +132,7 @@ class Walk:
             self._redaction(line)
 
     def _follows(self, line: Line, previous: bytes) -> None:
-        ordinal: int = line.get("seq", line.get("number", 0))
+        ordinal = line[_ORDINALS[line["type"]]] if line["type"] in _ORDINALS else 0
         try:
             leaf = chain.leaf(_header(line), bytes.fromhex(line["commitment"]))
             expected = chain.entry(previous, line["pos"], ordinal, line["microseconds"], leaf)

@@ -29,9 +29,9 @@ _SECONDS_AN_ENTRY = 0.0005
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _NULL = struct.pack(">i", -1)
-# Postgres counts from the year 2000, and its time ends before 64 bits do.
+# Postgres counts from the year 2000. Its years go further than those of Python, which could not read them.
 _POSTGRES_EPOCH = 946_684_800_000_000
-_FIRST_MOMENT, _LAST_MOMENT = -210_866_803_200_000_000, 9_224_318_016_000_000_000
+_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_800_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH = struct.Struct(">i")
 _SMALL = struct.Struct(">ii")
@@ -122,6 +122,7 @@ class Staged:
     def __init__(self, tenant: str) -> None:
         self.count = 0
         self.size = 0
+        self._first_at = 0
         self._tenant = tenant
         self._walk = Walk()
         self._files = {kind: SpooledTemporaryFile(_IN_MEMORY) for kind in TABLES}  # noqa: SIM115 — closed by __exit__
@@ -156,7 +157,8 @@ class Staged:
 
     @property
     def created_at(self) -> datetime:
-        return _EPOCH + timedelta(microseconds=self.manifest["created_at"])
+        """A thread's time is that of its first entry."""
+        return _EPOCH + timedelta(microseconds=self._first_at)
 
     @property
     def seconds(self) -> float:
@@ -195,10 +197,6 @@ class Staged:
     def _open(self) -> None:
         if self.manifest["tenant"] != self._tenant:
             self._refuse("the bundle is of another tenant", None)
-        try:
-            _ = self.created_at
-        except OverflowError:
-            self._refuse("the thread's time is out of range", None)
         place = _raw(self.thread_uid.bytes) + _text(self._tenant)
         for kind, file in self._files.items():
             self._places[kind] = struct.pack(">h", len(COLUMNS[kind])) + place
@@ -209,7 +207,9 @@ class Staged:
         if line["salt"] is None and line.get("redacted_pos") is None:
             self._refuse("the content is withheld, and a store takes a thread only with all of it", line["pos"])
         if not _FIRST_MOMENT <= line["microseconds"] < _LAST_MOMENT:
-            self._refuse("the time is none that Postgres has", line["pos"])
+            self._refuse("the time is before the year 1 or after the year 9999", line["pos"])
+        if not self.count:
+            self._first_at = line["microseconds"]
         values = [(line[name], write) for name, write in _COLUMNS[kind].values()]
         row = b"".join([_NULL if value is None else write(value) for value, write in values])
         self._files[kind].write(self._places[kind] + row)
