@@ -115,12 +115,13 @@ def test_an_application_and_an_auditor_may_read_tables_and_call_functions_only(s
     assert given == (writes if role == "compaction_store_app" else set())
 
 
-def test_the_loader_may_insert_messages_and_nothing_else(superuser: Any) -> None:
+def test_the_loader_may_insert_entries_and_nothing_else(superuser: Any) -> None:
     granted = _granted(superuser, "compaction_store_loader")
     assert ("messages", "INSERT") in granted
-    assert {("begin_load()", "EXECUTE"), ("finish_load()", "EXECUTE")} <= granted
+    doors = ("begin_load()", "finish_load()", "begin_import()", "finish_import()")
+    assert {(door, "EXECUTE") for door in doors} <= granted
     changes = {(name, p) for name, p in granted if p not in {"SELECT", "EXECUTE", "USAGE"}}
-    assert changes == {("messages", "INSERT")}
+    assert changes == {(table, "INSERT") for table in ("messages", "compactions", "events")}
     assert {"append()", "append_many()", "commit_compactions()"}.isdisjoint({name for name, _ in granted})
 
 

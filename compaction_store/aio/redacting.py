@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from compaction_store import checks, erasure, ledger
-from compaction_store.aio.loading import AsyncLoading
+from compaction_store.aio.importing import AsyncImporting
 from compaction_store.models import Event, Redaction
 
 # Ten times what erasing a message has been seen to take.
 _SECONDS_A_MESSAGE = 0.001
 
 
-class AsyncRedacting(AsyncLoading):
+class AsyncRedacting(AsyncImporting):
     """Reads, writes and loads threads, and erases from them."""
 
     async def redact(

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from compaction_store import checks, erasure, ledger
-from compaction_store.store.loading import Loading
+from compaction_store.store.importing import Importing
 from compaction_store.models import Event, Redaction
 
 # Ten times what erasing a message has been seen to take.
 _SECONDS_A_MESSAGE = 0.001
 
 
-class Redacting(Loading):
+class Redacting(Importing):
     """Reads, writes and loads threads, and erases from them."""
 
     def redact(
