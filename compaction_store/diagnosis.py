@@ -18,7 +18,7 @@ import psycopg
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import connections, ledger, schema
-from compaction_store.errors import CompactionStoreError
+from compaction_store.errors import CompactionStoreError, PermissionDenied
 
 State = Literal["ok", "note", "problem"]
 
@@ -307,3 +307,21 @@ def _login(seen: Seen) -> Iterator[Check]:
     if loader is not None and not loader.bypasses_policies:
         what = "the loader's role is under row-level security, which COPY refuses: load does not work"
         yield Check("loader", "note", what, f"as a superuser: ALTER ROLE {loader.name} BYPASSRLS")
+
+
+def tenants(url: str) -> list[str]:
+    """The tenants that have threads. Only a login that no policy holds can tell, such as a superuser."""
+    engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
+    try:
+        return connections.call(engine, time.sleep, 0, None, "", _tenants)
+    finally:
+        engine.dispose()
+
+
+def _tenants(connection: Connection) -> list[str]:
+    driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
+    free = driver.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user").fetchone()
+    if free is None or not free[0]:
+        raise PermissionDenied("to see all tenants takes a superuser, or a login with BYPASSRLS")
+    rows = driver.execute("SELECT DISTINCT tenant FROM compaction_store.threads ORDER BY tenant").fetchall()
+    return [tenant for (tenant,) in rows]

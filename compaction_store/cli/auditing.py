@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated, Any, cast
 from uuid import UUID
@@ -249,10 +248,15 @@ def verify(
     out = Output(as_json=as_json)
     bad = False
     with options.reader(url, tenant) as store, Progress("verify", "entries") as progress:
-        names: Iterable[str] = threads or (thread.thread_id for thread in store.threads())
-        for name in names:
-            report = store.verify(name, level=cast("audit.Level", level))
-            progress.advance(report.entries)
+        wanted = list(store.threads()) if every else [store.thread(name) for name in threads or ()]
+        total, before = sum(thread.last_pos for thread in wanted), 0
+        for thread in wanted:
+
+            def reached(done: int, _: int, before: int = before) -> None:
+                progress.reached(before + done, total)
+
+            report = store.verify(thread.thread_id, level=cast("audit.Level", level), progress=reached)
+            before += thread.last_pos
             bad = bad or bool(report.findings)
             _show_report(out, report)
     if bad:

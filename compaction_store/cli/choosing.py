@@ -101,10 +101,9 @@ def _anthropic(options: dict[str, Any]) -> Any:
         import anthropic  # noqa: PLC0415 — an extra
     except ImportError:
         raise MissingExtra("a summarizer that asks Anthropic's models", "anthropic") from None
-    try:
-        client = anthropic.Anthropic()
-    except anthropic.AnthropicError:
-        raise misuse("Anthropic's client finds no key: set ANTHROPIC_API_KEY", "--summarizer") from None
+    client = anthropic.Anthropic()
+    if not any(getattr(client, name, None) for name in ("api_key", "auth_token", "credentials")):
+        raise misuse("Anthropic's client finds no key: set ANTHROPIC_API_KEY", "--summarizer")
     return _made(AnthropicSummarizer, options, "--summarizer", "anthropic", client)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from compaction_store import diagnosis, embedded, migrate, schema
+from compaction_store import diagnosis, embedded, schema
 from compaction_store.cli import exits
 from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Output
@@ -42,6 +42,9 @@ def migrate_(
 
     Several may run at once. The login should be one that may make roles, and not the application's.
     """
+    # It brings alembic, which no other verb needs and which takes longer to load than all the rest.
+    from compaction_store import migrate  # noqa: PLC0415
+
     out = Output(as_json=as_json)
     with reached(url) as address:
         before = migrate.current(address)

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from compaction_store import __version__
 from compaction_store.cli import (
     auditing,
+    bundling,
     compacting,
     demo,
     deploying,
@@ -36,6 +37,7 @@ VERBS: tuple[tuple[str, str, Callable[..., None]], ...] = (
     ("doctor", "doctor --url postgresql://app@host/database", deploying.doctor),
     ("threads", "threads --limit 20", reading.threads),
     ("append", "append t-1 --key turn-7 < messages.jsonl", writing.append),
+    ("import", "import ./store", bundling.import_),
     ("view", "view t-1 --at 2026-05-01T12:30", reading.view),
     ("replay", "replay t-1 --payloads > t-1.jsonl", reading.replay),
     ("compactions", "compactions --since 7d --actor nightly", auditing.compactions),
@@ -52,6 +54,7 @@ VERBS: tuple[tuple[str, str, Callable[..., None]], ...] = (
     ("release", "release t-1 --reason 'the lawsuit is settled'", erasing.release),
     ("retain", "retain t-1 --until 2031-01-01 --reason 'tax law'", erasing.retain),
     ("verify", "verify --all", auditing.verify),
+    ("export", "export --all --to ./store", bundling.export),
 )
 
 

@@ -1,0 +1,94 @@
+"""Writes the reference part of docs/cli.md from the program's own help. With --check, says whether it is up to date."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import get_args
+
+from typer.models import ArgumentInfo, OptionInfo
+
+from compaction_store.cli.program import VERBS
+
+PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+MARK = "<!-- From here on the page is written by scripts/cli_docs.py, from the help texts. -->\n"
+# The options that a verb has in common with others are told once.
+_SHARED = {"url": "`--url`", "tenant": "`--tenant`", "as_json": "`--json`"}
+
+
+def reference() -> str:
+    return "\n".join(_verb(name, function, example) for name, example, function in VERBS)
+
+
+def _verb(name: str, function: Callable[..., None], example: str) -> str:
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+    told = [(p, info) for p in parameters if (info := _info(p)) is not None and p.name not in _SHARED]
+    arguments = [(p, info) for p, info in told if isinstance(info, ArgumentInfo)]
+    options = [(p, info) for p, info in told if isinstance(info, OptionInfo)]
+    usage = " ".join(["compaction-store", name, *(str(info.metavar) for _, info in arguments), "[OPTIONS]"])
+    lines = [f"### {name}", "", *_wrapped(inspect.getdoc(function) or ""), "", f"    {usage}"]
+    lines += [f"    compaction-store {example}", ""]
+    if told:
+        lines += ["| | | |", "|---|---|---|"]
+        lines += [_row(str(info.metavar), p, info) for p, info in arguments]
+        lines += [_row(_option(p, info), p, info) for p, info in options]
+        lines.append("")
+    missing = [option for key, option in _SHARED.items() if key not in {p.name for p in parameters}]
+    if missing:
+        lines += [f"Without {', '.join(missing)}.", ""]
+    return "\n".join(lines)
+
+
+def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
+    found = [m for m in get_args(parameter.annotation) if isinstance(m, OptionInfo | ArgumentInfo)]
+    return found[0] if found else None
+
+
+def _option(parameter: inspect.Parameter, info: OptionInfo) -> str:
+    # typer takes the first name for a default until it looks at the parameter.
+    names = "/".join(name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str))
+    kind = get_args(parameter.annotation)[0]
+    kinds = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
+    if kinds == [bool]:
+        return names
+    if issubclass(kinds[0], Enum):
+        return f"{names} {'|'.join(member.value for member in kinds[0])}"
+    return f"{names} {info.metavar}"
+
+
+def _row(name: str, parameter: inspect.Parameter, info: OptionInfo | ArgumentInfo) -> str:
+    default = parameter.default
+    told = ""
+    if isinstance(info.show_default, str):
+        told = info.show_default
+    elif default is inspect.Parameter.empty and isinstance(info, OptionInfo):
+        told = "required"
+    elif default not in (None, False, "", inspect.Parameter.empty):
+        told = f"`{default}`"
+    cells = (part.replace("|", chr(92) + "|") for part in (f"`{name}`", info.help or "", told))
+    return f"| {' | '.join(cells)} |"
+
+
+def _wrapped(text: str) -> list[str]:
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+    return "\n\n".join(textwrap.fill(part, 120) for part in paragraphs).splitlines()
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    head, mark, written = text.partition(MARK)
+    if not mark:
+        raise SystemExit(f"cli_docs: {PAGE} has no line that says from where on it is written")
+    wanted = "\n" + reference()
+    if "--check" not in sys.argv:
+        PAGE.write_text(head + mark + wanted, encoding="utf-8")
+    elif written != wanted:
+        raise SystemExit("cli_docs: docs/cli.md is not what the help texts make: run python scripts/cli_docs.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Keeps the program loaded and forks it for every run, because loading it takes longer than most of what it does.
+
+Started with the path of a socket. A request is JSON (arguments, environment, folder) with three open files; the answers
+are the process's number and, when it has ended, its exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from typing import Any
+
+from compaction_store import migrate  # noqa: F401 — loaded for those who want it
+from compaction_store.cli import main
+from compaction_store.cli.program import program
+
+
+def _become(request: dict[str, Any], files: list[int]) -> None:
+    """The process is the program from here on, as if it had been started so."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    os.chdir(request["folder"])
+    sys.argv = ["compaction-store", *request["arguments"]]
+    # As Python makes them where the locale is one of UTF-8.
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    main()
+
+
+def serve(path: str) -> None:
+    with redirect_stdout(StringIO()), suppress(SystemExit):
+        # Some of typer is loaded by its first use.
+        program(["threads", "--help"])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _answer(connection)
+        connection.close()
+
+
+def _answer(connection: socket.socket) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    text, files, _, _ = socket.recv_fds(connection, 1024 * 1024, 3)
+    number = os.fork()
+    if number == 0:
+        connection.close()
+        _become(json.loads(text), files)
+        sys.exit(0)
+    for file in files:
+        os.close(file)
+    connection.send(f"{number}\n".encode())
+    _, status = os.waitpid(number, 0)
+    connection.send(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

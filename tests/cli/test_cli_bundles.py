@@ -1,0 +1,98 @@
+"""Threads and whole stores, out and in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import compaction_store as cs
+from cli.running import SECRET, THREAD, Forks, Run
+from compaction_store import migrate, offline
+
+
+@pytest.fixture
+def other(forks: Forks, empty_url: str, tmp_path: Path) -> Run:
+    migrate.upgrade(empty_url)
+    return Run(forks, tmp_path, empty_url)
+
+
+def test_a_thread_goes_to_another_store_as_it_is(run: Run, other: Run, filled: cs.Store) -> None:
+    file = run.folder / "t.jsonl"
+    file.write_text(run("export", THREAD).stdout, encoding="utf-8")
+    checked = subprocess.run([sys.executable, offline.__file__, str(file)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    [done] = other.json("import", str(file))
+    assert (done["thread_id"], done["added"], done["head"]) == (THREAD, True, filled.thread(THREAD).head.hex())
+    assert other("replay", THREAD).stdout == run("replay", THREAD).stdout
+    assert other("compactions").stdout == run("compactions").stdout
+    assert other("verify", "--all").stdout == run("verify", "--all").stdout
+    assert "is there already: 28 entries, 25 messages" in other("import", str(file), "--table").stdout
+    withheld = run("export", THREAD, "--no-bodies").stdout
+    assert SECRET not in withheld
+    (run.folder / "w.jsonl").write_text(withheld)
+    assert "withheld" in other("import", str(run.folder / "w.jsonl"), code=2).stderr
+
+
+def test_a_whole_store_goes_by_a_folder_and_only_what_changed_is_written_again(
+    run: Run, other: Run, url: str, filled: cs.Store
+) -> None:
+    folder = run.folder / "store"
+    with cs.Store.open(url, tenant="second") as second:
+        second.append(THREAD, {"role": "user", "content": "of the second tenant"})
+        second.append("gone", {"role": "user", "content": "to be erased"})
+        second.erase("gone", reason="asked for")
+    filled.append("t-2/../x", {"role": "user", "content": "a name that is no file's"})
+    run("export", "--all-tenants", "--to", str(folder))
+    files = sorted(folder.iterdir())
+    assert len(files) == 4
+    for file in files:
+        os.utime(file, (1, 1))
+    filled.append("t-2/../x", {"role": "user", "content": "more"})
+    run("export", "--all-tenants", "--to", str(folder))
+    assert sorted(folder.iterdir()) == files
+    assert sum(file.stat().st_mtime > 1 for file in files) == 1
+    done = other.json("import", str(folder))
+    assert sorted((d["tenant"], d["thread_id"]) for d in done)[:2] == [("default", THREAD), ("default", "t-2/../x")]
+    for tenant in ("default", "second"):
+        for arguments in (("threads",), ("verify", "--all")):
+            here = run(*arguments, "--tenant", tenant).stdout
+            # A thread is made when it is imported; all the rest is as it was.
+            assert _undated(other(*arguments, "--tenant", tenant).stdout) == _undated(here)
+    assert [d["added"] for d in other.json("import", str(folder))] == [False] * 4
+
+
+def _undated(text: str) -> list[str]:
+    return [part for part in text.split(",") if not part.startswith('"created_at"')]
+
+
+def test_a_bundle_that_is_broken_is_refused_and_the_others_are_stored(run: Run, other: Run, filled: cs.Store) -> None:
+    folder = run.folder / "store"
+    filled.append("t-2", {"role": "user", "content": "hi"})
+    run("export", "--all", "--to", str(folder))
+    big, small = sorted(folder.iterdir(), key=lambda file: -file.stat().st_size)
+    text = big.read_text()
+    big.write_text(text.replace("harbour", "harbor", 1))
+    (folder / "note.txt").write_text("not a bundle")
+    (folder / "empty.jsonl").touch()
+    done = other("import", str(folder), code=2)
+    assert '"thread_id":"t-2"' in done.stdout
+    assert "of the bundle" in done.stderr
+    assert "is no bundle" in done.stderr
+    assert SECRET not in done.stderr
+    assert [t["thread_id"] for t in other.json("threads")] == ["t-2"]
+    assert "tenant" in other("import", str(small), "--tenant", "stranger", code=2).stderr
+    for nothing in ("missing", str(run.folder)):
+        other("import", nothing, code=2)
+
+
+def test_where_to_write_must_be_clear(run: Run, filled: cs.Store) -> None:
+    run("export", code=2)
+    run("export", THREAD, "--all", "--to", "x", code=2)
+    run("export", "--all", code=2)
+    assert "no such thread" in run("export", "nobody", code=1).stderr
+    assert "cannot write" in run("export", "--all", "--to", "/proc/nowhere", code=2).stderr
+    assert filled.thread(THREAD).last_seq == 25

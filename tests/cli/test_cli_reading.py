@@ -1,0 +1,179 @@
+"""The verbs that read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import compaction_store as cs
+from cli.running import SECRET, THREAD, Run
+
+
+def test_threads_are_listed_by_name_with_where_they_stand(run: Run, filled: cs.Store) -> None:
+    filled.append("t-0", {"role": "user", "content": "hi"})
+    filled.set_metadata("t-0", {"title": "tides"})
+    first, second = run.json("threads")
+    stand = filled.thread(THREAD)
+    assert (first["thread_id"], second["thread_id"]) == ("t-0", THREAD)
+    assert second["view_tokens"] == stand.view_tokens
+    assert second["head"] == stand.head.hex()
+    assert "metadata" not in first
+    assert [t["thread_id"] for t in run.json("threads", "--after", "t-0")] == [THREAD]
+    [only] = run.json("threads", "--limit", "1", "--metadata")
+    assert only["metadata"] == {"title": "tides"}
+    table = run("threads", "--table").stdout
+    assert "messages" in table.splitlines()[0]
+    assert f"{THREAD}  " in table
+    assert run("threads", "--tenant", "other").stdout == ""
+    assert run("threads", "--tenant", "other", "--table").stdout == "no threads of tenant 'other'\n"
+
+
+def test_a_view_is_shown_now_at_a_pos_after_a_record_and_as_a_reply_saw_it(run: Run, filled: cs.Store) -> None:
+    [now] = run.json("view", THREAD)
+    assert now["tokens"] == filled.view(THREAD).tokens
+    assert [e["messages"] for e in now["elements"]] == [list(e.messages) for e in filled.view(THREAD).elements]
+    assert {e["kind"] for e in now["elements"]} == {None, "summary"}
+    [early] = run.json("view", THREAD, "--at", "6")
+    assert (early["pos"], len(early["elements"])) == (6, 6)
+    [after] = run.json("view", THREAD, "--at", "compaction:1")
+    assert after["pos"] == filled.compaction(THREAD, 1).pos
+    [seen] = run.json("view", THREAD, "--seen-by", "12")
+    assert (seen["pos"], seen["evidence"]) == (11, "proved")
+    moment = filled.message(THREAD, 3).created_at.isoformat()
+    assert run.json("view", THREAD, "--at", moment)[0]["pos"] >= 3
+    assert run.json("view", THREAD, "--for", "openai") == [dict(filled.view(THREAD).for_openai())]
+    assert run.json("view", THREAD, "--for", "anthropic")[0]["messages"]
+    table = run("view", THREAD, "--table").stdout.splitlines()
+    assert table[0] == f"{THREAD} at pos {now['pos']}: {now['tokens']:,} tokens"
+    assert any(line.split()[:3] == ["2-6", "summary", "1"] for line in table)
+    assert f"The tide, {SECRET}." in run("view", THREAD, "--full", "--table").stdout
+
+
+def test_what_is_no_point_in_time_is_said_so(run: Run, filled: cs.Store) -> None:
+    for at in ("soon", "compaction:x", "2026-13-01"):
+        assert "is no moment" in run("view", THREAD, "--at", at, code=2).stderr
+    assert "pos" in run("view", THREAD, "--at", "99999", code=1).stderr
+    assert "compaction 77" in run("view", THREAD, "--at", "compaction:77", code=1).stderr
+    assert "nothing yet" in run("view", THREAD, "--at", "2w", code=1).stderr
+    run("view", THREAD, "--at", "3", "--seen-by", "3", code=2)
+    assert filled.thread(THREAD).last_seq == 25
+
+
+def test_replay_is_byte_for_byte_what_is_stored(run: Run, store: cs.Store) -> None:
+    texts = [
+        '{"role":"user","content":"größe 会話 🔒 \\u0000 \\ud83d"}',
+        '{"b":1.0,"a":[1e-7,-0.0],"content":"x\\u009b"}',
+    ]
+    for text in texts:
+        store.append("t", json.loads(text))
+    stored = [m.text for m in store.replay("t")]
+    assert run("replay", "t", "--payloads").stdout.splitlines() == stored
+    lines = run("replay", "t").stdout.splitlines()
+    assert all(line.endswith(f',"payload":{text}}}') for line, text in zip(lines, stored, strict=True))
+    assert [json.loads(line)["seq"] for line in lines] == [1, 2]
+
+
+def test_parts_of_a_replay_can_be_asked_for(run: Run, filled: cs.Store) -> None:
+    def seqs(*options: str) -> list[int]:
+        return [m["seq"] for m in run.json("replay", THREAD, *options)]
+
+    assert seqs("--after", "20") == [21, 22, 23, 24, 25]
+    assert seqs("--after", "3", "--until", "5") == [4, 5]
+    assert seqs("--last", "2") == [24, 25]
+    assert run("replay", THREAD, "--last", "2", "--after", "3", code=2).stderr.startswith("compaction-store: last=")
+    table = run("replay", THREAD, "--last", "1", "--table").stdout
+    assert "and now?" in table
+    assert "and now?" in run("replay", THREAD, "--last", "1", "--table", "--full").stdout
+    filled.redact(THREAD, 25, reason="asked for")
+    assert run("replay", THREAD, "--last", "1", "--payloads").stdout == "null\n"
+    assert "(erased)" in run("replay", THREAD, "--last", "1", "--table").stdout
+
+
+def test_compaction_records_are_found_by_every_filter(run: Run, filled: cs.Store) -> None:
+    filled.revoke(THREAD, 2, actor="somebody")
+    run_id = str(filled.compaction(THREAD, 1).run_id)
+
+    def numbers(*options: str) -> list[int]:
+        return [r["number"] for r in run.json("compactions", *options)]
+
+    every = [1, 2, 3, 4]
+    assert numbers() == numbers(THREAD) == every
+    assert numbers("--newest-first", "--limit", "2") == [4, 3]
+    assert numbers(THREAD, "--covering", "3") == [1]
+    assert numbers("--kind", "revocation") == [4]
+    assert numbers("--outcome", "rejected") == [3]
+    assert numbers("--actor", "nightly") == [1, 2]
+    assert numbers("--callback", "too-long") == [3]
+    assert numbers("--model", "none") == []
+    assert numbers("--run", run_id) == [1, 2]
+    assert numbers("--since", "1h") == every
+    assert numbers("--until", "2020-01-01") == []
+    assert numbers("--since", "2020-01-01T00:00:00Z", "--until", "2020-01-02") == []
+    table = run("compactions", "--table", "--kind", "summary").stdout
+    assert "revoked by 4" in table
+    assert run("compactions", "--actor", "nobody", "--table").stdout == "no such records\n"
+
+
+def test_a_record_is_shown_beside_its_originals(run: Run, filled: cs.Store) -> None:
+    [shown] = run.json("show", THREAD, "1")
+    assert shown["compaction"]["body"]["summary_text"] == f"The tide, {SECRET}."
+    assert [m["seq"] for m in shown["originals"]] == [2, 3, 4, 5, 6]
+    assert [m["payload"] for m in shown["originals"]] == [m.payload for m in filled.replay(THREAD, after=1, until=6)]
+    for columns in ("60", "140"):
+        text = run("show", THREAD, "1", "--table", COLUMNS=columns).stdout
+        assert "compaction 1 of thread t-1: seqs 2-6" in text
+        assert "what stands for them" in text
+        assert "nightly" in text
+    rejected = run("show", THREAD, "3", "--table").stdout
+    assert "NotSmaller" in rejected
+    assert "compaction 9" in run("show", THREAD, "9", code=1).stderr
+
+
+def test_a_message_is_explained(run: Run, filled: cs.Store) -> None:
+    [told] = run.json("explain", THREAD, "3")
+    assert told["message"]["seq"] == 3
+    assert [r["number"] for r in told["records"]] == [1]
+    assert (told["element"]["seq"], told["element"]["kind"]) == (2, "summary")
+    assert SECRET not in json.dumps(told)
+    assert SECRET in json.dumps(run.json("explain", THREAD, "3", "--text"))
+    assert "summary 1, for seqs 2-6" in run("explain", THREAD, "3", "--table").stdout
+    assert "it stands for itself" in run("explain", THREAD, "25", "--table").stdout
+    filled.redact(THREAD, 25, reason="asked for", actor="dpo")
+    [erased] = run.json("explain", THREAD, "25")
+    assert erased["redaction"]["actor"] == "dpo"
+    assert "by dpo" in run("explain", THREAD, "25", "--table").stdout
+
+
+def test_events_are_listed(run: Run, filled: cs.Store) -> None:
+    assert run("events", THREAD, "--table").stdout == "no events\n"
+    filled.hold(THREAD, reason="a lawsuit", actor="legal")
+    filled.release(THREAD, reason="settled", actor="legal")
+    held, released = run.json("events", THREAD)
+    assert (held["kind"], held["body"]["reason"], released["kind"]) == ("hold", "a lawsuit", "release")
+    assert [e["kind"] for e in run.json("events", THREAD, "--after", str(held["pos"]))] == ["release"]
+    assert "a lawsuit" in run("events", THREAD, "--table").stdout
+
+
+def test_the_course_of_a_thread_ends_at_its_view_and_falls_at_its_compactions(
+    run: Run, filled: cs.Store, tmp_path: Path
+) -> None:
+    filled.revoke(THREAD, 1)
+    filled.redact(THREAD, 15, reason="asked for")
+    filled.append(THREAD, {"role": "user", "content": "and then?"})
+    [figures] = run.json("stats", THREAD)
+    course: list[tuple[int, int]] = [tuple(point) for point in figures["course"]]
+    by_pos = {pos: filled.view(THREAD, at=pos).tokens for pos, _ in course}
+    assert dict(course) == by_pos
+    assert course[-1] == (filled.thread(THREAD).last_pos, filled.thread(THREAD).view_tokens)
+    groups: list[dict[str, Any]] = figures["groups"]
+    assert {g["callback"]: g["rejected"] for g in groups}["too-long"] == 1
+    picture = tmp_path / "t.svg"
+    assert f"written to {picture}" in run("stats", THREAD, "--svg", str(picture)).stderr
+    assert picture.read_text().startswith("<svg ")
+    assert "█" in run("stats", THREAD, "--table").stdout
+    [total] = run.json("stats")
+    assert (total["threads"], total["messages"]) == (1, 26)
+    assert "1 threads, 26 messages" in run("stats", "--table").stdout
+    assert "cannot write" in run("stats", THREAD, "--svg", str(tmp_path / "no" / "t.svg"), code=2).stderr
+    run("stats", "--svg", str(picture), code=2)

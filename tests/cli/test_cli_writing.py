@@ -1,0 +1,217 @@
+"""The verbs that write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import compaction_store as cs
+from cli.running import SECRET, THREAD, Run
+from compaction_store.models import Payload
+
+
+def _said(store: cs.Store, thread: str) -> list[str]:
+    return [(m.payload or {})["content"] for m in store.replay(thread)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('{"role":"user","content":"one"}', ["one"]),
+        ('{\n  "role": "user",\n  "content": "one"\n}\n', ["one"]),
+        ('[{"content":"one"},{"content":"two"}]', ["one", "two"]),
+        ('{"content":"one"}\n\n{"content":"two"}\r\n', ["one", "two"]),
+        ('\ufeff{"content":"größe 🔒"}', ["größe 🔒"]),
+    ],
+)
+def test_messages_are_appended_as_an_object_a_list_or_lines(
+    run: Run, store: cs.Store, given: str, said: list[str]
+) -> None:
+    written = run.json("append", "t", stdin=given)
+    assert [m["seq"] for m in written] == list(range(1, len(said) + 1))
+    assert "content" not in written[0]
+    assert _said(store, "t") == said
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "no message"),
+        ("[]", "no message"),
+        ('{"content":"one"}\n{"content":\n', "line 2 is no JSON"),
+        (b'{"content":"\xff"}', "not UTF-8"),
+        ('{"content":"a","content":"b"}', "a name stands twice"),
+        ('{"content":NaN}', "NaN"),
+        ("[" * 100_000, "deep"),
+        ('"text"', "a message is a JSON object"),
+        ("\0", "line 1 is no JSON"),
+        ('{"content":"one"}\n' * 1001, "1,000"),
+    ],
+)
+def test_what_is_no_message_is_refused_and_nothing_is_appended(
+    run: Run, store: cs.Store, given: str | bytes, told: str
+) -> None:
+    assert told in run("append", "t", stdin=given, code=2).stderr
+    assert list(store.threads()) == []
+
+
+def test_a_key_makes_a_repetition_harmless_and_a_seq_guards(run: Run, store: cs.Store, tmp_path: Path) -> None:
+    file = tmp_path / "m.jsonl"
+    file.write_text('{"role":"user","content":"one"}\n')
+    for _ in range(2):
+        [written] = run.json("append", "t", str(file), "--key", "k", "--meta", '{"source":"web"}')
+        assert written["seq"] == 1
+    assert store.message("t", 1).meta == {"source": "web"}
+    assert "the key was used" in run("append", "t", "--key", "k", stdin='{"content":"other"}', code=1).stderr
+    assert "t" in run("append", "t", str(file), "--expected-seq", "7", code=1).stderr
+    assert "cannot read" in run("append", "t", "missing.jsonl", code=2).stderr
+    assert "one JSON object" in run("append", "t", str(file), "--meta", "[]", code=2).stderr
+    assert run("append", "t", str(file), "--table").stdout == "appended seq 2: 4 tokens\n"
+    assert store.thread("t").last_seq == 2
+
+
+def test_each_line_may_be_appended_by_itself(run: Run, store: cs.Store) -> None:
+    lines = "".join(f'{{"role":"user","content":"{i}"}}\n' for i in range(3))
+    done = run("append", "t", "--each", stdin=f"{lines}broken\n", code=2)
+    assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == [1, 2, 3]
+    assert "line 4 is no JSON" in done.stderr
+    assert _said(store, "t") == ["0", "1", "2"]
+    run("append", "t", "--each", "--key", "k", stdin=lines, code=2)
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing_and_the_run_does_it(run: Run, filled: cs.Store) -> None:
+    before = filled.thread(THREAD)
+    what = ("compact", THREAD, "--strategy", "assistant-runs:tool_results=true,retain=2", "--actor", "cli")
+    [plan] = run.json(*what, "--dry-run")
+    assert filled.thread(THREAD) == before
+    assert plan["dry_run"] is True
+    assert plan["tokens_before"] == before.view_tokens
+    applied = [a for a in plan["attempts"] if a["outcome"] == "applied"]
+    table = run(*what, "--dry-run", "--table").stdout
+    assert f"{plan['tokens_before']:,} tokens now, {plan['tokens_after']:,} then" in table
+    [done] = run.json(*what)
+    assert done["tokens"] == plan["tokens_after"] == filled.view(THREAD).tokens
+    spans = [(r["start_seq"], r["end_seq"]) for r in done["records"] if r["outcome"] == "applied"]
+    assert spans == [(a["start_seq"], a["end_seq"]) for a in applied]
+    assert {r.actor for r in filled.compactions(THREAD, actor="cli")} == {"cli"}
+    assert SECRET not in json.dumps([plan, done])
+
+
+def test_a_compaction_with_a_budget_is_done_when_it_is_due_or_forced(run: Run, filled: cs.Store) -> None:
+    big = ("compact", THREAD, "--window", "100000")
+    [left] = run.json(*big)
+    assert (left["reason"], left["records"]) == ("the view is within its budget", [])
+    # The last attempt came to nothing: the thread is due again when it has grown.
+    filled.append(THREAD, {"role": "user", "content": "and then? " * 80})
+    small = ("compact", "--due", "--window", "400", "--strategy", "ladder:keep_recent=2", "--summarizer", "none")
+    [done] = run.json(*small)
+    assert done["thread_id"] == THREAD
+    assert done["tokens"] == filled.thread(THREAD).view_tokens <= 320
+    assert run.json(*small) == []
+    [record] = run.json("compact", THREAD, "--window", "9000", "--force", "--dry-run", code=0)
+    assert record["dry_run"] is True
+
+
+@pytest.mark.usefixtures("filled")
+def test_strategies_run_in_order_and_a_callback_of_ones_own_by_its_name(run: Run) -> None:
+    module = run.folder / "ours.py"
+    module.write_text(
+        "def first_two(ctx):\n    ctx.compact(14, 18, 'five in one')\n\n"
+        "async def waits(ctx): ...\n\n"
+        "def summarize(elements):\n    return f'{len(elements)} in one'\n\n"
+        "def broken(elements):\n    raise ValueError(str(elements[0].message))\n"
+    )
+    [done] = run.json("compact", THREAD, "--strategy", "ours.first_two", "--dry-run")
+    assert [a["callback"] for a in done["attempts"]] == ["ours.first_two"]
+    two = ("--strategy", "clear-tool-results:keep=1", "--strategy", "assistant-runs:tool_results=true,retain=2")
+    [done] = run.json("compact", THREAD, *two, "--summarizer", "ours.summarize", "--dry-run")
+    assert {a["callback"].partition("(")[0] for a in done["attempts"]} == {"ClearToolResults", "AssistantRuns"}
+    runs = ("--strategy", "assistant-runs:tool_results=true,retain=2")
+    failed = run("compact", THREAD, *runs, "--summarizer", "ours.broken", "--table", code=1)
+    assert SECRET not in failed.stdout + failed.stderr
+    [saved] = run.json("compact", THREAD, *runs, "--summarizer", "ours.broken", "--summarizer", "extractive")
+    assert any(r["outcome"] == "applied" for r in saved["records"])
+    assert "AsyncStore" in run("compact", THREAD, "--strategy", "ours.waits", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--strategy", "magic"], "no strategy 'magic'"),
+        (["--strategy", "ladder:magic=1"], "no option 'magic'"),
+        (["--strategy", "ladder:keep_recent"], "name=value"),
+        (["--strategy", "ladder:keep_recent=some"], "keep_recent="),
+        (["--strategy", "no.such.thing"], "cannot load"),
+        (["--strategy", "assistant-runs", "--summarizer", "none"], "needs a summarizer"),
+        (["--summarizer", "magic"], "no summarizer"),
+        (["--summarizer", "extractive:share=7"], "share="),
+        (["--summarizer", "anthropic"], "needs a model"),
+        (["--summarizer", "anthropic:model=m"], "ANTHROPIC_API_KEY"),
+        (["--window", "100", "--trigger", "much"], "neither tokens nor a fraction"),
+        (["--window", "100", "--trigger", "0.2"], "target="),
+        (["--due"], "THREADS"),
+    ],
+)
+def test_a_wrong_choice_is_said_to_be_one(run: Run, options: list[str], told: str) -> None:
+    assert told in " ".join(run("compact", "t", *options, code=2).stderr.split())
+
+
+def test_a_compaction_is_revoked(run: Run, filled: cs.Store) -> None:
+    [done] = run.json("revoke", THREAD, "1", "--reason", "the page was lost", "--actor", "me")
+    assert (done["kind"], done["revokes"], done["actor"]) == ("revocation", 1, "me")
+    assert done["view_tokens"] == filled.view(THREAD).tokens
+    assert filled.compaction(THREAD, 1).status == f"revoked by {done['number']}"
+    assert "compaction-store: " in run("revoke", THREAD, "1", code=1).stderr
+    assert "is revoked by" in run("revoke", THREAD, "2", "--table").stdout
+
+
+def test_messages_are_redacted_and_a_thread_erased_unless_it_is_held(run: Run, filled: cs.Store) -> None:
+    run("hold", THREAD, "--reason", "a lawsuit", "--actor", "legal")
+    refused = run("redact", THREAD, "3", "--reason", "asked for", "--yes", code=1)
+    assert refused.stderr.startswith("compaction-store: ")
+    run("release", THREAD, "--reason", "settled")
+    assert "--yes" in run("redact", THREAD, "3", "--reason", "asked for", code=2).stderr
+    [done] = run.json("redact", THREAD, "3", "5-6,7", "--reason", "asked for", "--legal-basis", "Art. 17", "--yes")
+    assert done["seqs"] == [3, 5, 6, 7]
+    assert 1 in done["records"]
+    assert [m.redacted for m in filled.replay(THREAD, until=7)] == [False, False, True, False, True, True, True]
+    again = run("redact", THREAD, "3", "--reason", "asked for", "--yes", "--table").stdout
+    assert "was erased before" in again
+    assert "no seq 99" in run("redact", THREAD, "90-99", "--reason", "x", "--yes", code=1).stderr
+    for wrong in ("x", "0", "5-3", "1-", ""):
+        run("redact", THREAD, wrong, "--reason", "x", "--yes", code=2)
+    run("retain", THREAD, "--until", "2099-01-01", "--reason", "tax law")
+    run("erase", THREAD, "--reason", "the contract has ended", "--yes", code=1)
+    erased = run("erase", THREAD, "--reason", "it has ended", "--yes", "--override", "the court says so", "--table")
+    assert "erased 21 messages" in erased.stdout
+    [stub] = run.json("threads")
+    assert stub["thread_id"].startswith("erased:")
+    assert run.json("verify", stub["thread_id"])[0]["findings"] == []
+    assert "was erased" in run("append", THREAD, stdin='{"content":"more"}', code=1).stderr
+
+
+def test_verify_finds_what_was_changed_behind_the_stores_back(run: Run, filled: cs.Store, superuser: object) -> None:
+    filled.append("t-2", {"role": "user", "content": "hi"})
+    every = run.json("verify", "--all")
+    assert [(r["thread_id"], r["findings"]) for r in every] == [(THREAD, []), ("t-2", [])]
+    assert every[0]["head"] == filled.thread(THREAD).head.hex()
+    execute = superuser.execute  # type: ignore[attr-defined]
+    execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER USER")
+    execute("UPDATE compaction_store.messages SET payload = '{}' WHERE seq = 5")
+    [report] = run.json("verify", THREAD, code=1)
+    assert [f["pos"] for f in report["findings"]] == [5]
+    told = run("verify", "--all", "--table", code=1).stdout
+    assert "1 finding" in told
+    assert "t-2: 1 entries by content: nothing found" in told
+    assert run.json("verify", THREAD, "--level", "structure")[0]["findings"] == []
+    assert "levels" in run("verify", THREAD, "--level", "magic", code=2).stderr
+    run("verify", code=2)
+    run("verify", "nobody", code=1)
+
+
+def test_the_message_is_stored_as_it_was_sent(run: Run, store: cs.Store) -> None:
+    sent: Payload = {"role": "user", "content": ["\x1b[31m", 1.5, None, {"ä": "\u2028"}]}
+    run("append", "t", stdin=json.dumps(sent))
+    assert store.message("t", 1).payload == sent
