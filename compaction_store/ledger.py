@@ -586,11 +586,23 @@ def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> li
 
 def present(connection: Connection, tenant: str, thread_uids: Sequence[UUID]) -> set[UUID]:
     """Which of the threads there are."""
-    h = schema.heads.c
+    h, t = schema.heads.c, schema.threads.c
     wanted = sa.bindparam("wanted", list(thread_uids), type_=postgresql.ARRAY(sa.Uuid))
-    query = sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid == sa.any_(wanted))
+    query = (
+        sa.select(h.thread_uid)
+        .join(schema.threads, t.thread_uid == h.thread_uid)
+        .where(h.tenant == tenant, h.thread_uid == sa.any_(wanted))
+    )
     with _transaction(connection, tenant, read_only=True):
         return {row[0] for row in _select(connection, query)}
+
+
+def thread_names(connection: Connection, tenant: str, after: str, limit: int) -> list[str]:
+    """A page of the names of a tenant's threads, those without a head too."""
+    t = schema.threads.c
+    query = sa.select(t.thread_id).where(t.tenant == tenant, t.thread_id > after).order_by(t.thread_id).limit(limit)
+    with _transaction(connection, tenant, read_only=True):
+        return [row[0] for row in _select(connection, query)]
 
 
 def count_threads(connection: Connection, tenant: str, after: str) -> int:

@@ -82,7 +82,9 @@ def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> Dat
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             connection.execute(sa.text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))
-            connection.execute(sa.text(f"CREATE SCHEMA IF NOT EXISTS {schema.SCHEMA}"))
+            # IF NOT EXISTS would ask for the right to make schemas where one is there.
+            if connection.scalar(sa.text(f"SELECT to_regnamespace('{schema.SCHEMA}')")) is None:
+                connection.execute(sa.text(f"CREATE SCHEMA {schema.SCHEMA}"))
             run(connection)
         return None
     except sa.exc.DBAPIError as error:

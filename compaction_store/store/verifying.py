@@ -80,11 +80,13 @@ class Verifying(Exporting):
         try:
             total = self._reach.run(ledger.count_threads, self._tenant, after)
             done = 0
-            for thread in self.threads(after=after):
-                yield self._held(thread.thread_id, level, None, witness, None)
-                done += 1
-                if progress is not None:
-                    progress(done, max(done, total))
+            while names := self._reach.run(ledger.thread_names, self._tenant, after, _PAGE):
+                for name in names:
+                    yield self._listed(name, level, witness)
+                    done += 1
+                    if progress is not None:
+                        progress(done, max(done, total))
+                after = names[-1]
             if witness.checkpoint is not None:
                 yield self._vanished(witness)
         finally:
@@ -110,6 +112,14 @@ class Verifying(Exporting):
         if level not in {"schema", "checkpoint"}:
             return None
         return protection.judge(self._reach.run(catalog.read))
+
+    def _listed(self, thread_id: str, level: audit.Level, witness: Witness) -> Report:
+        """The report of a thread that is known by the name it is stored under."""
+        try:
+            return self._held(thread_id, level, None, witness, None)
+        except ThreadNotFound:
+            finding = Finding(None, "the thread has no head, or is stored under a name that is not its own")
+            return Report(thread_id, level, 0, 0, (finding,), b"")
 
     def _held(
         self,

@@ -24,6 +24,7 @@ BEGIN
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     -- An owner needs CREATE on the schema to be handed its tables.
     GRANT USAGE, CREATE ON SCHEMA compaction_store TO compaction_store_owner;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON compaction_store.alembic_version TO compaction_store_owner;
     GRANT SELECT ON ALL TABLES IN SCHEMA compaction_store TO compaction_store_app, compaction_store_auditor;
     GRANT SELECT, INSERT ON compaction_store.messages TO compaction_store_loader;
     GRANT INSERT ON compaction_store.compactions, compaction_store.events TO compaction_store_loader;
