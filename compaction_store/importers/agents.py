@@ -1,0 +1,78 @@
+"""The OpenAI Agents SDK's sessions: those of SQLAlchemySession in Postgres, and those of any of its SQLite files.
+
+A session is a thread, of the items as the SDK gives them back, in its order. What was taken out of a session, as by its
+`pop_item`, is gone from there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from psycopg import sql
+
+from compaction_store.importers.databases import Postgres, Sqlite, table
+from compaction_store.importers.lines import json_object
+from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
+
+FORMAT = "openai-agents"
+MESSAGES = "agent_messages"
+
+# The SDK's times have no zone: they are the server's, in SQLite UTC.
+_POSTGRES = """
+    SELECT id, message_data, to_char(created_at AT TIME ZONE current_setting('TimeZone') AT TIME ZONE 'UTC',
+        'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
+    FROM {messages} WHERE session_id = %s ORDER BY created_at, id
+"""
+_SQLITE = """
+    SELECT id, message_data, strftime('%Y-%m-%dT%H:%M:%S+00:00', created_at)
+    FROM {messages} WHERE session_id = ? ORDER BY created_at, id
+"""
+
+
+class AgentSessions:
+    """A database with sessions of the Agents SDK. `messages_table` is for those that are called otherwise."""
+
+    format = FORMAT
+    unit = "messages"
+
+    def __init__(
+        self, database: Postgres | Sqlite, *, skip_bad: bool = False, messages_table: str = MESSAGES
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._skip_bad = skip_bad
+        self._messages_table = messages_table
+        self.done = 0
+        [(self.total,)] = list(database.rows(self._statement("SELECT count(*) FROM {messages}")))
+
+    def threads(self) -> Iterator[SourceThread]:
+        ids = self._statement("SELECT session_id FROM {messages} GROUP BY session_id ORDER BY min(id)")
+        for (session,) in self._database.rows(ids, page=1000):
+            notes = Notes(self._skip_bad)
+            yield SourceThread(session, self._items(session, notes), notes)
+
+    def _statement(self, statement: str) -> Any:
+        if isinstance(self._database, Postgres):
+            return sql.SQL(statement).format(messages=table(self._messages_table))
+        quoted = self._messages_table.replace('"', '""')
+        return statement.format(messages=f'"{quoted}"')
+
+    def _items(self, session: str, notes: Notes) -> Iterator[Item]:
+        statement = self._statement(_POSTGRES if isinstance(self._database, Postgres) else _SQLITE)
+        for number, data, created_at in self._database.rows(statement, (session,)):
+            self.done += 1
+            where = f"row {number} of {self._messages_table}"
+            item = json_object(data) if isinstance(data, str) else "it is no text"
+            if isinstance(item, str):
+                notes.refuse(where, item)
+                continue
+            meta = {
+                "source": FORMAT, "occurred_at": moment(created_at), "row_id": number,
+                "external_id": text(item.get("id")),
+            }  # fmt: skip
+            message = to_load(item, meta, notes, where)
+            if message is not None:
+                yield message
+
+    def close(self) -> None:
+        self._database.close()

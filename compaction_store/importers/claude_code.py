@@ -1,0 +1,185 @@
+"""Claude Code's session files: a session is a thread, and so is each of its side chains.
+
+The lines of users and assistants are the messages, each as it was sent to the API, in the order of the file; what was
+rewound stays where it was said. Everything else, such as titles and snapshots of files, is left out. A compact boundary
+becomes a record about what was before it, less what it says was preserved, and the summary that follows is a message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from compaction_store.importers.lines import Files, Line, LineFile, Run, Unreadable, parsed
+from compaction_store.importers.sources import Item, Notes, SourceThread, count, moment, text, to_load
+from compaction_store.observed import Observed
+
+FORMAT = "claude-code"
+# In a message's text the quotes would be escaped.
+_SIDE = re.compile(rb'"isSidechain"\s*:\s*true')
+# How far back a boundary's preserved messages and a side chain's earlier lines are looked for.
+_REMEMBERED = 10_000
+_LINE_TYPES = frozenset({
+    "user", "assistant", "system", "summary", "progress", "attachment", "file-history-snapshot", "queue-operation",
+    "custom-title", "ai-title", "last-prompt",
+})  # fmt: skip
+
+
+def is_line(found: dict[str, Any]) -> bool:
+    """Whether an object is a line of a session."""
+    kind = found.get("type")
+    if not isinstance(kind, str) or kind not in _LINE_TYPES:
+        return False
+    return "sessionId" in found or "leafUuid" in found or ("messageId" in found and "snapshot" in found)
+
+
+class ClaudeCode(Files):
+    """A session file, or a folder of them such as ~/.claude/projects."""
+
+    format = FORMAT
+
+    def threads(self) -> Iterator[SourceThread]:
+        for file in self._files:
+            session = _session(file)
+            for chain, runs in _chains(file).items():
+                notes = Notes(self.skip_bad)
+                source_id = session if chain is None else f"{session}/{chain}"
+                yield SourceThread(source_id, _Reading(file, runs, notes).items(), notes)
+
+
+def _session(file: LineFile) -> str:
+    """The session's id is the file's name, unless somebody has renamed it; a side chain's file has one of its own."""
+    try:
+        return str(UUID(file.path.stem))
+    except ValueError:
+        ids = (text(found.get("sessionId")) for _, found in file.sample())
+        return next((found for found in ids if found), file.path.stem)
+
+
+def _chains(file: LineFile) -> dict[str | None, list[Run]]:
+    """Where the lines of each chain are, the main one under None: memory grows by their turns, not by their lines."""
+    chains: dict[str | None, list[Run]] = {}
+    tips: OrderedDict[str, str] = OrderedDict()
+    last: str | None = None
+    for line in file.lines():
+        chain = _chain(line, tips, last) if line.data is not None and _SIDE.search(line.data) else None
+        last = chain or last
+        runs = chains.setdefault(chain, [])
+        if runs and runs[-1].end == line.start:
+            runs[-1] = runs[-1]._replace(end=line.end)
+        else:
+            runs.append(Run(line.number, line.start, line.end))
+    file.done = 0
+    return chains
+
+
+def _chain(line: Line, tips: OrderedDict[str, str], last: str | None) -> str | None:
+    """The side chain of a line: its agent's id, or in older files, the id of the line that the chain began with."""
+    try:
+        found = parsed(line.data)
+    except Unreadable:
+        return None
+    if not isinstance(found, dict) or found.get("isSidechain") is not True:
+        return None
+    if agent := text(found.get("agentId")):
+        return f"agent-{agent}"
+    own, parent = text(found.get("uuid")), text(found.get("parentUuid"))
+    root = (tips.get(parent) or last if parent else own) or "sidechain"
+    if own:
+        tips[own] = root
+        if len(tips) > _REMEMBERED:
+            tips.popitem(last=False)
+    return root
+
+
+class _Reading:
+    """The items of one chain."""
+
+    def __init__(self, file: LineFile, runs: list[Run], notes: Notes) -> None:
+        self._file = file
+        self._runs = runs
+        self._notes = notes
+        self._messages = 0
+        self._boundary: dict[str, Any] | None = None
+        self._places: OrderedDict[str, int] = OrderedDict()
+
+    def items(self) -> Iterator[Item]:
+        for line, found in self._file.objects(self._notes, self._runs):
+            kind = found.get("type")
+            if kind in ("user", "assistant") and isinstance(found.get("message"), dict):
+                yield from self._message(line, found)
+            elif kind == "system" and found.get("subtype") == "compact_boundary":
+                yield from self._compaction(None)
+                self._boundary = found
+            elif kind == "system" and found.get("subtype") == "microcompact_boundary":
+                yield Observed(
+                    "microcompact_boundary", kind="truncation", provider=found, spans=False,
+                    occurred_at=moment(found.get("timestamp")),
+                )  # fmt: skip
+            else:
+                if not isinstance(kind, str):
+                    self._notes.refuse(self._file.where(line.number), "it is no line of a session", line.number)
+                    continue
+                self._notes.left_out += 1
+        yield from self._compaction(None)
+
+    def _message(self, line: Line, found: dict[str, Any]) -> Iterator[Item]:
+        is_summary = found.get("isCompactSummary") is True
+        if is_summary and self._boundary is None:
+            # What older versions wrote has no boundary.
+            self._boundary = {name: value for name, value in found.items() if name != "message"}
+        yield from self._compaction(_said(found["message"]) if is_summary else None)
+        own = text(found.get("uuid"))
+        meta = {
+            "source": FORMAT, "occurred_at": moment(found.get("timestamp")), "external_id": own,
+            "parent_id": text(found.get("parentUuid")), "is_meta": found.get("isMeta") is True or None,
+            "is_compact_summary": is_summary or None,
+            "is_api_error": found.get("isApiErrorMessage") is True or None,
+        }  # fmt: skip
+        message = to_load(found["message"], meta, self._notes, self._file.where(line.number), line.number)
+        if message is None:
+            return
+        self._messages += 1
+        if own:
+            self._places[own] = self._messages
+            if len(self._places) > _REMEMBERED:
+                self._places.popitem(last=False)
+        yield message
+
+    def _compaction(self, summary: str | None) -> Iterator[Item]:
+        """The record of a boundary that was read, once it is known whether a summary follows."""
+        found, self._boundary = self._boundary, None
+        if found is None:
+            return
+        about = found.get("compactMetadata")
+        about = about if isinstance(about, dict) else {}
+        last = min((self._places[name] - 1 for name in _preserved(about) if name in self._places), default=None)
+        yield Observed(
+            "compact_boundary", summary_text=summary, provider=found, tokens_before=count(about.get("preTokens")),
+            tokens_after=count(about.get("postTokens")), occurred_at=moment(found.get("timestamp")),
+            last=last if last != 0 else None, spans=last != 0,
+        )  # fmt: skip
+
+
+def _preserved(about: dict[str, Any]) -> list[str]:
+    """The ids of messages that stayed as they were."""
+    names: list[Any] = []
+    if isinstance(messages := about.get("preservedMessages"), dict) and isinstance(messages.get("uuids"), list):
+        names += messages["uuids"]
+    if isinstance(segment := about.get("preservedSegment"), dict):
+        names.append(segment.get("headUuid"))
+    return [name for name in names if isinstance(name, str)]
+
+
+def _said(message: dict[str, Any]) -> str | None:
+    """The text of a message."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content or None
+    if not isinstance(content, list):
+        return None
+    texts = (part.get("text") for part in content if isinstance(part, dict))
+    return "\n\n".join(found for found in texts if isinstance(found, str)) or None

@@ -1,0 +1,145 @@
+"""Messages of OpenAI's chat and Responses APIs and of Anthropic's, as JSON lines.
+
+A line is a message, or an item, or what an API has answered: then the file is one thread. Or a line is a conversation,
+as in a file for fine-tuning or a batch of requests: then each line is one. The first line says which. Messages are
+stored as they stand; a request's `system` or `instructions` is its first message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compaction_store.importers.lines import Files, Line, LineFile
+from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
+
+CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
+_IDS = ("thread_id", "conversation_id", "session_id", "custom_id", "id")
+_TIMES = ("created_at", "created", "timestamp")
+
+
+class _Part(NamedTuple):
+    """A message of a line, and what is known of it."""
+
+    message: Any
+    meta: dict[str, Any]
+
+
+class Conversations(Files):
+    """A file of messages or of conversations, or a folder of such files."""
+
+    def __init__(self, path: Path, form: str, *, skip_bad: bool = False) -> None:
+        super().__init__(path, skip_bad=skip_bad)
+        self.format = form
+
+    def threads(self) -> Iterator[SourceThread]:
+        for file in self._files:
+            if any(request(found) is not None for _, found in islice(file.sample(), 1)):
+                yield from self._each_line(file)
+            else:
+                notes = Notes(self.skip_bad)
+                yield SourceThread(_stem(file), self._items(file, notes), notes)
+
+    def _items(self, file: LineFile, notes: Notes) -> Iterator[Item]:
+        for line, found in file.objects(notes):
+            if request(found) is not None:
+                notes.refuse(file.where(line.number), "it is a conversation among messages", line.number)
+                continue
+            yield from self._checked(file, line, notes, answered(found) or [_Part(found, _known(found))])
+
+    def _each_line(self, file: LineFile) -> Iterator[SourceThread]:
+        notes = Notes(self.skip_bad)
+        for line, found in file.objects(notes):
+            asked = request(found)
+            if asked is None:
+                notes.refuse(file.where(line.number), "it is no conversation, as the other lines are", line.number)
+                continue
+            names = (text(found.get(name)) for name in _IDS)
+            source_id = next((name for name in names if name), f"{_stem(file)}:{line.number}")
+            said = [_Part(message, _known(message)) for message in said_in(asked)]
+            # What was bad in the lines before is told with the thread that follows.
+            own = notes.handed_on()
+            yield SourceThread(source_id, self._checked(file, line, own, said), own)
+        if notes.skipped:
+            yield SourceThread(_stem(file), (), notes)
+
+    def _checked(self, file: LineFile, line: Line, notes: Notes, said: list[_Part]) -> Iterator[Item]:
+        for part in said:
+            if not is_message(part.message, self.format):
+                why = f"it is no message of the format {self.format}"
+                notes.refuse(file.where(line.number), why, line.number)
+                continue
+            meta = {"source": self.format, **part.meta}
+            message = to_load(part.message, meta, notes, file.where(line.number), line.number)
+            if message is not None:
+                yield message
+
+
+def _stem(file: LineFile) -> str:
+    return file.name.removesuffix(".jsonl")
+
+
+def request(found: dict[str, Any]) -> dict[str, Any] | None:
+    """The request that a line holds, bare or as a line of a batch; None where it holds none."""
+    for inner in (found, found.get("body"), found.get("params")):
+        if isinstance(inner, dict) and "role" not in inner and (
+            isinstance(inner.get("messages"), list) or isinstance(inner.get("input"), list | str)
+        ):  # fmt: skip
+            # An item of the Responses API may have an input of its own.
+            return None if isinstance(inner.get("type"), str) and "messages" not in inner else inner
+    return None
+
+
+def said_in(asked: dict[str, Any]) -> list[Any]:
+    """The messages of a request, and of an answer that is kept with it."""
+    messages = asked.get("messages")
+    if isinstance(messages, list):
+        first = [{"role": "system", "content": asked["system"]}] if asked.get("system") else []
+        return [*first, *messages]
+    given, output = asked["input"], asked.get("output")
+    first = [{"role": "system", "content": asked["instructions"]}] if asked.get("instructions") else []
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return [*first, *items, *(output if isinstance(output, list) else [])]
+
+
+def answered(found: dict[str, Any]) -> list[_Part] | None:
+    """What a whole answer of OpenAI's APIs says; None where the line is none. Anthropic's is a message already."""
+    kind = found.get("object")
+    about = {
+        "occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model")),
+    }  # fmt: skip
+    if kind == "response" and isinstance(found.get("output"), list):
+        parts = [_Part(item, about | {"external_id": _id(item)}) for item in found["output"]]
+    elif kind == "chat.completion" and isinstance(found.get("choices"), list):
+        choices = [choice.get("message") for choice in found["choices"][:1] if isinstance(choice, dict)]
+        parts = [_Part(message, about) for message in choices]
+    else:
+        return None
+    if parts and isinstance(found.get("usage"), dict):
+        parts[-1].meta["usage"] = found["usage"]
+    return parts
+
+
+def _known(message: Any) -> dict[str, Any]:
+    return {"occurred_at": _time(message), "external_id": _id(message)} if isinstance(message, dict) else {}
+
+
+def _id(message: Any) -> str | None:
+    return text(message.get("id")) if isinstance(message, dict) else None
+
+
+def _time(found: dict[str, Any]) -> str | None:
+    return next((when for name in _TIMES if (when := moment(found.get(name)))), None)
+
+
+def is_message(message: Any, form: str) -> bool:
+    """Whether this may be a message of a format: what the API would say of it is another matter."""
+    if not isinstance(message, dict):
+        return False
+    if form == RESPONSES and isinstance(message.get("type"), str):
+        return True
+    return isinstance(message.get("role"), str) and not message.keys().isdisjoint(
+        {"content", "tool_calls", "function_call", "refusal", "audio"}
+    )

@@ -1,0 +1,112 @@
+"""What a source is, by looking at it: the tables of a database, the first lines of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compaction_store.errors import InvalidSource
+from compaction_store.importers import agents, claude_code, codex, conversations, databases, langgraph
+from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, answered, request, said_in
+from compaction_store.importers.lines import found_in
+
+_BUNDLE = "compaction-store/bundle/"
+_OF_RESPONSES = frozenset({"input_text", "output_text", "summary_text", "input_image", "input_file"})
+_OF_ANTHROPIC = frozenset({
+    "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "document", "image",
+})  # fmt: skip
+_OF_CHAT = frozenset({"image_url", "input_audio", "file"})
+
+
+def detect(source: str | Path) -> str:
+    """The name of the source's format.
+
+    Messages of plain text are the same in OpenAI's chat format and in Anthropic's; they are said to be the former's.
+    """
+    database = databases.opened(source)
+    if database is None:
+        return of_files(Path(source))
+    try:
+        return of_database(database)
+    finally:
+        database.close()
+
+
+def of_database(database: databases.Postgres | databases.Sqlite) -> str:
+    tables = database.tables()
+    found = []
+    if agents.MESSAGES in tables:
+        found.append(agents.FORMAT)
+    if isinstance(database, databases.Postgres) and {langgraph.CHECKPOINTS, langgraph.BLOBS} <= tables:
+        found.append(langgraph.FORMAT)
+    if len(found) > 1:
+        raise InvalidSource(f"the database holds several: name one of {', '.join(found)}")
+    if not found:
+        raise InvalidSource("the database has no tables that are known: name the format, if they are called otherwise")
+    return found[0]
+
+
+def of_files(path: Path) -> str:
+    plain = False
+    for file in found_in(path):
+        for _, found in file.sample():
+            form = _of_line(found)
+            if form is not None:
+                return form
+            plain = plain or _is_plain(found)
+    if plain:
+        return CHAT
+    raise InvalidSource(f"{path.name} holds nothing that is known: name the format, or look whether it is JSON lines")
+
+
+def _of_line(found: dict[str, Any]) -> str | None:
+    """The format that a line can only be of."""
+    if found.get("type") == "manifest" and str(found.get("format")).startswith(_BUNDLE):
+        raise InvalidSource("it is a bundle of this package's own: import_bundle takes it")
+    if claude_code.is_line(found):
+        return claude_code.FORMAT
+    if codex.is_line(found):
+        return codex.FORMAT
+    asked = request(found)
+    return _of_answer(found) if asked is None else _of_request(found, asked)
+
+
+def _of_request(found: dict[str, Any], asked: dict[str, Any]) -> str | None:
+    if "messages" not in asked:
+        return RESPONSES
+    if "system" in asked or "params" in found:
+        return ANTHROPIC
+    return next(_of_messages(said_in(asked)), None)
+
+
+def _of_answer(found: dict[str, Any]) -> str | None:
+    if (parts := answered(found)) is not None:
+        return RESPONSES if found.get("object") == "response" else CHAT if parts else None
+    return next(_of_messages([found]), None)
+
+
+def _of_messages(messages: list[Any]) -> Iterator[str]:
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        role, kind = message.get("role"), message.get("type")
+        if role is None and isinstance(kind, str):
+            yield RESPONSES
+        if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
+            yield CHAT
+        content = message.get("content")
+        kinds = {part.get("type") for part in content if isinstance(part, dict)} if isinstance(content, list) else set()
+        kinds = {name for name in kinds if isinstance(name, str)}
+        if kinds & _OF_RESPONSES:
+            yield RESPONSES
+        if kinds & _OF_ANTHROPIC or "stop_reason" in message or "compaction" in kinds:
+            yield ANTHROPIC
+        if kinds & _OF_CHAT or role == "developer" or "refusal" in message:
+            yield CHAT
+
+
+def _is_plain(found: dict[str, Any]) -> bool:
+    asked = request(found)
+    messages = [found] if asked is None else said_in(asked)
+    return any(conversations.is_message(message, CHAT) for message in messages)

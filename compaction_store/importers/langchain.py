@@ -1,0 +1,72 @@
+"""LangChain's messages as chat messages: nothing of them is lost, what has no place there stands under "langchain"."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from compaction_store.importers.msgpack import Object
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "function"}
+# What a field is when it says nothing.
+_NOTHING: tuple[Any, ...] = (None, "", [], {}, False)
+
+
+def identity(value: Any) -> str | None:
+    """The message's own id."""
+    found = (
+        value.fields.get("id") if isinstance(value, Object) else value.get("id") if isinstance(value, dict) else None
+    )
+    return found if isinstance(found, str) and found else None
+
+
+def is_summary(value: Any) -> bool:
+    """Whether LangChain's own middleware wrote it to stand for what it took away."""
+    more = value.fields.get("additional_kwargs") if isinstance(value, Object) else None
+    return isinstance(more, dict) and more.get("lc_source") == "summarization"
+
+
+def chat_message(value: Any) -> Any:
+    """A chat message of an object of LangChain's, and of what its reducers take for one; else None."""
+    if isinstance(value, Object):
+        return _of_object(value)
+    if isinstance(value, str):
+        return {"role": "user", "content": value}
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):  # noqa: PLR2004
+        return {"role": _ROLES.get(value[0], value[0]), "content": value[1]}
+    return _plain(value) if isinstance(value, dict) and "content" in value else None
+
+
+def _of_object(value: Object) -> Any:
+    rest = dict(value.fields)
+    kind = rest.pop("type", None)
+    kind = kind.removesuffix("MessageChunk").lower() if isinstance(kind, str) else ""
+    role = rest.pop("role", None) if kind == "chat" else _ROLES.get(kind)
+    if "content" not in rest or not isinstance(role, str):
+        return None
+    message: dict[str, Any] = {"role": role, "content": _plain(rest.pop("content"))}
+    for name in ("name", "id", "tool_call_id"):
+        if (found := rest.pop(name, None)) is not None:
+            message[name] = _plain(found)
+    calls = rest.pop("tool_calls", None)
+    if isinstance(calls, list) and calls:
+        message["tool_calls"] = [_call(_plain(call)) for call in calls]
+    if kept := {name: _plain(found) for name, found in rest.items() if found not in _NOTHING}:
+        message["langchain"] = kept
+    return message
+
+
+def _call(call: Any) -> Any:
+    if not isinstance(call, dict) or "name" not in call:
+        return call
+    arguments = json.dumps(call.get("args"), ensure_ascii=False, separators=(",", ":"))
+    return {"id": call.get("id"), "type": "function", "function": {"name": call["name"], "arguments": arguments}}
+
+
+def _plain(value: Any) -> Any:
+    """An object inside a message as its fields."""
+    if isinstance(value, Object):
+        return {name: _plain(found) for name, found in value.fields.items()}
+    if isinstance(value, dict):
+        return {name: _plain(found) for name, found in value.items()}
+    return [_plain(found) for found in value] if isinstance(value, list) else value

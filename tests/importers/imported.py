@@ -1,0 +1,36 @@
+"""What the tests of imports share: both faces through one call, and where the fixtures are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from conftest import Face
+
+from compaction_store.importers import ThreadImported, import_into, import_into_async
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def run(store: Face, source: Any, **options: Any) -> list[ThreadImported]:
+    if store.runner is None:
+        return list(import_into(store.store, source, **options))
+    return list(store._iterate(import_into_async(store.store, source, **options)))
+
+
+def stored(store: Face, thread_id: str) -> list[Any]:
+    return [m.payload for m in store.replay(thread_id)]
+
+
+def metas(store: Face, thread_id: str, name: str) -> list[Any]:
+    return [m.meta.get(name) for m in store.replay(thread_id)]
+
+
+def records(store: Face, thread_id: str) -> list[tuple[Any, ...]]:
+    return [(r.pos, r.kind, r.callback, r.start_seq, r.end_seq) for r in store.compactions(thread_id)]
+
+
+def sound(store: Face, *thread_ids: str) -> None:
+    for thread_id in thread_ids:
+        report = store.verify(thread_id)
+        assert (report.level, report.findings) == ("content", ())

@@ -1,0 +1,192 @@
+"""What cannot be read: named by its line, skipped only where asked, and never repeated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Face
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from imported import FIXTURES, run, sound, stored
+
+import compaction_store as cs
+from compaction_store.importers import Notes, detect, lines, open_source
+from compaction_store.importers.lines import LineFile, Run
+from compaction_store.loading import ToLoad
+
+GOOD = b'{"role":"user","content":"fine"}'
+BAD = {
+    "it is no JSON": b'{"role":"user","content":"SECRET',
+    "it is no JSON: expecting": b'{"SECRET": nope}',
+    "it is no JSON object": b'["SECRET"]',
+    "it is not UTF-8": b'{"content":"SECRET \xff"}',
+    "a name stands twice": b'{"role":"user","content":"SECRET","content":"b"}',
+    "NaN or infinite": b'{"role":"user","content":NaN,"SECRET":1}',
+    "a number is NaN or infinite": b'{"role":"user","content":"SECRET","n":1e999}',
+    "a number is too long": b'{"role":"user","content":"SECRET","n":' + b"7" * 5000 + b"}",
+    "nests": b'{"role":"user","content":' + b"[" * 300 + b"]" * 300 + b"}",
+    "nests too deep": b'{"role":"user","content":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "no message of the format openai-chat": b'{"SECRET":"x"}',
+    "exceeds 16,777,216": b'{"role":"user","content":"' + b"x" * 17_000_000 + b'"}',
+    "exceeds 8,192": b'{"role":"user","content":"SECRET","id":"' + b"x" * 9000 + b'"}',
+}
+
+
+@pytest.mark.parametrize(("why", "bad"), BAD.items())
+def test_a_bad_line_is_named_or_skipped(tmp_path: Path, why: str, bad: bytes) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b"\n".join([GOOD, b"", GOOD, bad, GOOD]) + b"\n")
+    [thread] = open_source(path, format="openai-chat").threads()
+    with pytest.raises(cs.InvalidSource) as caught:
+        list(thread.items)
+    assert caught.value.line == 4
+    assert str(caught.value).startswith("line 4 of f.jsonl: ")
+    assert why in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+    [thread] = open_source(path, format="openai-chat", skip_bad=True).threads()
+    assert len(list(thread.items)) == 3
+    assert thread.notes.skipped == 1
+    [kept] = thread.notes.bad
+    assert (kept.line, kept.where) == (4, "line 4 of f.jsonl")
+    assert why in kept.why
+
+
+def test_what_came_before_a_bad_line_stays_and_the_import_goes_on_from_there(store: Face, tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b"\n".join([GOOD, b'{"SECRET', GOOD]))
+    with pytest.raises(cs.InvalidSource, match=r"line 2 of f\.jsonl") as caught:
+        run(store, path)
+    assert "0 messages of the load are stored" in "".join(caught.value.__notes__)
+    [result] = run(store, path, skip_bad=True)
+    assert (result.skipped, result.loaded.added) == (1, 2)  # type: ignore[union-attr]
+    assert [bad.line for bad in result.bad] == [2]
+    assert "SECRET" not in repr(result)
+    # The line is mended: what is there is no longer the beginning of the file.
+    path.write_bytes(b"\n".join([GOOD, b'{"role":"user","content":"new"}', GOOD]))
+    with pytest.raises(cs.IdempotencyConflict):
+        run(store, path)
+    [refused] = run(store, path, skip_bad=True)
+    assert isinstance(refused.refused, cs.IdempotencyConflict)
+    assert refused.loaded is None
+    sound(store, result.thread_id)
+
+
+def test_only_so_many_bad_lines_are_kept_and_all_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(GOOD + b"\n" + b"bad\n" * 5000 + GOOD)
+    [thread] = open_source(path, skip_bad=True).threads()
+    assert len(list(thread.items)) == 2
+    assert (thread.notes.skipped, len(thread.notes.bad)) == (5000, 100)
+
+
+def test_lines_as_others_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD + b"\r\n \r\n\n" + GOOD + b"\r\n" + GOOD)
+    file = LineFile(path)
+    assert [line.number for line, _ in file.objects(Notes(skip_bad=False))] == [1, 4, 5]
+    assert file.done == path.stat().st_size
+
+
+def test_an_unfinished_line_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(GOOD + b"\n" + GOOD[:-5])
+    [thread] = open_source(path).threads()
+    with pytest.raises(cs.InvalidSource, match=r"line 2 .*the file ends before the line does"):
+        list(thread.items)
+
+
+def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONGEST_LINE", 100)
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(GOOD + b"\n" + b"x" * 1050 + b"\n" + GOOD + b"\n" + b"y" * 100 + b"\n" + b"z" * 950)
+    found = [(line.number, line.data is None) for line in LineFile(path).lines()]
+    assert found == [(1, False), (2, True), (3, False), (4, False), (5, True)]
+    [thread] = open_source(path, skip_bad=True).threads()
+    assert len(list(thread.items)) == 2
+    assert thread.notes.bad[0].why == "it is longer than 100 bytes"
+
+
+def test_runs_are_read_from_where_they_begin(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b"".join(b"%d\n" % i for i in range(10, 20)))
+    found = LineFile(path).lines([Run(3, 6, 12), Run(9, 24, 27)])
+    assert [(line.number, line.data) for line in found] == [(3, b"12\n"), (4, b"13\n"), (9, b"18\n")]
+
+
+def test_bad_conversations_are_told_with_the_next_and_the_last_with_none(store: Face, tmp_path: Path) -> None:
+    conversation = b'{"messages":[{"role":"user","content":"a"},{"SECRET":1}]}'
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b"\n".join([conversation, GOOD, conversation, b"{"]))
+    with pytest.raises(cs.InvalidSource, match=r"line 1 of f\.jsonl: it is no message of the format"):
+        run(store, path)
+    first, second, rest = run(store, path, skip_bad=True)
+    assert [bad.line for bad in first.bad] == [1]
+    assert [bad.line for bad in second.bad] == [2, 3]
+    assert [bad.line for bad in rest.bad] == [4]
+    assert rest.loaded is None
+    assert len(stored(store, second.thread_id)) == 1
+
+
+def test_a_conversation_among_messages_is_bad(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(GOOD + b'\n{"messages":[]}\n')
+    [thread] = open_source(path).threads()
+    with pytest.raises(cs.InvalidSource, match=r"line 2 .*a conversation among messages"):
+        list(thread.items)
+
+
+@pytest.mark.parametrize("form", ["claude-code", "codex"])
+def test_what_is_no_line_of_a_session_is_bad(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes((FIXTURES / f"{form}.jsonl").read_bytes() + b'{"SECRET":"x"}\n')
+    main = next(open_source(path).threads())
+    with pytest.raises(cs.InvalidSource, match="it is no line of a"):
+        list(main.items)
+    # A kind of line that nobody knows yet is none of ours.
+    path.write_bytes((FIXTURES / f"{form}.jsonl").read_bytes() + b'{"type":"new","sessionId":"x"}\n')
+    first = next(open_source(path).threads())
+    assert list(first.items)
+    assert first.notes.left_out > 0
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+_NAMES = st.sampled_from([
+    "type", "role", "content", "message", "payload", "uuid", "parentUuid", "sessionId", "isSidechain", "subtype",
+    "compactMetadata", "preTokens", "preservedMessages", "isCompactSummary", "timestamp", "id", "messages", "input",
+    "output", "system", "object", "choices", "usage", "body", "params", "tool_calls", "created_at", "agentId",
+    "leafUuid", "replacement_history", "model", "instructions", "record_type",
+])  # fmt: skip
+_VALUES = _JSON | st.sampled_from([
+    "user", "assistant", "system", "compact_boundary", "microcompact_boundary", "response_item", "session_meta",
+    "compacted", "turn_context", "response", "chat.completion", "message", "compaction", "summary", True,
+])  # fmt: skip
+_OBJECTS = st.dictionaries(_NAMES, _VALUES | st.dictionaries(_NAMES, _VALUES, max_size=5), max_size=7)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    found=st.lists(_OBJECTS | st.binary(max_size=30), max_size=8),
+    form=st.sampled_from(["claude-code", "codex", "openai-chat", "openai-responses", "anthropic"]),
+)
+def test_whatever_a_file_holds_is_read_or_refused_by_a_typed_error(
+    tmp_path_factory: pytest.TempPathFactory, found: list[Any], form: str
+) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "f.jsonl"
+    path.write_bytes(b"\n".join(o if isinstance(o, bytes) else json.dumps(o).encode() for o in found))
+    for thread in open_source(path, format=form, skip_bad=True).threads():
+        assert isinstance(thread.source_id, str)
+        for item in thread.items:
+            assert isinstance(item, (ToLoad, cs.Observed))
+    try:
+        detect(path)
+        for thread in open_source(path, format=form).threads():
+            list(thread.items)
+    except cs.InvalidSource:
+        pass
