@@ -219,6 +219,14 @@ def test_a_revocation_brings_back_exactly_what_was_there(thread: Thread) -> None
     thread.check()
 
 
+def test_a_revocation_and_what_comes_after_it_may_be_one_run(thread: Thread) -> None:
+    thread.commit(summary(2, 3))
+    thread.commit(summary(5, 6), revocation(1), summary(3, 4))
+    assert thread.elements() == [*raw((1, 2)), (3, 4, 4), (5, 6, 2), *raw((7, COUNT))]
+    assert thread.columns(4)["tokens_before"] == 20
+    thread.check()
+
+
 def test_only_an_active_record_can_be_revoked(thread: Thread) -> None:
     thread.commit(summary(2, 3), summary(1, 4), record(kind="summary", outcome="failed", start_seq=6, end_seq=7))
     for number in (1, 3, 0, -1, 99):
