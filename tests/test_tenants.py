@@ -53,9 +53,10 @@ def pooled(url: str, superuser: psycopg.Connection[Any], tmp_path: Path) -> Iter
     user = Path(host).owner() if host.startswith("/") else "nobody"
     config = tmp_path / "pgbouncer.ini"
     config.write_text(
-        f"[databases]\n{server.database} = host={host} port={port} user={name} password=pw\n[pgbouncer]\n"
-        f"listen_addr = 127.0.0.1\nlisten_port = {listen}\nunix_socket_dir =\nauth_type = any\n"
-        f"pool_mode = transaction\ndefault_pool_size = {POOL}\nmax_client_conn = 200\nignore_startup_parameters = extra_float_digits\n",
+        f"[databases]\n{server.database} = host={host} port={port} user={name} password=pw\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listen}\nunix_socket_dir =\nauth_type = any\n"
+        f"pool_mode = transaction\ndefault_pool_size = {POOL}\nmax_client_conn = 200\n"
+        "ignore_startup_parameters = extra_float_digits\n",
         encoding="utf-8",
     )
     for folder in (tmp_path, *tmp_path.parents[:3]):
