@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple
 import psycopg
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import connections, ledger, schema
+from compaction_store import catalog, connections, ledger, protection, schema
 from compaction_store.errors import CompactionStoreError, PermissionDenied
+from compaction_store.protection import Judged
 
 State = Literal["ok", "note", "problem"]
 
@@ -67,7 +68,7 @@ class Seen(NamedTuple):
     roles: Mapping[str, Role]
     revision: str | None
     owners: frozenset[str]
-    unforced: tuple[str, ...]
+    protected: Judged
     in_recovery: bool
     encrypted: bool | None
     is_local: bool
@@ -143,9 +144,9 @@ def _read(connection: Connection) -> Seen:
         is_superuser=is_superuser,
         bypasses_policies=bypasses,
         roles=_roles(rows),
-        revision=ledger.revision(connection),
+        revision=_revision(connection),
         owners=frozenset(owner for (owner,) in rows(_OWNERS, schema.SCHEMA)),
-        unforced=tuple(name for (name,) in rows(_UNFORCED, schema.SCHEMA)),
+        protected=protection.judge(catalog.read(connection)),
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
         is_local=driver.info.hostaddr in ("", "127.0.0.1", "::1"),
@@ -160,12 +161,14 @@ _OWNERS = """
     SELECT DISTINCT pg_get_userbyid(c.relowner) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND c.relname <> 'alembic_version'
 """
-_UNFORCED = """
-    SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND c.relname <> 'alembic_version'
-        AND NOT (c.relrowsecurity AND c.relforcerowsecurity)
-    ORDER BY c.relname
-"""
+
+
+def _revision(connection: Connection) -> str | None:
+    """The schema's revision; "" where there is one that the login may not look at."""
+    try:
+        return ledger.revision(connection)
+    except psycopg.errors.InsufficientPrivilege:
+        return ""
 
 
 def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
@@ -266,17 +269,19 @@ def _schema(seen: Seen) -> Iterator[Check]:
     if seen.revision is None:
         yield Check("schema", "problem", "the database has no schema of ours", "compaction-store migrate")
         return
+    if seen.revision == "":
+        yield Check("schema", "note", f"the schema's revision is not for {seen.login} to see")
+        return
     if seen.revision != schema.REVISION:
         what = f"the schema is at revision {seen.revision}, this version needs {schema.REVISION}"
         yield Check("schema", "problem", what, "compaction-store migrate, or the version that the database is for")
         return
     yield Check("schema", "ok", f"the schema is at revision {schema.REVISION}")
-    if seen.unforced:
-        what = f"row-level security is not forced on {', '.join(seen.unforced)}: tenants can be mixed up"
-        remedy = "ALTER TABLE … ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; then verify every thread"
-        yield Check("tenants", "problem", what, remedy)
-    else:
-        yield Check("tenants", "ok", "row-level security is forced on every table")
+    for finding in seen.protected.findings:
+        remedy = "find out who changed it, put it back as a fresh database has it, then verify --all"
+        yield Check("protection", "problem", finding.what, remedy)
+    if not seen.protected.findings:
+        yield Check("protection", "ok", "triggers, policies, functions and grants are those that were shipped")
     if seen.owners != {f"{schema.SCHEMA}_owner"}:
         what = f"the tables belong to {', '.join(sorted(seen.owners))}, who can do more to them than is recorded"
         yield Check("owner", "note", what, "let a login migrate that may make roles, or keep the application's apart")
@@ -291,17 +296,17 @@ def _login(seen: Seen) -> Iterator[Check]:
         yield Check("roles", "note", what, "let a login migrate that may make roles (CREATEROLE)")
     if seen.is_superuser or seen.bypasses_policies:
         why = "a superuser" if seen.is_superuser else "exempt from row-level security"
-        remedy = "for an application, another login that is granted compaction_store_app"
+        remedy = "for an application, another login: compaction-store grant LOGIN application"
         yield Check("login", "note", f"{seen.login} is {why}: nothing of the protection holds for it", remedy)
     elif seen.login in seen.owners:
-        remedy = "for an application, another login that is granted compaction_store_app"
+        remedy = "for an application, another login: compaction-store grant LOGIN application"
         yield Check("login", "note", f"{seen.login} owns the tables and can take the protection away", remedy)
     else:
         held = [name for name, role in seen.roles.items() if role.has]
         if held:
             yield Check("login", "ok", f"{seen.login} has the roles {', '.join(sorted(held))}")
         else:
-            remedy = f"GRANT {schema.SCHEMA}_app TO {seen.login}"
+            remedy = f"as the owner: compaction-store grant {seen.login} application"
             yield Check("login", "problem", f"{seen.login} has none of the roles", remedy)
     loader = seen.roles.get("loader")
     if loader is not None and not loader.bypasses_policies:

@@ -21,7 +21,7 @@ _SHARED = {"url": "`--url`", "tenant": "`--tenant`", "as_json": "`--json`"}
 
 
 def reference() -> str:
-    return "\n".join(_verb(name, function, example) for name, example, function in VERBS)
+    return "\n".join(_verb(verb.name, verb.function, verb.example) for verb in VERBS)
 
 
 def _verb(name: str, function: Callable[..., None], example: str) -> str:

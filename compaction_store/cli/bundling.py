@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import typer
 
-from compaction_store import Reader, Store, bundle, chain, diagnosis, erasure
+from compaction_store import Reader, bundle, chain, diagnosis, erasure
 from compaction_store import Thread as ThreadValue
-from compaction_store.cli import exits
+from compaction_store.checkpoint_log import CheckpointLog
+from compaction_store.cli import attesting
+from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reached
-from compaction_store.cli.options import AsJson, Tenant, Url, misuse
-from compaction_store.cli.output import Output, Progress, note
-from compaction_store.errors import CompactionStoreError, Conflict, InvalidBundle
+from compaction_store.cli.options import Tenant, Url, misuse
+from compaction_store.cli.output import Progress
+from compaction_store.errors import Conflict, InvalidBundle
 
 _SUFFIX = ".jsonl"
 # Withheld content is another bundle of the same thread.
 _WITHHELD = ".withheld.jsonl"
 _END_BYTES = 4096
 _LONGEST_MANIFEST = 1024 * 1024
+_BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
 
 
 def export(
@@ -46,53 +49,70 @@ def export(
         bool,
         typer.Option("--no-bodies", help="Withhold all content. What is left still verifies, but is not imported."),
     ] = False,
+    checkpoints: LogFile = None,
+    public_key: PublicKeys = None,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
     """Writes threads as bundles: everything that is stored of them, with the means to check it offline.
 
-    A bundle is checked by python -m compaction_store.offline FILE, which needs nothing else of this package. Threads
+    With --checkpoints a bundle carries the newest checkpoint and the proof that the thread is in it. A bundle is
+    checked by python -m compaction_store.offline FILE, which needs nothing else of this package. Threads
     that stand in the folder as they are now are not written again.
     """
     if sum((bool(threads), every, every_tenant)) != 1:
         raise misuse("name threads, or say --all or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
         raise misuse("is needed for several threads", "--to")
+    log = attesting.opened(checkpoints, public_key)
     with reached(url) as address, Progress("export", "entries") as progress:
         for name in diagnosis.tenants(address) if every_tenant else [tenant]:
             with Reader.open(address, tenant=name) as store:
                 if to is None:
                     for thread in threads or ():
-                        _write(sys.stdout.buffer, progress.over(store.export(thread, bodies=not no_bodies)))
+                        carried = None if log is None else log.proof(name, thread)
+                        lines = store.export(thread, bodies=not no_bodies, checkpoint=carried)
+                        _write(sys.stdout.buffer, progress.over(lines))
                     continue
-                _export_all(store, name, threads, to, progress, bodies=not no_bodies)
+                _export_all(_Export(store, name, to, log, progress, bodies=not no_bodies), threads)
 
 
-def _export_all(
-    store: Reader, tenant: str, threads: list[str] | None, to: Path, progress: Progress, *, bodies: bool
-) -> None:
+@dataclass(frozen=True)
+class _Export:
+    """What every thread of one tenant is written with."""
+
+    store: Reader
+    tenant: str
+    to: Path
+    log: CheckpointLog | None
+    progress: Progress
+    bodies: bool
+
+
+def _export_all(run: _Export, threads: list[str] | None) -> None:
     try:
-        to.mkdir(parents=True, exist_ok=True)
-        wanted = [store.thread(name) for name in threads] if threads else store.threads()
+        run.to.mkdir(parents=True, exist_ok=True)
+        wanted = [run.store.thread(name) for name in threads] if threads else run.store.threads()
         for thread in wanted:
-            _export_one(store, tenant, thread, to, progress, bodies=bodies)
+            _export_one(run, thread)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise misuse(f"cannot write to {to}: {error.strerror}", "--to") from None
+        raise misuse(f"cannot write to {run.to}: {error.strerror}", "--to") from None
 
 
-def _export_one(store: Reader, tenant: str, thread: ThreadValue, to: Path, progress: Progress, *, bodies: bool) -> None:
-    uid = erasure.stub_uid(thread.thread_id) or chain.thread_uid(tenant, thread.thread_id)
-    target = to / f"{uid}{_SUFFIX if bodies else _WITHHELD}"
-    if _stands_there(target, thread.head):
-        progress.advance(thread.last_pos)
+def _export_one(run: _Export, thread: ThreadValue) -> None:
+    uid = erasure.stub_uid(thread.thread_id) or chain.thread_uid(run.tenant, thread.thread_id)
+    target = run.to / f"{uid}{_SUFFIX if run.bodies else _WITHHELD}"
+    # A checkpoint may be newer than the thread.
+    if run.log is None and _stands_there(target, thread.head):
+        run.progress.advance(thread.last_pos)
         return
+    carried = None if run.log is None else run.log.proof(run.tenant, thread.thread_id)
     part = target.with_name(f"{target.name}.part")
     for last in (False, True):
         try:
             with part.open("wb") as stream:
-                _write(stream, progress.over(store.export(thread.thread_id, bodies=bodies)))
+                lines = run.store.export(thread.thread_id, bodies=run.bodies, checkpoint=carried)
+                _write(stream, run.progress.over(lines))
                 os.fsync(stream.fileno())
             break
         except Conflict:
@@ -122,74 +142,26 @@ def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:
     stream.flush()
 
 
-def import_(
-    sources: Annotated[
-        list[Path], typer.Argument(metavar="SOURCES...", help="Bundles, and folders of bundles.", show_default=False)
-    ],
-    tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="NAME", help="Refuse the threads of others.", show_default="the bundle's"),
-    ] = None,
-    url: Url = None,
-    as_json: AsJson = None,
-) -> None:
-    """Stores the threads of bundles, each as the thread it was, whole or not at all.
-
-    Every bundle is proved before it is stored. A thread that is there already, with the same head, is left as it is.
-    """
-    out = Output(as_json=as_json)
-    files = list(_files(sources))
-    code = 0
-    with reached(url) as address, ExitStack() as opened, Progress("import", "entries") as progress:
-        stores: dict[str, Store] = {}
-        for file in files:
-            try:
-                owner = tenant or _manifest(file)["tenant"]
-                if owner not in stores:
-                    stores[owner] = opened.enter_context(Store.open(address, tenant=owner, pool_size=2))
-                with file.open("rb") as stream:
-                    done = stores[owner].import_bundle(progress.over(stream))
-            except CompactionStoreError as error:
-                # One bundle of many that is refused is no reason to leave the others.
-                if len(files) == 1 or exits.of(error) == exits.NO_DATABASE:
-                    raise
-                note(f"compaction-store: {file}: {error}")
-                code = code or exits.of(error)
-                continue
-            if out.as_json:
-                out.json({
-                    "file": str(file), "tenant": owner, "thread_id": done.thread_id, "added": done.added,
-                    "last_seq": done.last_seq, "last_number": done.last_number, "last_pos": done.last_pos,
-                    "head": done.head,
-                })  # fmt: skip
-            else:
-                what = "stored" if done.added else "is there already"
-                out.text(f"{done.thread_id}: {what}: {done.last_pos:,} entries, {done.last_seq:,} messages")
-    if code:
-        raise typer.Exit(code)
-
-
-def _files(sources: Iterable[Path]) -> Iterator[Path]:
-    for source in sources:
-        if source.is_dir():
-            found = sorted(source.glob(f"*{_SUFFIX}"))
-            if not found:
-                raise misuse(f"there are no bundles in {source}", "SOURCES")
-            yield from found
-        elif source.is_file():
-            yield source
-        else:
-            raise misuse(f"there is no file {source}", "SOURCES")
-
-
-def _manifest(file: Path) -> dict[str, Any]:
+def is_bundle(file: Path) -> bool:
+    """Whether a file begins as a bundle does."""
     try:
         with file.open("rb") as stream:
-            found = bundle.parse(stream.readline(_LONGEST_MANIFEST))
-    except OSError as error:
-        raise misuse(f"cannot read {file}: {error.strerror}", "SOURCES") from None
-    except ValueError:
-        found = {"type": None}
-    if found["type"] != "manifest":
-        raise InvalidBundle(f"{file} is no bundle: its first line is no manifest")
-    return found
+            return stream.readline(_LONGEST_MANIFEST).startswith(_BEGINNING)
+    except OSError:
+        return False
+
+
+def found_in(source: Path) -> list[Path]:
+    """The bundles that a file is, or that lie in a folder."""
+    if source.is_dir():
+        return [file for file in sorted(source.glob(f"*{_SUFFIX}")) if is_bundle(file)]
+    return [source] if is_bundle(source) else []
+
+
+def tenant_of(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return str(bundle.parse(stream.readline(_LONGEST_MANIFEST))["tenant"])
+    except (OSError, ValueError, KeyError):
+        pass
+    raise InvalidBundle(f"{file} is no bundle: its first line is no manifest")

@@ -114,11 +114,11 @@ def _parts(spec: str, option: str) -> tuple[str, dict[str, Any]]:
         key, given, text = part.partition("=")
         if not given or not key:
             raise misuse(f"{part!r} is no option: name=value", option)
-        options[key.replace("-", "_")] = _value(text)
+        options[key.replace("-", "_")] = value(text)
     return name, options
 
 
-def _value(text: str) -> Any:
+def value(text: str) -> Any:
     """JSON where it is JSON, such as 10, 0.5 and false; else text."""
     try:
         return json.loads(text)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from compaction_store import diagnosis, embedded, schema
+from compaction_store import diagnosis, embedded, grants, schema
 from compaction_store.cli import exits
 from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Output
@@ -56,6 +57,36 @@ def migrate_(
         out.json({"before": before, "revision": schema.REVISION})
     else:
         out.text(f"the schema is at {schema.REVISION}{' already' if before == schema.REVISION else ''}")
+
+
+class Role(StrEnum):
+    """Those of `grants`."""
+
+    application = "application"
+    auditor = "auditor"
+    loader = "loader"
+    owner = "owner"
+
+
+def grant(
+    login: Annotated[str, typer.Argument(metavar="LOGIN", help="Who logs in.", show_default=False)],
+    role: Annotated[Role, typer.Argument(metavar="ROLE", help="application, auditor, loader or owner.")],
+    revoke: Annotated[bool, typer.Option("--revoke", help="Take it away instead.")] = False,
+    url: Url = None,
+    as_json: AsJson = None,
+) -> None:
+    """Gives a login one of the schema's roles: what it needs for its work, and nothing else.
+
+    application reads and calls the functions that write; it can change nothing stored. auditor reads. loader imports.
+    owner migrates, and is no application. docs/threats.md says what each may do.
+    """
+    out = Output(as_json=as_json)
+    with reached(url) as address:
+        (grants.revoke if revoke else grants.grant)(address, login, role.value)
+    if out.as_json:
+        out.json({"login": login, "role": role.value, "granted": not revoke})
+    else:
+        out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {grants.ROLES[role.value]}")
 
 
 def doctor(url: Url = None, as_json: AsJson = None) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from compaction_store.errors import CompactionStoreError, DatabaseError, InvalidInput, NotConfigured, OutcomeUnknown
+from compaction_store.errors import (
+    CompactionStoreError,
+    DatabaseError,
+    InvalidCheckpoint,
+    InvalidInput,
+    NotConfigured,
+    OutcomeUnknown,
+)
 
 REFUSED = 1
 MISUSED = 2
@@ -26,6 +33,7 @@ Exit codes:
 def of(error: CompactionStoreError) -> int:
     if isinstance(error, OutcomeUnknown):
         return UNKNOWN
-    if isinstance(error, InvalidInput):
+    # Evidence that does not hold is a finding.
+    if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
         return MISUSED
     return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED

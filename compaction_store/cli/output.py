@@ -233,8 +233,9 @@ class Progress:
     def advance(self, count: int = 1) -> None:
         self.reached(self._done + count)
 
-    def reached(self, done: int, total: int | None = None) -> None:
+    def reached(self, done: int, total: int | None = None, unit: str | None = None) -> None:
         self._done = done
+        self._unit = unit or self._unit
         if self._bar is not None:
             rate = done / max(1e-3, time.monotonic() - self._start)
             state = f"{done:,} {self._unit}, {rate:,.0f}/s"

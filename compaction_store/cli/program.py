@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from compaction_store import __version__
 from compaction_store.cli import (
+    attesting,
     auditing,
     bundling,
     compacting,
@@ -22,6 +23,7 @@ from compaction_store.cli import (
     deploying,
     erasing,
     exits,
+    importing,
     output,
     reading,
     stats,
@@ -30,31 +32,84 @@ from compaction_store.cli import (
 )
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
-# The command, an example of it, and what it does.
-VERBS: tuple[tuple[str, str, Callable[..., None]], ...] = (
-    ("demo", "demo", demo.demo),
-    ("migrate", "migrate --url postgresql://owner@host/database", deploying.migrate_),
-    ("doctor", "doctor --url postgresql://app@host/database", deploying.doctor),
-    ("threads", "threads --limit 20", reading.threads),
-    ("append", "append t-1 --key turn-7 < messages.jsonl", writing.append),
-    ("import", "import ./store", bundling.import_),
-    ("view", "view t-1 --at 2026-05-01T12:30", reading.view),
-    ("replay", "replay t-1 --payloads > t-1.jsonl", reading.replay),
-    ("compactions", "compactions --since 7d --actor nightly", auditing.compactions),
-    ("show", "show t-1 3", auditing.show),
-    ("explain", "explain t-1 42", auditing.explain),
-    ("events", "events t-1", auditing.events),
-    ("stats", "stats t-1 --svg t-1.svg", stats.stats),
-    ("compact", "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", compacting.compact),
-    ("worker", "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", worker.worker),
-    ("revoke", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
-    ("redact", "redact t-1 7 12-20 --reason 'asked for by the customer'", erasing.redact),
-    ("erase", "erase t-1 --reason 'the contract has ended' --yes", erasing.erase),
-    ("hold", "hold t-1 --reason 'a lawsuit'", erasing.hold),
-    ("release", "release t-1 --reason 'the lawsuit is settled'", erasing.release),
-    ("retain", "retain t-1 --until 2031-01-01 --reason 'tax law'", erasing.retain),
-    ("verify", "verify --all", auditing.verify),
-    ("export", "export --all --to ./store", bundling.export),
+
+class Verb(NamedTuple):
+    name: str
+    short: str
+    example: str
+    function: Callable[..., None]
+
+
+VERBS = (
+    Verb("demo", "Show what the store does, on a thread of its own.", "demo", demo.demo),
+    Verb(
+        "migrate",
+        "Bring a database's schema up to date.",
+        "migrate --url postgresql://owner@host/database",
+        deploying.migrate_,
+    ),
+    Verb(
+        "doctor",
+        "Find out what is wrong, and the remedy.",
+        "doctor --url postgresql://app@host/database",
+        deploying.doctor,
+    ),
+    Verb("grant", "Give a login one of the schema's roles.", "grant app_login application", deploying.grant),
+    Verb("threads", "List the threads and where each stands.", "threads --limit 20", reading.threads),
+    Verb(
+        "append", "Append messages from a file or a pipe.", "append t-1 --key turn-7 < messages.jsonl", writing.append
+    ),
+    Verb(
+        "import",
+        "Store threads from bundles and other programs.",
+        "import ~/.claude/projects --skip-bad",
+        importing.import_,
+    ),
+    Verb("view", "Show what the model should see, now or then.", "view t-1 --at 2026-05-01T12:30", reading.view),
+    Verb("replay", "Show the messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", reading.replay),
+    Verb(
+        "compactions",
+        "List compaction records by any filter.",
+        "compactions --since 7d --actor nightly",
+        auditing.compactions,
+    ),
+    Verb("show", "Show one record beside its originals.", "show t-1 3", auditing.show),
+    Verb("explain", "Tell what happened to one message.", "explain t-1 42", auditing.explain),
+    Verb("events", "List redactions, holds and retentions.", "events t-1", auditing.events),
+    Verb("stats", "Draw a thread's tokens over its life.", "stats t-1 --svg t-1.svg", stats.stats),
+    Verb(
+        "compact",
+        "Compact threads, or show the plan.",
+        "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run",
+        compacting.compact,
+    ),
+    Verb(
+        "worker",
+        "Compact what is due, for as long as it runs.",
+        "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive",
+        worker.worker,
+    ),
+    Verb("revoke", "Undo a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
+    Verb(
+        "redact",
+        "Erase messages and what repeats them.",
+        "redact t-1 7 12-20 --reason 'asked for by the customer'",
+        erasing.redact,
+    ),
+    Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", erasing.erase),
+    Verb("hold", "Forbid to erase from a thread.", "hold t-1 --reason 'a lawsuit'", erasing.hold),
+    Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", erasing.release),
+    Verb(
+        "retain", "Forbid to erase before a moment.", "retain t-1 --until 2031-01-01 --reason 'tax law'", erasing.retain
+    ),
+    Verb("verify", "Hold threads to what was written.", "verify --all", auditing.verify),
+    Verb(
+        "checkpoint",
+        "Sign where every thread stands.",
+        "checkpoint /media/audit/log.jsonl --key /media/key/audit.key",
+        attesting.checkpoint,
+    ),
+    Verb("export", "Write threads as bundles that prove themselves.", "export --all --to ./store", bundling.export),
 )
 
 
@@ -79,6 +134,8 @@ def _tell(error: CompactionStoreError) -> None:
     output.note(f"compaction-store: {error}")
     for more in getattr(error, "__notes__", ()):
         output.note(f"  {more}")
+    for finding in getattr(error, "findings", ()):
+        output.note(f"  {finding}")
     if isinstance(error, OutcomeUnknown) and error.key is not None:
         output.note(f"  the key is {error.key}")
 
@@ -92,8 +149,9 @@ program = typer.Typer(
     epilog=exits.EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for _name, _example, _verb in VERBS:
-    program.command(_name, epilog=f"\b\nExample:\n  compaction-store {_example}")(_verb)
+for _verb in VERBS:
+    _epilog = f"\b\nExample:\n  compaction-store {_verb.example}"
+    program.command(_verb.name, short_help=_verb.short, epilog=_epilog)(_verb.function)
 
 
 def _version(wanted: bool) -> None:

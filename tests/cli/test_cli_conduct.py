@@ -36,7 +36,7 @@ def test_every_verb_has_help_with_an_example_that_it_understands(tmp_path: Path)
 import contextlib, io, shlex, typer
 from compaction_store.cli.program import VERBS, program
 group = typer.main.get_command(program)
-for name, example, function in VERBS:
+for name, _, example, function in VERBS:
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         try:

@@ -1,0 +1,186 @@
+"""Threads from elsewhere: bundles of this package's own, and what other programs have written.
+
+An import that was cut off goes on where it stood when it is repeated, and one that was finished adds nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compaction_store import CompactionStoreError, Store, importers
+from compaction_store.cli import bundling, exits
+from compaction_store.cli.choosing import value
+from compaction_store.cli.deploying import reached
+from compaction_store.cli.options import AsJson, Url, misuse
+from compaction_store.cli.output import Output, Progress, note
+from compaction_store.importers import ThreadImported
+
+_BUNDLES = "bundle"
+_FORMATS = (_BUNDLES, *importers.FORMATS)
+
+
+def import_(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCES...", help="Files, folders, or the URL of another store's database.", show_default=False
+        ),
+    ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            autocompletion=lambda: list(_FORMATS),
+            help=f"{', '.join(_FORMATS)}. [default: what it looks like]",
+            show_default=False,
+        ),
+    ] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", metavar="NAME", help="What to call a single thread.", show_default=False)
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix", metavar="TEXT", help="What goes before the source's own ids.", show_default="the format's name"
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="ID", help="Of the source's threads, this.", show_default=False),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Skip what cannot be read or stored, and say so.")
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", metavar="NAME=VALUE", help="The format's own, such as channel=messages.", show_default=False
+        ),
+    ] = None,
+    url: Url = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant", metavar="NAME", help="Whose the threads become.", show_default="default; a bundle's own"
+        ),
+    ] = None,
+    as_json: AsJson = None,
+) -> None:
+    """Stores threads from bundles, session files of Claude Code and Codex, JSON lines of OpenAI or Anthropic messages,
+    and the databases of OpenAI Agents and LangGraph.
+
+    Again, it adds nothing, or what is new. A bundle is proved and stored as the thread it was, whole or not at all;
+    other sources are streamed, and what a provider compacted by itself is on record. The login needs the loader's role.
+    """
+    if form is not None and form not in _FORMATS:
+        raise misuse(f"no format {form!r}: {', '.join(_FORMATS)}", "--format")
+    how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
+    with reached(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
+        run = _Import(address, tenant, Output(as_json=as_json), progress, stack)
+        for source in sources:
+            run.take(source, form, how)
+    if run.code:
+        raise typer.Exit(run.code)
+
+
+def _options(given: list[str] | None) -> dict[str, Any]:
+    parts = [text.partition("=") for text in given or ()]
+    for name, equals, _ in parts:
+        if not equals or not name.isidentifier():
+            raise misuse(f"{name!r} is no option: name=value", "--option")
+    return {name: value(text) for name, _, text in parts}
+
+
+@dataclass
+class _Import:
+    """The stores that are written to, and what came of it so far."""
+
+    address: str
+    tenant: str | None
+    out: Output
+    progress: Progress
+    stack: ExitStack
+    code: int = 0
+    _stores: dict[str, Store] = field(default_factory=dict)
+
+    def take(self, source: str, form: str | None, how: dict[str, Any]) -> None:
+        path = Path(source)
+        files = bundling.found_in(path) if form in (None, _BUNDLES) and path.exists() else []
+        if files:
+            for file in files:
+                self._bundle(file, alone=len(files) == 1)
+        elif form == _BUNDLES:
+            raise misuse(f"there is no bundle in {source}", "SOURCES")
+        elif "://" not in source and not path.exists():
+            raise misuse(f"there is no file {source}", "SOURCES")
+        else:
+            for thread in importers.import_into(
+                self._store(self.tenant or "default"), source, format=form, progress=self._reached, **how
+            ):
+                self._show(source, thread)
+
+    def _reached(self, at: importers.Progress) -> None:
+        self.progress.reached(at.done, at.total, at.unit)
+
+    def _store(self, tenant: str) -> Store:
+        if tenant not in self._stores:
+            self._stores[tenant] = self.stack.enter_context(Store.open(self.address, tenant=tenant, pool_size=2))
+        return self._stores[tenant]
+
+    def _bundle(self, file: Path, *, alone: bool) -> None:
+        try:
+            tenant = self.tenant or bundling.tenant_of(file)
+            with file.open("rb") as stream:
+                done = self._store(tenant).import_bundle(self.progress.over(stream))
+        except CompactionStoreError as error:
+            # One bundle of many that is refused is no reason to leave the others.
+            if alone or exits.of(error) == exits.NO_DATABASE:
+                raise
+            note(f"compaction-store: {file}: {error}")
+            self.code = self.code or exits.of(error)
+            return
+        if self.out.as_json:
+            self.out.json({
+                "source": str(file), "format": _BUNDLES, "tenant": tenant, "thread_id": done.thread_id,
+                "added": done.last_seq if done.added else 0, "last_seq": done.last_seq, "last_pos": done.last_pos,
+                "head": done.head,
+            })  # fmt: skip
+        else:
+            what = "stored" if done.added else "is there already"
+            self.out.text(f"{done.thread_id}: {what}: {done.last_seq:,} messages, {done.last_pos:,} entries")
+
+    def _show(self, source: str, thread: ThreadImported) -> None:
+        loaded, refused = thread.loaded, thread.refused
+        for bad in thread.bad:
+            note(f"compaction-store: skipped: {bad.where}{_line(bad.line)}: {bad.why}")
+        if refused is not None:
+            note(f"compaction-store: {refused}")
+            self.code = self.code or exits.REFUSED
+        if self.out.as_json:
+            self.out.json({
+                "source": _named(source), "format": thread.format, "tenant": self.tenant or "default",
+                "thread_id": thread.thread_id, "source_id": thread.source_id,
+                "added": 0 if loaded is None else loaded.added, "messages": 0 if loaded is None else loaded.count,
+                "last_seq": None if loaded is None else loaded.last_seq, "skipped": thread.skipped,
+                "left_out": thread.left_out, "refused": None if refused is None else type(refused).__name__,
+            })  # fmt: skip
+        elif refused is None:
+            told = "no messages" if loaded is None else f"{loaded.count:,} messages, {loaded.added:,} new"
+            skipped = f", {thread.skipped:,} skipped" if thread.skipped else ""
+            self.out.text(f"{thread.thread_id}: {told}{skipped}")
+
+
+def _line(line: int | None) -> str:
+    return "" if line is None else f" (line {line:,})"
+
+
+def _named(source: str) -> str:
+    """A source as it may be printed: of a URL neither user nor password."""
+    scheme, mark, rest = source.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}" if mark else source
