@@ -321,14 +321,17 @@ def test_a_holder_whose_lease_ran_out_does_not_take_another_ones_along(
             "UPDATE compaction_store.heads SET lease_run = %s, lease_until = clock_timestamp() + interval '1 hour'",
             (uuid4(),),
         )
+        theirs.extend(superuser.execute(lease).fetchall())
         if end == "commits":
             ctx.compact(1, 8, "S")
         if end == "raises":
             raise Interrupt
 
+    lease = "SELECT lease_run, lease_until FROM compaction_store.heads"
+    theirs: list[Any] = []
     with suppress(Interrupt):
         thread.compact("t", compact, budget=BUDGET)
-    assert held(superuser)
+    assert superuser.execute(lease).fetchall() == theirs
     assert [r.outcome for r in thread.compactions("t")] == (["applied"] if end == "commits" else [])
 
 
