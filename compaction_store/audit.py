@@ -32,6 +32,7 @@ LONGEST_PAGE = 1000
 PAGE_BYTES = 1024 * 1024
 _LARGEST = 2**63 - 1
 MOST_FINDINGS = 1000
+SALT_BYTES = 16
 _MOST_RECORDS = 100
 _RECORDS_NAMED = 3
 _HASH_BYTES = 32
@@ -207,8 +208,7 @@ class _Chain:
             self.erased(row)
         elif self.content:
             self._body(kind, row)
-        elif row.salt is None:
-            self.findings.add(row.pos, "the salt is gone without a redaction")
+        self._salt(row)
         if self.anchors:
             self._held(row.pos, row.entry)
         if kind == "message":
@@ -317,6 +317,13 @@ class _Chain:
     def erased(self, row: Row) -> None:
         if row.salt is not None or row.body is not None or row.meta is not None:
             self.findings.add(row.pos, "a redacted row still has content")
+
+    def _salt(self, row: Row) -> None:
+        if row.salt is not None and len(row.salt) != SALT_BYTES:
+            # Else bytes could move between salt and content, under the same commitment.
+            self.findings.add(row.pos, f"the salt is not {SALT_BYTES} bytes")
+        if row.salt is None and row.redacted_pos is None and not self.content:
+            self.findings.add(row.pos, "the salt is gone without a redaction")
 
     def _body(self, kind: str, row: Row) -> None:
         if row.salt is None or row.body is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import threading
 import tracemalloc
@@ -37,7 +38,7 @@ LAST = MESSAGES + NOT_APPLIED + 2 + 1
 @pytest.fixture(scope="module")
 def shared(server: Any) -> Iterator[str]:
     """One migrated database for all the threads that are tampered with here."""
-    name = "cs_tampered"
+    name = f"cs_tampered_{os.getpid()}"
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
         migrate.upgrade(server.database(name))
@@ -564,3 +565,20 @@ def test_appends_and_records_during_a_verification_are_no_findings(url: str) -> 
         assert [report.findings for report in reports] == [()] * len(reports)
         assert reports[0].entries < reports[-1].entries
         assert store.verify("t").findings == ()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_byte_cannot_move_between_salt_and_content(
+    store: Any, superuser: psycopg.Connection[Any], level: audit.Level
+) -> None:
+    uid = chain.thread_uid("default", "t")
+    append = "SELECT compaction_store.append(%s, 'default', 't', %s, %s, 'user', 1, 'n', 'k', NULL, NULL, NULL)"
+    with pytest.raises(psycopg.Error, match="a salt is 16 bytes"):
+        superuser.execute(append, (uid, "{}", b"short"))
+    superuser.execute(append, (uid, '{"role":"user"}', b"fifteen bytes.. "))
+    assert store.verify("t", level=level).findings == ()
+    superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER ALL")
+    superuser.execute(
+        "UPDATE compaction_store.messages SET salt = substring(salt for 15), payload = (' ' || payload)::json"
+    )
+    assert [f.what for f in store.verify("t", level=level).findings] == ["the salt is not 16 bytes"]

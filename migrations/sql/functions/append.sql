@@ -59,6 +59,9 @@ BEGIN
             USING ERRCODE = 'CS003', DETAIL = v_seq::text;
     END IF;
 
+    IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
+        RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
+    END IF;
     v_seq := v_seq + 1;
     v_pos := v_pos + 1;
     v_at := CASE WHEN v_pos = 1 THEN v_at ELSE greatest(clock_timestamp(), v_at) END;

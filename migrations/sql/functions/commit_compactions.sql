@@ -64,6 +64,9 @@ BEGIN
             FROM unnest(v_row.inputs) WITH ORDINALITY AS i (n, o)
         ), '{}');
         v_row.salt := decode(v_record ->> 'salt', 'hex');
+        IF (octet_length(v_row.salt) = 16) IS NOT TRUE THEN
+            RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
+        END IF;
         v_body := v_record ->> 'body';
         v_row.body := v_body::json;
         v_row.commitment := compaction_store.commitment(v_row.salt, v_body);

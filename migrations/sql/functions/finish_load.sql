@@ -31,6 +31,7 @@ BEGIN
                 m.tenant = p_tenant
                     AND m.pos - v_head.last_pos = m.seq - v_head.last_seq
                     AND m.redacted_pos IS NULL
+                    AND octet_length(m.salt) = 16
                     AND m.commitment = compaction_store.commitment(m.salt, m.payload::text)
                     AND m.meta_commitment IS NOT DISTINCT FROM compaction_store.meta_commitment(m.salt, m.meta::text)
                     AS sound

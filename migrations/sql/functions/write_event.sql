@@ -10,6 +10,9 @@ DECLARE
     v_commitment bytea := compaction_store.commitment(p_salt, p_body);
     v_entry bytea;
 BEGIN
+    IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
+        RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
+    END IF;
     event_pos := p_head.last_pos + 1;
     written_at := greatest(clock_timestamp(), p_head.last_at);
     v_entry := compaction_store.entry(
