@@ -197,7 +197,8 @@ class Load:
             return self._waiting.popleft()
         if self._ended:
             return None
-        message = yield from self._message()
+        while type(message := (yield None)) is Observed:
+            self._take(message)
         if message is End:
             self._ended = True
             return None
@@ -220,17 +221,15 @@ class Load:
             return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
         raise refused
 
-    def _message(self) -> _Steps[Any]:
-        """The next message; what is given between two is taken up on the way."""
-        while type(message := (yield None)) is Observed:
-            try:
-                self._log.add(message, self._read)
-            except InvalidInput as refusal:
-                refused = type(refusal)(f"after message {self._read:,} of the load: {refusal}{self._about}")
-            else:
-                continue
-            raise refused
-        return message
+    def _take(self, given: Observed) -> None:
+        """Takes up what is given between two messages."""
+        try:
+            self._log.add(given, self._read)
+        except InvalidInput as refusal:
+            refused = type(refusal)(f"after message {self._read:,} of the load: {refusal}{self._about}")
+        else:
+            return
+        raise refused
 
     def _checked(self, message: Any) -> tuple[payload.Encoded, bytes | None, int | None]:
         if type(message) is not ToLoad:

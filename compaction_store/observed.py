@@ -21,6 +21,8 @@ from compaction_store.models import Payload
 
 _NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction came to no summary"}
 _LONGEST_NAME = 100
+# Most messages are a role and a text, and tell nothing.
+_PLAIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ class Log:
 
     def tell(self, reply: Any, stored: Payload, place: int) -> None:
         """Takes up what the message at a place tells."""
+        if type(stored.get("content")) is str and "role" in stored and type(reply) is dict and len(reply) == _PLAIN:
+            return
         for told in told_by_one(reply, stored):
             self._meet(place, 1, place - 1 if told.folds else 0, told.record)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +192,35 @@ def test_whatever_a_file_holds_is_read_or_refused_by_a_typed_error(
             list(thread.items)
     except cs.InvalidSource:
         pass
+
+
+_MEASURE = """
+import resource, sys
+from compaction_store.importers import open_source
+count = 0
+for thread in open_source(sys.argv[1]).threads():
+    count += sum(1 for _ in thread.items)
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
+    """Also where the lines of two threads take turns."""
+    peaks = []
+    for copies in (1_000, 100_000):
+        path = tmp_path / "f.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            for i in range(copies):
+                line = {
+                    "type": "user", "sessionId": "s", "uuid": str(i), "isSidechain": i % 100 == 0, "agentId": "a",
+                    "message": {"role": "user", "content": f"{i} " * 200},
+                }  # fmt: skip
+                file.write(json.dumps(line) + "\n")
+        done = subprocess.run(
+            [sys.executable, "-c", _MEASURE, str(path)], capture_output=True, text=True, check=True
+        )  # fmt: skip
+        count, peak = map(int, done.stdout.split())
+        assert count == copies
+        peaks.append(peak)
+    assert peaks[1] < peaks[0] * 1.2

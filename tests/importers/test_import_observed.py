@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -239,9 +240,10 @@ def _records(span: tuple[int, int], outcome: str = "observed") -> str:
 def test_the_loaders_role_is_enough_and_may_record_only_what_was_observed(
     url: str, superuser: psycopg.Connection[Any]
 ) -> None:
-    superuser.execute("CREATE ROLE only_loads LOGIN PASSWORD 'x' IN ROLE compaction_store_loader")
+    name = f"cs_loads_{os.getpid()}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x' IN ROLE compaction_store_loader")
     try:
-        login = sa.make_url(url).set(username="only_loads", password="x").render_as_string(hide_password=False)
+        login = sa.make_url(url).set(username=name, password="x").render_as_string(hide_password=False)
         with cs.Store.open(login) as loader:
             assert loader.load("t", source()).observed == 4
             with pytest.raises(cs.DatabaseError, match="only what was observed"):
@@ -249,4 +251,4 @@ def test_the_loaders_role_is_enough_and_may_record_only_what_was_observed(
                     None, "", ledger.observe, loader._key("t"), UUID(int=1), _records((1, 3), "applied")
                 )
     finally:
-        superuser.execute("DROP ROLE only_loads")
+        superuser.execute(f"DROP ROLE {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -201,9 +202,10 @@ def test_two_imports_at_once_store_everything_once(url: str, tmp_path: Path, mon
 
 
 def test_a_login_that_may_not_load_is_told_what_to_grant(url: str, superuser: psycopg.Connection[Any]) -> None:
-    superuser.execute("CREATE ROLE only_appends LOGIN PASSWORD 'x' IN ROLE compaction_store_app")
+    name = f"cs_appends_{os.getpid()}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x' IN ROLE compaction_store_app")
     try:
-        login = sa.make_url(url).set(username="only_appends", password="x").render_as_string(hide_password=False)
+        login = sa.make_url(url).set(username=name, password="x").render_as_string(hide_password=False)
         with (
             cs.Store.open(login) as store,
             pytest.raises(cs.PermissionDenied, match="grant this login compaction_store_loader"),
@@ -211,7 +213,7 @@ def test_a_login_that_may_not_load_is_told_what_to_grant(url: str, superuser: ps
             # Not even skipping bad ones hides it.
             list(import_into(store, FIXTURES / "chat.jsonl", skip_bad=True))
     finally:
-        superuser.execute("DROP ROLE only_appends")
+        superuser.execute(f"DROP ROLE {name}")
 
 
 def test_the_event_loop_goes_on_while_a_source_is_slow(url: str) -> None:
