@@ -120,7 +120,8 @@ def _package() -> Path:
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations or importlib.util.find_spec("platformdirs") is None:
         raise MissingExtra("a store without a URL", "embedded")
-    return Path(found.submodule_search_locations[0])
+    # A link may lead out of a folder that only we may enter, to where the server's account may read it.
+    return Path(found.submodule_search_locations[0]).resolve()
 
 
 def _migrated(share: Share) -> Share:

@@ -19,6 +19,11 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 import sqlalchemy as sa
+from promises import (  # noqa: F401 — hooks: a test that the documentation names is not skipped
+    pytest_runtest_logreport,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 
 from compaction_store import AsyncStore, Store, migrate
 

@@ -1,0 +1,49 @@
+"""Draws docs/pictures/thread.svg, a thread's view over its life, by `compaction-store stats` on a thread made here.
+
+With --check, says whether the picture is as drawn. It uses the empty database $COMPACTION_STORE_URL, else a Postgres in
+a temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from compaction_store import Store, TokenBudget, embedded
+from compaction_store.cli import demo_thread
+from compaction_store.strategies import SlidingWindow
+from compaction_store.summarizers import ExtractiveSummarizer
+
+PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "thread.svg"
+THREAD = "bookshop"
+BUDGET = TokenBudget(context_window=8000)
+
+
+def live(store: Store) -> None:
+    """An agent at work, its view brought under the budget before each of its replies."""
+    store.on_compact(SlidingWindow(ExtractiveSummarizer(max_tokens=400), retain=12))
+    for turn in demo_thread.thread():
+        store.append(THREAD, turn.messages)
+        view = store.fit(THREAD, BUDGET, actor="agent")
+        store.append(THREAD, turn.reply, view=view)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        url = os.environ.get("COMPACTION_STORE_URL") or embedded.url(Path(folder))
+        with Store.open(url) as store:
+            live(store)
+        drawn = Path(folder) / "thread.svg"
+        command = ["-m", "compaction_store", "stats", THREAD, "--url", url, "--svg", str(drawn)]
+        subprocess.run([sys.executable, *command], check=True, capture_output=True)
+        if "--check" not in sys.argv:
+            PICTURE.write_bytes(drawn.read_bytes())
+        elif PICTURE.read_bytes() != drawn.read_bytes():
+            raise SystemExit("picture: docs/pictures/thread.svg is not as drawn: run python scripts/picture.py")
+
+
+if __name__ == "__main__":
+    main()

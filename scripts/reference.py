@@ -1,0 +1,319 @@
+"""Writes docs/reference.md from the code's own signatures and docstrings. With --check, says whether it is up to date.
+
+Every public name is in it: a method or a name that no section takes is an error here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import compaction_store as cs
+from compaction_store import embedded, errors, grants, importers, migrate, strategies, summarizers, tokens
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
+WIDTH = 120
+
+STORE: dict[str, tuple[str, ...]] = {
+    "Opening and closing": ("open", "close"),
+    "Appending": ("append", "load", "set_metadata"),
+    "Reading": ("view", "replay", "message", "thread", "threads"),
+    "Compacting": ("on_compact", "compact", "fit", "plan", "revoke", "due"),
+    "Auditing": ("compactions", "compaction", "originals", "tree", "explain", "seen_by", "events"),
+    "Verifying": ("verify", "verify_all", "checkpoint"),
+    "Erasing": ("redact", "erase", "hold", "release", "retain"),
+    "Bundles": ("export", "import_bundle"),
+}
+# Told elsewhere on the page, or not a name to read about.
+_FACES = {"Store", "AsyncStore", "Reader", "AsyncReader"}
+_ABOUT = "It is made by `scripts/reference.py` from the code, and a test compares it."
+
+
+class Section(NamedTuple):
+    title: str
+    about: str
+    module: Any
+    names: tuple[str, ...]
+
+
+SECTIONS = (
+    Section(
+        "Compaction", "What a callback works with. [Compaction](compaction.md) explains it.", cs,
+        ("CompactionContext", "TokenBudget", "Ask", "Strategy", "Summary"),
+    ),
+    Section(
+        "Values", "What comes out. All are immutable, and no `repr` shows content.", cs,
+        (
+            "Message", "Element", "View", "Rendered", "Thread", "Compaction", "CompactionRun", "CompactionPlan",
+            "Attempt", "Span", "CompactionTree", "Explanation", "SeenView", "Event", "Redaction", "Report", "Finding",
+            "ToLoad", "Loaded", "Observed", "Imported",
+        ),
+    ),
+    Section(
+        "Checkpoints", "[Integrity](integrity.md) and [threats](threats.md) tell what they are for.", cs,
+        ("Checkpoint", "CheckpointLog", "SigningKey"),
+    ),
+    Section(
+        "Strategies", "`compaction_store.strategies`. [Strategies](strategies.md) compares them.", strategies,
+        tuple(strategies.__all__),
+    ),
+    Section(
+        "Summarizers", "`compaction_store.summarizers`. [Summarizers](summarizers.md) tells of each.", summarizers,
+        tuple(summarizers.__all__),
+    ),
+    Section(
+        "Tokens", "`compaction_store.tokens`. [Tokens](tokens.md) has the rules.", tokens,
+        ("Counter", "o200k_base", "bytes_over_four", "count_text", "cut", "load"),
+    ),
+    Section(
+        "Importers", "`compaction_store.importers`. [Imports](imports.md) has the formats.", importers,
+        tuple(name for name in importers.__all__ if name != "FORMATS"),
+    ),
+    Section(
+        "Deploying", "`compaction_store.migrate`.", migrate, ("upgrade", "check", "current", "downgrade"),
+    ),
+    Section("Roles", "`compaction_store.grants`. [Threats](threats.md#2-roles) has what each may do.", grants,
+        ("grant", "revoke"),
+    ),
+    Section("The embedded Postgres", "`compaction_store.embedded`. [Its page](embedded.md).", embedded,
+        ("default_folder", "url"),
+    ),
+)  # fmt: skip
+
+
+def page() -> str:
+    parts = [
+        "# Reference\n",
+        *_wrapped(f"Every public name, with what its own docstring says. {_ABOUT}"),
+        *_wrapped(
+            "`AsyncStore` has the methods of `Store`; they are awaited there, and those that return an iterator are"
+            " iterated by `async for`. `Reader` and `AsyncReader` lack those that are marked *Store only*. `thread_id`"
+            " comes first, options are keyword-only."
+        ),
+        *_store(),
+        *(part for section in SECTIONS for part in _section(section)),
+        "## Errors\n",
+        "All are in `compaction_store`. What is raised names thread, seq and number, and never repeats content.\n",
+        f"```text\n{_tree()}\n```\n",
+    ]
+    rest = _rest()
+    if rest:
+        names = ", ".join(sorted(rest))
+        raise SystemExit(f"reference: no section of scripts/reference.py has {names}")
+    return "\n".join(parts)
+
+
+def _rest() -> set[str]:
+    """The public names that the page does not tell of."""
+    told = {name for section in SECTIONS for name in section.names} | _FACES | {"__version__", "verify_bundle"}
+    mistakes = {name for name, found in vars(errors).items() if inspect.isclass(found)}
+    methods = {name for name in vars(cs.Store) | _inherited(cs.Store) if not name.startswith("_")}
+    return (set(cs.__all__) - told - mistakes) | (methods - {name for names in STORE.values() for name in names})
+
+
+def _inherited(kind: type) -> dict[str, Any]:
+    return {name: found for base in kind.__mro__ for name, found in vars(base).items()}
+
+
+def _store() -> Iterator[str]:
+    yield "## Store\n"
+    for title, names in STORE.items():
+        yield f"### {title}\n"
+        for name in names:
+            method = getattr(cs.Store, name, None)
+            if method is None:
+                continue
+            of_class = "Store" if name == "open" else "store"
+            marks = "" if hasattr(cs.Reader, name) else " *Store only*"
+            yield f"#### {of_class}.{name}{marks}\n"
+            yield _code(f"{of_class}.{name}", method)
+            yield from _prose(method)
+    yield "#### verify_bundle\n"
+    yield _code("verify_bundle", cs.verify_bundle)
+    yield from _prose(cs.verify_bundle)
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"## {section.title}\n"
+    yield f"{section.about}\n"
+    for name in section.names:
+        found = getattr(section.module, name)
+        yield f"### {name}\n"
+        yield from _named(name, found)
+
+
+def _named(name: str, found: Any) -> Iterator[str]:
+    if not inspect.isclass(found):
+        if callable(found) and inspect.isroutine(found):
+            yield _code(name, found)
+            yield from _prose(found)
+        else:
+            yield f"```text\n{name} = {_plain(str(found))}\n```\n"
+        return
+    fields = _fields(found)
+    if fields:
+        yield from _prose(found)
+        rows = (f"| `{field}` | `{_cell(kind)}` | {default} |\n" for field, (kind, default) in fields.items())
+        yield "| field | type | default |\n|---|---|---|\n" + "".join(rows)
+    else:
+        if "__init__" in vars(found) and not getattr(found, "_is_protocol", False) and name != "CompactionContext":
+            yield _code(name, found)
+        yield from _prose(found)
+    yield from _members(found, fields)
+
+
+def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
+    """A class's own properties and methods."""
+    rows = [f"| `{name}` | {what} |\n" for name, what in _ATTRIBUTES.get(kind.__name__, {}).items()]
+    for name, found in vars(kind).items():
+        if name.startswith("_") or name in fields or name in _HIDDEN.get(kind.__name__, ()):
+            continue
+        if isinstance(found, property | types.FunctionType | classmethod | staticmethod) or hasattr(found, "func"):
+            rows.append(_row(name, found))
+    if rows:
+        yield "| | |\n|---|---|\n" + "".join(rows)
+
+
+_ATTRIBUTES = {
+    "CompactionContext": {
+        "thread_id": "The thread's name.",
+        "budget": "The `TokenBudget` that `compact` was given, or None.",
+        "errors": "What callbacks and summarizers have raised so far.",
+    }
+}
+# What drives callbacks and strategies, and is nobody's to call.
+_HIDDEN = {
+    "CompactionContext": {"begin", "finish", "void", "ask", "rename", "reason", "attempts", "applied"},
+    "Rendered": {"thread_id", "pos"},
+    "Window": {"count", "index"},
+}
+
+
+def _row(name: str, found: Any) -> str:
+    function: Any = found.fget if isinstance(found, property) else getattr(found, "func", None) or found
+    function = getattr(function, "__func__", function)
+    is_method = not isinstance(found, property) and not hasattr(found, "func")
+    shown = f"{name}{_arguments(function)}" if is_method else name
+    text = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    return f"| `{_cell(shown)}` | {_cell(text)} |\n"
+
+
+def _fields(kind: type) -> dict[str, tuple[str, str]]:
+    """The fields of a value, each with its type and default."""
+    if dataclasses.is_dataclass(kind):
+        fields = [field for field in dataclasses.fields(kind) if not field.name.startswith("_")]
+        return {field.name: (_plain(str(field.type)), _given(field.default)) for field in fields}
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        defaults = getattr(kind, "_field_defaults", {})
+        names: tuple[str, ...] = kind._fields
+        return {
+            name: (_plain(_annotation(kind, name)), _given(defaults.get(name, dataclasses.MISSING))) for name in names
+        }
+    return {}
+
+
+def _given(default: Any) -> str:
+    return "" if default is dataclasses.MISSING else f"`{_default(default)}`"
+
+
+def _annotation(kind: type, name: str) -> str:
+    found = inspect.get_annotations(kind).get(name, typing.Any)
+    return getattr(found, "__forward_arg__", None) or inspect.formatannotation(found)
+
+
+def _code(name: str, found: Callable[..., Any]) -> str:
+    line = f"{name}{_arguments(found)}"
+    if len(line) > WIDTH:
+        inside = ",\n    ".join(_parameters(found))
+        line = f"{name}(\n    {inside},\n){_returned(found)}"
+    return f"```text\n{line}\n```\n"
+
+
+def _arguments(found: Callable[..., Any]) -> str:
+    return f"({', '.join(_parameters(found))}){_returned(found)}"
+
+
+_STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+def _parameters(found: Callable[..., Any]) -> list[str]:
+    shown = []
+    starred = False
+    for parameter in inspect.signature(found).parameters.values():
+        if parameter.name in {"self", "cls"}:
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            starred = True
+        elif parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            shown.append("*")
+            starred = True
+        stars = _STARS.get(parameter.kind, "")
+        kind = "" if parameter.annotation is parameter.empty else f": {_shown(parameter.annotation)}"
+        default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
+        shown.append(f"{stars}{parameter.name}{kind}{default}")
+    return shown
+
+
+def _default(value: Any) -> str:
+    # Where an object prints as an address, its name is all there is to say.
+    return _plain(repr(value)) if " at 0x" not in repr(value) else f"{getattr(value, '__name__', type(value).__name__)}"
+
+
+def _returned(found: Callable[..., Any]) -> str:
+    if inspect.isclass(found):
+        return ""
+    returned = inspect.signature(found).return_annotation
+    return "" if returned is inspect.Signature.empty else f" -> {_shown(returned)}"
+
+
+def _shown(annotation: Any) -> str:
+    return _plain(annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+
+
+def _plain(text: str) -> str:
+    """Names without the modules that they come from."""
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
+    return re.sub(r"ForwardRef\('([^']+)'[^)]*\)", r"\1", text).replace('"', "")
+
+
+def _prose(found: Any) -> Iterator[str]:
+    text = inspect.getdoc(found) or ""
+    # A dataclass without a docstring has its signature for one.
+    if text and not text.startswith(f"{getattr(found, '__name__', '')}("):
+        for part in text.split("\n\n"):
+            yield from _wrapped(part)
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    yield "\n".join(textwrap.wrap(" ".join(text.split()), WIDTH, break_on_hyphens=False)) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _tree() -> str:
+    lines = (errors.__doc__ or "").splitlines()
+    start = lines.index("CompactionStoreError")
+    end = next(at for at in range(start, len(lines)) if not lines[at].strip())
+    return "\n".join(lines[start:end])
+
+
+def main() -> None:
+    wanted = page()
+    if "--check" not in sys.argv:
+        PAGE.write_text(wanted, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != wanted:
+        raise SystemExit("reference: docs/reference.md is not what the code says: run python scripts/reference.py")
+
+
+if __name__ == "__main__":
+    main()
