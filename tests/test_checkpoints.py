@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from conftest import Face
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -398,7 +398,7 @@ def cut(root: psycopg.Connection[Any], thread_id: str, last: int) -> None:
 
 
 @pytest.fixture
-def checked(store: Any, log: cs.CheckpointLog) -> Iterator[Any]:
+def checked(store: Face, log: cs.CheckpointLog) -> Face:
     """A store of three threads, with a checkpoint over five messages each and one message more in thread a."""
     for name in ("a", "b", "c"):
         store.append(name, [{"n": n} for n in range(5)])

@@ -164,7 +164,7 @@ def logins(url: str, superuser: psycopg.Connection[Any]) -> Iterator[dict[str, s
     for role in ("application", "owner"):
         name = f"cs_{role}_{os.getpid()}"
         superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
-        grants.grant(url, name, role)  # type: ignore[arg-type]
+        grants.grant(url, name, role)
         made[role] = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
     yield made | {"superuser": url}
     for role in made:
@@ -237,6 +237,13 @@ def test_what_the_owner_gets_through_with_a_superuser_does_too(url: str, row: li
     assert first_level(url) == row[4]
 
 
+_MESSAGE = ("role", "tokens", "counter", "key", "call_size", "receipt", "meta_commitment")
+_RECORD = (
+    "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "inputs", "run_id",
+    "callback", "trigger", "actor", "model", "counter", "revokes",
+)  # fmt: skip
+
+
 class Attack:
     """Somebody who may do everything, with the triggers off until the end."""
 
@@ -276,35 +283,32 @@ class Attack:
     def rechain(self) -> None:
         """Computes every entry anew, the bindings of records to messages too, and sets the head to match."""
         fetch = self.connection.execute
-        messages = fetch(
-            "SELECT pos, seq, created_at, commitment, role, tokens, counter, key, call_size, receipt, meta_commitment"
-            " FROM compaction_store.messages WHERE thread_uid = %s",
-            [UID],
-        ).fetchall()
-        records = fetch(
-            "SELECT pos, number, created_at, commitment, kind, outcome, start_seq, end_seq, tokens_before,"
-            " tokens_after, source_count, inputs, run_id, callback, trigger, actor, model, counter, revokes"
-            " FROM compaction_store.compactions WHERE thread_uid = %s",
-            [UID],
-        ).fetchall()
-        entry, entries, last = chain.genesis("default", "t"), {}, None
+        messages, records = (
+            fetch(
+                f"SELECT pos, {ordinal}, created_at, commitment, {', '.join(columns)} FROM compaction_store.{table}"
+                " WHERE thread_uid = %s".encode(),
+                [UID],
+            ).fetchall()
+            for table, ordinal, columns in (("messages", "seq", _MESSAGE), ("compactions", "number", _RECORD))
+        )
+        entry = chain.genesis("default", "t")
+        entries: dict[int, bytes] = {}
+        last: tuple[Any, ...] = ()
         for row in sorted([("m", *m) for m in messages] + [("c", *c) for c in records], key=lambda row: row[1]):
             kind, pos, ordinal, at, commitment, *columns = row
+            given: dict[str, Any]
             if kind == "m":
-                names = ("role", "tokens", "counter", "key", "call_size", "receipt", "meta_commitment")
-                header = chain.message_header(**dict(zip(names, columns, strict=True)))
+                given = dict(zip(_MESSAGE, columns, strict=True))
+                header = chain.message_header(**given)
             else:
-                names = (
-                    "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count",
-                    "inputs", "run_id", "callback", "trigger", "actor", "model", "counter", "revokes",
-                )  # fmt: skip
-                given = dict(zip(names, columns, strict=True))
-                bound = {"source_before": entries.get(given["start_seq"] - 1), "source_end": entries[given["end_seq"]]}
-                header = chain.compaction_header(**given, **bound)
+                given = dict(zip(_RECORD, columns, strict=True))
+                given["source_before"] = entries.get(given["start_seq"] - 1)
+                given["source_end"] = entries[given["end_seq"]]
+                header = chain.compaction_header(**given)
                 fetch(
                     "UPDATE compaction_store.compactions SET source_before = %s, source_end = %s"
                     " WHERE thread_uid = %s AND number = %s",
-                    [bound["source_before"], bound["source_end"], UID, ordinal],
+                    [given["source_before"], given["source_end"], UID, ordinal],
                 )
             entry = chain.entry(entry, pos, ordinal, audit.microseconds(at), chain.leaf(header, commitment))
             table, name = ("messages", "seq") if kind == "m" else ("compactions", "number")
@@ -315,7 +319,6 @@ class Attack:
                 [entry, UID, ordinal],
             )
             last = (pos, at)
-        assert last is not None
         self.run(
             "UPDATE compaction_store.heads SET head = %s, last_pos = %s, last_at = %s, last_seq = %s, last_number = %s"
             " WHERE thread_uid = %s",

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 import compaction_store as cs
 from compaction_store import protection, schema
-from compaction_store.catalog import Facts
+from compaction_store.catalog import OURS, Facts
 
 OWNER = "compaction_store_owner"
 
@@ -387,7 +387,7 @@ def test_an_auditor_may_look_at_the_schema(url: str, superuser: Any) -> None:
 
 def facts() -> Facts:
     expected = dict(protection._expected(has_roles=True))
-    return Facts(expected, {f"role {role}": "there" for role in protection.OURS}, [])
+    return Facts(expected, {f"role {role}": "there" for role in OURS}, [])
 
 
 def test_facts_as_expected_are_no_findings() -> None:
