@@ -9,12 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pages
 import pytest
+from typer.main import get_command
 
 sys.path.insert(0, str(pages.ROOT / "examples"))
 import local_model
+
+from compaction_store.cli.program import program as commands
 
 # What a page takes for granted: names that its reader has, and threads that there are.
 _FIXTURES = Path(__file__).parent / "importers" / "fixtures"
@@ -73,7 +77,8 @@ def test_the_blocks_of_a_page_run_in_order_and_print_what_they_say(
 ) -> None:
     blocks = pages.blocks(path)
     environment = os.environ | {
-        "COMPACTION_STORE_URL": url, "SOURCE_URL": url, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "PYTHONUTF8": "1",
+        "COMPACTION_STORE_URL": url, "SOURCE_URL": url, "PYTHONUTF8": "1",
+        "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path),
         "PATH": f"{program}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "120",
         "ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": model,
         "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": f"{model}/v1",
@@ -140,3 +145,17 @@ def test_every_page_can_be_found_from_the_index() -> None:
     linked = {target.partition("#")[0] for target in _LINK.findall(index)}
     there = {path.relative_to(pages.ROOT / "docs").as_posix() for path in pages.PAGES if "docs" in path.parts}
     assert there - linked <= {"index.md"}
+
+
+def test_commands_in_the_documentation_name_verbs_and_options_that_there_are() -> None:
+    verbs: dict[str, Any] = get_command(commands).commands  # type: ignore[attr-defined]
+    for path in pages.PAGES:
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+        # What stands in blocks is run; these are the others, in lines of their own and in sentences.
+        for verb, rest in re.findall(r"(?:^    |[`/]|\| )compaction-store ([a-z]+)([^`\n|]*)", text, re.MULTILINE):
+            assert verb in verbs, f"{pages.name(path)}: compaction-store {verb}"
+            known = {
+                option for parameter in verbs[verb].params for option in (*parameter.opts, *parameter.secondary_opts)
+            }
+            unknown = set(re.findall(r"(?<= )--[a-z-]+", rest)) - known - {"--help"}
+            assert not unknown, f"{pages.name(path)}: compaction-store {verb}{rest}"
