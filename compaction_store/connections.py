@@ -185,7 +185,7 @@ def _connect(engine: sa.Engine) -> tuple[Connection | None, CompactionStoreError
 
 
 def _attempt(
-    connection: Connection, end: float, function: Callable[[Connection], _T]
+    engine: sa.Engine, connection: Connection, end: float, function: Callable[[Connection], _T]
 ) -> tuple[_T | None, BaseException | None]:
     """The result or the database's error. In autocommit meanwhile, on a caller's own engine too."""
     given: Any = connection.dbapi_connection
@@ -197,7 +197,11 @@ def _attempt(
             return function(connection), None
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         original = _original(error)
-        if _lost(original) or _sqlstate(original) == _CANCELLED:
+        if _lost(original):
+            # Its siblings in the pool are likely as dead: each is made anew when it is next taken, as SQLAlchemy does
+            # it. A pool that is disposed of leaves those open which others hold at that moment.
+            engine.pool._invalidate(connection, original)  # noqa: SLF001 — there is no public way
+        elif _sqlstate(original) == _CANCELLED:
             connection.invalidate()
         return None, original
     except Exception:
@@ -229,12 +233,10 @@ def call(
         connection, failure, again = _connect(engine)
         if connection is not None:
             until = start + max(deadline, _LEAST_DEADLINE)
-            result, error = _attempt(connection, until, function)
+            result, error = _attempt(engine, connection, until, function)
             if error is None:
                 return result  # type: ignore[return-value]
             if _lost(error):
-                # Its siblings in the pool are likely as dead.
-                engine.dispose()
                 unknown = unknown or key is not None
             failure, again = _judged(error, about)
         if not again:

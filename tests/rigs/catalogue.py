@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rigs import cancel, client, cuts, histories, kill
+from rigs import cancel, client, cuts, histories, kill, pooler
 from rigs.ground import Postgres
 
 
@@ -37,6 +37,12 @@ def _cancel(chance: random.Random, *, long: bool) -> dict[str, Any]:
         return cancel.run(server, chance, share=1.0 if long else 0.1)
 
 
+def _pooler(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    with Postgres() as server:
+        return pooler.run(server, chance, calls=5_000 if long else 30)
+
+
 RIGS: dict[str, Callable[..., dict[str, Any]]] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "histories": _histories, "cancel": _cancel,
+    "pooler": _pooler,
 }  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -182,11 +181,6 @@ def _folder() -> Path:
     # The server's account has to get through.
     folder.chmod(0o755)
     return folder
-
-
-def account() -> pwd.struct_passwd | None:
-    """Whom a program runs as that refuses to be root."""
-    return cluster._account(cluster.Cluster(Path("/nonexistent"), cluster.Binaries(Path(), 0), 0))
 
 
 @contextlib.contextmanager

@@ -1,16 +1,19 @@
-"""A write that is done, and whose result cannot be read, is never told as one that did not happen."""
+"""Lost connections: a write that is done is never told as one that did not happen, and none is left open."""
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 import compaction_store as cs
-from rigs.proxy import Proxy
+from rigs.ground import connected
+from rigs.proxy import Plan, Proxy
 
 HI = {"role": "assistant", "content": "hi"}
 
@@ -59,3 +62,22 @@ def test_what_was_written_and_cannot_be_read_back_is_unknown(
     else:
         assert [r.number for r in healthy.compactions("t", run_id=UUID(caught.value.key))] == [2]
     assert healthy.verify("t").findings == ()
+
+
+def test_connections_lost_under_many_callers_are_closed(url: str, way: Proxy) -> None:
+    """Those that others held when one was lost are given back to the pool, and not left open beside it."""
+    with (
+        cs.Store.open(url) as healthy,
+        cs.Store.open(way.url, pool_size=4) as store,
+        ThreadPoolExecutor(8) as callers,
+    ):
+        healthy.append("t", HI)
+        others = connected(url) - 1
+        way.plan = Plan(before=0.2, after=0.2)
+        gc.disable()
+        try:
+            list(callers.map(lambda _: store.append("t", HI), range(80)))
+            assert connected(url) - others <= 4
+        finally:
+            gc.enable()
+        assert healthy.thread("t").last_seq == 81

@@ -1,0 +1,97 @@
+"""A pytest plugin: the whole functional suite with every store behind pgbouncer, or behind a proxy that cuts.
+
+`pytest -p rigs.through --through pooler` or `--through cuts`. What the tests do behind a store's back goes straight to
+the server, and so does a migration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import compaction_store as cs
+from compaction_store.aio.reading import AsyncReading
+from compaction_store.store.reading import Reading
+from rigs.cuts import PLAN
+from rigs.pooler import pooler
+from rigs.proxy import Proxy
+
+_OPENING = 50
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--through", choices=["pooler", "cuts"], default=None)
+    parser.addoption("--through-seed", type=int, default=random.SystemRandom().randrange(2**32))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Stands for the whole session between every store that is opened by URL and the server."""
+    through = request.config.getoption("--through")
+    if through is None:
+        yield
+        return
+    # Only where it is wanted: the server is a container or an embedded one, and takes its time.
+    server = request.getfixturevalue("server")
+    with contextlib.ExitStack() as stack:
+        if through == "pooler":
+            there = stack.enter_context(pooler(server.url))
+        else:
+            seed = request.config.getoption("--through-seed")
+            sys.stdout.write(f"\nthrough cuts: seed {seed}\n")
+            proxy = stack.enter_context(Proxy(server.url, random.Random(seed), PLAN))
+            stack.callback(lambda: sys.stdout.write(f"\nthrough cuts: {dict(proxy.seen)}\n"))
+            there = proxy.url
+        target, server_url = sa.make_url(there), sa.make_url(server.url)
+        with _detoured(lambda url: _by_way_of(url, target, server_url)):
+            yield
+
+
+def _by_way_of(url: str, there: sa.URL, server: sa.URL) -> str:
+    """The same database by the way; another server's URL as it is."""
+    given = sa.make_url(url)
+    if (given.host, given.port, given.query.get("host")) != (server.host, server.port, server.query.get("host")):
+        return url
+    through = given.set(host=there.host, port=there.port, query=there.query)
+    return through.render_as_string(hide_password=False)
+
+
+@contextlib.contextmanager
+def _detoured(way: Callable[[str], str]) -> Iterator[None]:
+    """Opening is tried once by itself; on a way that cuts, whoever opens tries again, as an application would."""
+    sync, aio = Reading.open.__func__, AsyncReading.open.__func__  # type: ignore[attr-defined]
+
+    @wraps(sync)
+    def opened(cls: Any, url: str | None = None, **options: Any) -> Any:
+        for last in [False] * _OPENING + [True]:
+            try:
+                return sync(cls, url and way(url), **options)
+            except cs.DatabaseUnavailable as error:
+                if last or error.sqlstate is not None:
+                    raise
+        raise AssertionError
+
+    @wraps(aio)
+    async def opened_async(cls: Any, url: str | None = None, **options: Any) -> Any:
+        for last in [False] * _OPENING + [True]:
+            try:
+                return await aio(cls, url and way(url), **options)
+            except cs.DatabaseUnavailable as error:
+                if last or error.sqlstate is not None:
+                    raise
+        raise AssertionError
+
+    Reading.open = classmethod(opened)  # type: ignore[method-assign, assignment]
+    AsyncReading.open = classmethod(opened_async)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Reading.open = classmethod(sync)  # type: ignore[method-assign]
+        AsyncReading.open = classmethod(aio)  # type: ignore[method-assign]
