@@ -52,9 +52,10 @@ class Raw:
         )
 
     def fill(self, thread: str, items: list[Item]) -> None:
-        with self.connection.cursor() as cursor, cursor.copy(
-            "COPY peers_raw (thread_id, role, payload) FROM STDIN"
-        ) as copy:
+        with (
+            self.connection.cursor() as cursor,
+            cursor.copy("COPY peers_raw (thread_id, role, payload) FROM STDIN") as copy,
+        ):
             for item in items:
                 copy.write_row((thread, item["role"], json.dumps(item)))
 

@@ -190,7 +190,7 @@ def test_a_database_at_another_revision_names_the_command(
     faces: Any, url: str, superuser: psycopg.Connection[Any]
 ) -> None:
     superuser.execute("UPDATE compaction_store.alembic_version SET version_num = '9999'")
-    with pytest.raises(cs.SchemaOutOfDate, match="9999.*compaction-store migrate"):
+    with pytest.raises(cs.SchemaOutOfDate, match=r"9999.*compaction-store migrate"):
         faces.open(url)
 
 

@@ -371,11 +371,12 @@ def _plan_of_last(url: str, queries: list[tuple[str, Any]]) -> list[dict[str, An
 
 
 def _read_by(nodes: list[dict[str, Any]], table: str) -> float:
-    return sum(
+    read: float = sum(
         (n["Actual Rows"] + n.get("Rows Removed by Filter", 0)) * n["Actual Loops"]
         for n in nodes
         if n.get("Relation Name") == table
     )
+    return read
 
 
 @pytest.mark.parametrize(

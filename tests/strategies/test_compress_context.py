@@ -160,7 +160,7 @@ def test_clients_that_cannot_summarize_are_refused() -> None:
 
 def _answer(text: str) -> str:
     """A reply of the Messages API as it is streamed."""
-    start = {
+    start: dict[str, Any] = {
         "id": "m", "type": "message", "role": "assistant", "model": "claude", "content": [], "stop_reason": None,
         "stop_sequence": None, "usage": {"input_tokens": 9, "output_tokens": 1},
     }  # fmt: skip

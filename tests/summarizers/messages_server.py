@@ -22,7 +22,7 @@ SPENT = {
     "type": "compaction", "input_tokens": 800, "output_tokens": 20, "cache_creation": None,
     "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
 }  # fmt: skip
-BLOCK = {
+BLOCK: dict[str, Any] = {
     "type": "compaction", "content": "They agreed on Tuesday.", "encrypted_content": None, "signature": "c2lnbmVk",
     "tool_changes": [], "of_a_later_version": 1,
 }  # fmt: skip

@@ -253,7 +253,7 @@ def test_a_request_that_cannot_be_made(summarize: Summarizers) -> None:
 
 
 def test_where_nobody_listens(summarize: Summarizers) -> None:
-    summarize.api = type("Nowhere", (), {"url": "http://127.0.0.1:9"})()  # type: ignore[assignment]
+    summarize.api = type("Nowhere", (), {"url": "http://127.0.0.1:9"})()
     with pytest.raises(SummarizerUnavailable):
         summarize(talk())
 

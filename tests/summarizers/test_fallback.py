@@ -72,7 +72,8 @@ def test_where_all_fail_the_error_names_them() -> None:
 
 
 def test_sync_and_async_ones_may_be_mixed() -> None:
-    for given in [(breaks, notes_async), (breaks_async, notes_async), (breaks_async, lambda _: "Notes on 4.")]:
+    pairs: list[Any] = [(breaks, notes_async), (breaks_async, notes_async), (breaks_async, lambda _: "Notes on 4.")]
+    for given in pairs:
         summarize = FallbackSummarizer(*given)
         assert summarize.needs_async
 
