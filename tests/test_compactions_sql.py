@@ -254,7 +254,7 @@ def test_the_same_run_again_returns_its_numbers_and_writes_nothing(thread: Threa
 def test_a_run_is_written_whole_or_not_at_all(thread: Thread) -> None:
     assert refusal(thread, summary(2, 3), summary(3, 4)) == "CS004"
     assert refusal(thread, summary(2, 3), record(kind="summary", outcome="unheard of")) == "23514"
-    assert refusal(thread, summary(2, 3), {"columns": {}, "salt": "00", "body": "not json"}) == "22P02"
+    assert refusal(thread, summary(2, 3), {"columns": {}, "salt": "00" * 16, "body": "not json"}) == "22P02"
     assert thread.commit() == []
 
 
