@@ -48,10 +48,11 @@ from compaction_store.errors import (
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Serialisation, deadlock, lock not available, shutdown and start-up, too many connections; and a unique violation,
+# Serialisation, deadlock, lock not available, starting up, too many connections; and a unique violation,
 # which is two attempts with one key at once: the second try finds what the first one wrote.
-_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "53300", "23505", "25006"})
-_CONNECTION_GONE = frozenset({"57P01", "57P02", "25006"})
+_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P03", "53300", "23505"})
+# Shutdown, crash, an idle session that an administrator's timeout ended; and a server that has become read-only.
+_CONNECTION_GONE = frozenset({"57P01", "57P02", "57P05", "25P03", "25006"})
 _CANCELLED = "57014"
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rigs import cancel, client, cuts, histories, kill, pooler
+from rigs import cancel, client, cuts, histories, hostile, kill, pooler
 from rigs.ground import Postgres
 
 
@@ -42,7 +42,13 @@ def _pooler(chance: random.Random, *, long: bool) -> dict[str, Any]:
         return pooler.run(server, chance, calls=5_000 if long else 30)
 
 
+def _hostile(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    with Postgres() as server:
+        return hostile.run(server, chance, long=long)
+
+
 RIGS: dict[str, Callable[..., dict[str, Any]]] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "histories": _histories, "cancel": _cancel,
     "pooler": _pooler,
+    "hostile": _hostile,
 }  # fmt: skip

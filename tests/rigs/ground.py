@@ -77,13 +77,16 @@ class Postgres:
 
     def run(self, program: str, *arguments: str) -> None:
         """One of the wheel's programs, to its end."""
-        self.folder.mkdir(exist_ok=True)
-        if self._account is not None:
-            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        self._owned()
         subprocess.run(
             (str(self._binaries / program), *arguments), check=True, capture_output=True, timeout=_PATIENCE,
             **self._as_account(),
         )  # fmt: skip
+
+    def _owned(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        if self._account is not None:
+            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
 
     def _as_account(self) -> dict[str, Any]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
@@ -94,6 +97,9 @@ class Postgres:
 
     def start(self) -> None:
         """Returns when it takes connections, after a recovery where one is due."""
+        # What a killed one left says that it is ready; and a copy has some of it too.
+        for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
+            (self.data / name).unlink(missing_ok=True)
         settings = {
             "listen_addresses": "", "unix_socket_directories": ".", "max_connections": "100",
             "log_error_verbosity": "terse", "log_min_error_statement": "panic", **self.settings,
@@ -135,9 +141,6 @@ class Postgres:
         if self._process is not None:
             self._process.wait()
             self._process = None
-        # What it left says that it is ready.
-        for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
-            (self.data / name).unlink(missing_ok=True)
         return len(killed)
 
     def remove(self) -> None:
@@ -155,6 +158,7 @@ class Postgres:
     def standby(self, folder: Path | None = None) -> Postgres:
         """Another server that follows this one."""
         other = Postgres(folder, settings=self.settings)
+        other._owned()
         self.run(
             "pg_basebackup", "-D", str(other.data), "-h", str(self.data), "-p", "5432", "-U", "postgres", "-R",
             "-X", "stream", "-c", "fast",
