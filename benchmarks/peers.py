@@ -12,6 +12,7 @@ import importlib.util
 import json
 import random
 import statistics
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -20,7 +21,8 @@ from typing import Any, Protocol
 import psycopg
 import sqlalchemy as sa
 
-from compaction_store import AsyncStore, Store
+from benchmarks.__main__ import database
+from compaction_store import AsyncStore, Store, migrate
 
 ROUNDS = 4
 LENGTH = 10_000
@@ -271,3 +273,13 @@ def table(url: str) -> None:
             else:
                 cells.append("-")
         print(f"{peer.name:<26}" + "".join(f"{cell:>24}" for cell in cells), flush=True)
+
+
+def main() -> None:
+    with database(sys.argv[1] if len(sys.argv) > 1 else None) as url:
+        migrate.upgrade(url)
+        table(url)
+
+
+if __name__ == "__main__":
+    main()

@@ -79,7 +79,7 @@ def _start(code: str, home: Path, *, user: int | None = None, **environment: str
     if user is not None:
         options = {"user": user, "group": user, "extra_groups": []}
         variables["PYTHONPATH"] = os.pathsep.join((str(Path(embedded.__file__).parents[1]), *sys.path[1:]))
-        python = _python_for(options)
+        python = _python_for(options | {"env": variables})
     process = subprocess.Popen(
         (python, "-W", "error", "-W", "ignore::ResourceWarning", "-c", code),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -90,12 +90,15 @@ def _start(code: str, home: Path, *, user: int | None = None, **environment: str
 
 
 def _python_for(options: dict[str, Any]) -> str:
-    """An interpreter that a plain user can run, this one if possible: root's own may lie in root's home."""
+    """An interpreter that a plain user can run, this one if possible: root's own, and this package, may lie in root's
+    home.
+    """
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         with contextlib.suppress(OSError):
-            if not subprocess.run((python, "-c", ""), check=False, cwd="/", capture_output=True, **options).returncode:
+            command = (python, "-c", "import compaction_store")
+            if not subprocess.run(command, check=False, cwd="/", capture_output=True, **options).returncode:
                 return python
-    pytest.skip("a plain user cannot run this Python")
+    pytest.skip("a plain user cannot run this Python, or not read this package")
 
 
 def _finished(process: subprocess.Popen[str]) -> str:
