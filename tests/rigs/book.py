@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from typing import Any
+from typing import IO, Any
 from uuid import UUID
 
 import compaction_store as cs
@@ -36,9 +36,10 @@ def key_of(unknown: cs.OutcomeUnknown) -> str:
 
 
 class Book:
-    """Shared by all writers and compactors of a rig."""
+    """Shared by all writers and compactors of a rig. Given a file, it keeps there what would fill the memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: IO[str] | None = None) -> None:
+        self._file = file
         self.acknowledged: dict[str, dict[int, str]] = defaultdict(dict)
         self.denied: dict[str, set[str]] = defaultdict(set)
         self.runs: dict[str, set[UUID]] = defaultdict(set)
@@ -54,12 +55,26 @@ class Book:
         assert [mark_of(m.payload) for m in written] == marks
         assert [m.seq for m in written] == list(range(written[0].seq, written[0].seq + len(marks)))
         with self._lock:
-            told = self.acknowledged[thread_id]
             for message, mark in zip(written, marks, strict=True):
-                assert message.seq not in told, f"seq {message.seq} was acknowledged twice"
-                told[message.seq] = mark
+                if self._file is None:
+                    self._note(thread_id, message.seq, mark)
+                else:
+                    self._file.write(f"{thread_id} {message.seq} {mark}\n")
             self.seen["appends acknowledged"] += 1
             self.seen["messages acknowledged"] += len(marks)
+
+    def _note(self, thread_id: str, seq: int, mark: str) -> None:
+        told = self.acknowledged[thread_id]
+        assert seq not in told, f"seq {seq} was acknowledged twice"
+        told[seq] = mark
+
+    def recall(self) -> None:
+        """Reads the file back in."""
+        if self._file is not None:
+            self._file.seek(0)
+            for line in self._file:
+                thread_id, seq, mark = line.split()
+                self._note(thread_id, int(seq), mark)
 
     def was_denied(self, thread_id: str, marks: list[str]) -> None:
         with self._lock:
@@ -187,6 +202,7 @@ class Compactor:
 
 def prove(store: cs.Store, book: Book) -> dict[str, Any]:
     """Holds the store to the book; figures of what was found."""
+    book.recall()
     figures: Counter[str] = Counter()
     for thread_id in sorted({*book.acknowledged, *book.denied}):
         found: dict[int, str] = {}

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rigs import cancel, client, cuts, histories, hostile, kill, pooler
+from rigs import cancel, client, cuts, histories, hostile, kill, pooler, soak
 from rigs.ground import Postgres
 
 
@@ -47,8 +47,14 @@ def _hostile(chance: random.Random, *, long: bool) -> dict[str, Any]:
         return hostile.run(server, chance, long=long)
 
 
+def _soak(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    with Postgres() as server:
+        seconds, pause = (1800.0, 5.0) if long else (4.0, 0.3)
+        return soak.run(server, chance, seconds=seconds, pause=pause)
+
+
 RIGS: dict[str, Callable[..., dict[str, Any]]] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "histories": _histories, "cancel": _cancel,
     "pooler": _pooler,
-    "hostile": _hostile,
+    "hostile": _hostile, "soak": _soak,
 }  # fmt: skip
