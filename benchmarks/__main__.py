@@ -164,14 +164,21 @@ class Bench:
             (chain.thread_uid("default", "folded"),),
         )
         self.raw.execute("ANALYZE raw")
-        newest = "SELECT payload::text FROM raw WHERE thread_id = 'folded' AND seq > 9980 ORDER BY seq"
+        self.raw.execute("CREATE TABLE folds (thread_id text, start_seq bigint, end_seq bigint, payload json)")
+        [summary] = self.store.compactions("folded")
+        self.raw.execute("INSERT INTO folds VALUES ('folded', 1, 9981, %s)", (json.dumps(summary.replacement),))
+        live = (
+            "SELECT start_seq, payload::text FROM folds WHERE thread_id = 'folded' UNION ALL"
+            " SELECT r.seq, r.payload::text FROM raw AS r WHERE r.thread_id = 'folded'"
+            " AND r.seq > (SELECT max(end_seq) FROM folds WHERE thread_id = 'folded') ORDER BY 1"
+        )
         raw, ours, long = [], [], []
         for _ in range(ROUNDS * 60):
-            raw.append(timed(lambda: [json.loads(p) for (p,) in self.raw.execute(newest)]))
+            raw.append(timed(lambda: [json.loads(p) for _, p in self.raw.execute(live)]))
             ours.append(timed(lambda: self.store.view("folded").messages))
             long.append(timed(lambda: self.store.view("audited").messages))
         assert len(self.store.view("folded").elements) == 20
-        row("view of 20 of 10,000 over SELECT, ms", raw, ours, bound="<= 2.0")
+        row("view of 20 of 10,000 over SELECTs, ms", raw, ours, bound="<= 2.0")
         print(f"{'':<46}{'p50':>11}{'p95':>11}")
         records = self.store.thread("audited").last_number
         elements = len(self.store.view("audited").elements)

@@ -67,7 +67,8 @@ def is_text(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    return is_text(value) and 1 <= len(value.encode("utf-8")) <= 255  # noqa: PLR2004
+    # What UTF-8 cannot carry is no name. Elsewhere it fails as text that no bundle is written with.
+    return is_text(value) and 1 <= len(value.encode("utf-8", "surrogatepass")) <= 255  # noqa: PLR2004
 
 
 def is_metadata(value: Any) -> bool:

@@ -302,6 +302,14 @@ def test_a_call_reads_the_rows_it_returns_and_hardly_any_other(
     assert sum(read.values()) <= returned + 10, read
 
 
+def test_a_view_of_a_folded_thread_is_one_statement(uneven: str, queries: list[tuple[str, Any]]) -> None:
+    with Store.open(uneven) as store:
+        for at in (None, _LONG + 150):
+            queries.clear()
+            assert len(store.view("long", at=at).elements) > 100
+            assert len(queries) == 1, queries
+
+
 def _spans(*spans: range) -> str:
     """What commit_compactions takes."""
     return json.dumps(
