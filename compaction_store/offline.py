@@ -67,7 +67,7 @@ def is_text(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    # What UTF-8 cannot carry is no name. Elsewhere it fails as text that no bundle is written with.
+    # Half of a surrogate pair, which only an escape can bring, is refused with the line: a bundle has no such escapes.
     return is_text(value) and 1 <= len(value.encode("utf-8", "surrogatepass")) <= 255  # noqa: PLR2004
 
 

@@ -438,3 +438,9 @@ def test_the_file_is_python_3_9_and_imports_nothing_else() -> None:
             names.add((node.module or "").partition(".")[0])
     assert names <= sys.stdlib_module_names
     assert not any(isinstance(node, ast.Match) for node in ast.walk(tree))
+
+
+def test_a_name_that_utf_8_cannot_carry_is_a_finding() -> None:
+    manifest = re.sub(rb'"(tenant|thread_id)":"[^"]*"', rb'"\1":"\\ud800"', FULL[0])
+    assert manifest.count(rb"\ud800") == 2
+    assert found_by_both([manifest, *FULL[1:]])

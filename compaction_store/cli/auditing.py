@@ -23,7 +23,7 @@ _FACTS = (
 _Text = Annotated[bool, typer.Option("--text", help="With summaries, prompts and reasons, which tell of the content.")]
 _RECORDS: list[str | Column] = [
     Column("number", right=True), "written", "kind", Column("seqs", right=True), *figures("before", "after"), "status",
-    *(Column(name, fold=True) for name in ("callback", "actor", "model")),
+    *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "model")),
 ]  # fmt: skip
 
 

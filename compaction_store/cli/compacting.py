@@ -35,7 +35,7 @@ Summarizer = Annotated[
 ]
 _COLUMNS: list[str | Column] = [
     "outcome", "kind", Column("seqs", right=True), *figures("before", "after"), Column("callback", fold=True),
-    Column("why", fold=True),
+    Column("why", fold=True, optional=True),
 ]  # fmt: skip
 
 
@@ -139,15 +139,14 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
-    if not attempts:
-        return
-    table = out.table(_COLUMNS)
-    for a in attempts:
-        table.add_row(
+    rows = [
+        (
             a["outcome"], a["kind"], values.span(a["start_seq"], a["end_seq"]), number(a["tokens_before"]),
-            number(a["tokens_after"]), a["callback"] or "", a["text"] or "",
-        )  # fmt: skip
-    out.console.print(table)
+            number(a["tokens_after"]), values.callback(a["callback"]), a["text"] or "",
+        )
+        for a in attempts
+    ]  # fmt: skip
+    out.grid(_COLUMNS, rows)
 
 
 def _show_errors(errors: Iterable[Exception]) -> None:

@@ -151,22 +151,16 @@ class _Tour:
     def records(self) -> None:
         self.say("Every compaction is a record: what, when, by whom, from how many tokens to how many")
         log = list(self.store.compactions(self.thread, outcome="applied"))
-        table = self.out.table(
-            [
-                Column("number", right=True),
-                "kind",
-                Column("seqs", right=True),
-                *figures("before", "after"),
-                "status",
-                Column("callback", fold=True),
-            ]
-        )
-        for record in [*log[:3], *log[-2:]] if len(log) > 5 else log:  # noqa: PLR2004 — the first and the last
-            table.add_row(
+        rows = [
+            (
                 str(record.number), record.kind, values.span(record.start_seq, record.end_seq),
-                number(record.tokens_before), number(record.tokens_after), record.status or "", record.callback or "",
-            )  # fmt: skip
-        self.out.console.print(table)
+                number(record.tokens_before), number(record.tokens_after), record.status or "",
+                values.callback(record.callback),
+            )
+            for record in ([*log[:3], *log[-2:]] if len(log) > 5 else log)  # noqa: PLR2004 — the first and the last
+        ]  # fmt: skip
+        seqs = (Column("number", right=True), "kind", Column("seqs", right=True))
+        self.out.grid((*seqs, *figures("before", "after"), "status", "callback"), rows)
         last = log[-1]
         self.out.text(f"   Record {last.number} says, in place of seqs {values.span(last.start_seq, last.end_seq)}:")
         self.out.text(f"   {values.preview([{'role': 'user', 'content': last.summary_text or ''}])}", "dim")

@@ -36,6 +36,7 @@ _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==
 # Wide enough that nothing is cut: a pipe has no edge.
 _PIPE_WIDTH = 4000
 _PATIENCE = 1.0
+_NARROWEST = 9
 
 
 def shown(text: str) -> str:
@@ -154,24 +155,35 @@ class Output:
                 self.json(value)
                 count += 1
             return count
-        table = self.table(columns)
-        for _, cells in rows:
-            table.add_row(*(Text(shown(cell)) for cell in cells))
-            count += 1
-        if count:
-            self.console.print(table)
+        listed = [cells for _, cells in rows]
+        if listed:
+            self.grid(columns, listed)
         else:
             self.text(none)
-        return count
+        return len(listed)
 
-    def table(self, columns: Sequence[str | Column]) -> Table:
+    def grid(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
+        """A table, without the optional columns in which nothing is; nothing at all where there are no rows."""
+        kept = [
+            at
+            for at, column in enumerate(columns)
+            if isinstance(column, str) or not column.optional or any(row[at] for row in rows)
+        ]
+        if not rows:
+            return
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-        for column in columns:
+        for column in (columns[at] for at in kept):
             name, right, fold = (column, False, False) if isinstance(column, str) else column.parts
             table.add_column(
-                name, justify="right" if right else "left", no_wrap=not fold, overflow="fold" if fold else "ellipsis"
+                name,
+                justify="right" if right else "left",
+                no_wrap=not fold,
+                overflow="fold" if fold else "ellipsis",
+                min_width=_NARROWEST if fold else None,
             )
-        return table
+        for row in rows:
+            table.add_row(*(Text(shown(row[at])) for at in kept))
+        self.console.print(table)
 
     def facts(self, value: Mapping[str, Any], cells: Sequence[tuple[str, str]]) -> None:
         """One thing: its JSON, or its parts by name."""
@@ -185,10 +197,14 @@ class Output:
 
 
 class Column:
-    """A table's column that is not plain text: figures stand to the right, long texts go on in the next line."""
+    """A table's column that is not plain text: figures stand to the right, long texts go on in the next line.
 
-    def __init__(self, name: str, *, right: bool = False, fold: bool = False) -> None:
+    An optional one is left out where nothing is in it.
+    """
+
+    def __init__(self, name: str, *, right: bool = False, fold: bool = False, optional: bool = False) -> None:
         self.parts = (name, right, fold)
+        self.optional = optional
 
 
 def figures(*names: str) -> list[Column]:

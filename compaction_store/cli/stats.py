@@ -107,22 +107,18 @@ def _show_one(out: Output, thread: str, line: Course, records: list[Compaction],
     if not records:
         return
     out.text()
-    table = out.table(
-        [
-            Column("number", right=True),
-            "kind",
-            Column("seqs", right=True),
-            *figures("before", "after", "share"),
-            "status",
-        ]
-    )
-    for record in applied:
-        table.add_row(
+    rows = [
+        (
             str(record.number), record.kind, values.span(record.start_seq, record.end_seq),
             number(record.tokens_before), number(record.tokens_after),
             _share(record.tokens_before or 0, record.tokens_after or 0), record.status or "",
-        )  # fmt: skip
-    out.console.print(table)
+        )
+        for record in applied
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        Column("number", right=True), "kind", Column("seqs", right=True), *figures("before", "after", "share"), "status",
+    ]  # fmt: skip
+    out.grid(columns, rows)
     _show_groups(out, _groups(records))
 
 
@@ -154,19 +150,17 @@ def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:
 
 
 def _show_groups(out: Output, groups: list[dict[str, Any]]) -> None:
-    if not groups:
-        return
     counts = ("applied", "rejected", "failed", "observed")
-    table = out.table(
-        [Column("callback", fold=True), Column("model", fold=True), *figures(*counts, "before", "after", "share")]
-    )
-    for group in groups:
-        table.add_row(
+    rows = [
+        (
             group["callback"] or "", group["model"] or "", *(number(group[name]) for name in counts),
             number(group["tokens_before"]), number(group["tokens_after"]),
             _share(group["tokens_before"], group["tokens_after"]),
-        )  # fmt: skip
-    out.console.print(table)
+        )
+        for group in groups
+    ]  # fmt: skip
+    names = (Column("callback", fold=True), Column("model", fold=True, optional=True))
+    out.grid((*names, *figures(*counts, "before", "after", "share")), rows)
 
 
 def _share(before: int, after: int) -> str:

@@ -105,6 +105,12 @@ def role(payload: Payload | None) -> str:
     return found if isinstance(found, str) else ""
 
 
+def callback(name: str | None) -> str:
+    """A callback's name without its options, which a table has no room for."""
+    kind, options, _ = (name or "").partition("(")
+    return f"{kind}(…)" if options and options != ")" else kind
+
+
 def record_cells(value: Compaction) -> list[str]:
     status = value.outcome if value.status is None else value.status
     if value.revokes is not None:
@@ -112,6 +118,6 @@ def record_cells(value: Compaction) -> list[str]:
     return [
         str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
         span(value.start_seq, value.end_seq),
-        number(value.tokens_before), number(value.tokens_after), status, value.callback or "", value.actor or "",
+        number(value.tokens_before), number(value.tokens_after), status, callback(value.callback), value.actor or "",
         value.model or "",
     ]  # fmt: skip

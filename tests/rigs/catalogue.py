@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rigs import cancel, client, cuts, histories, hostile, kill, pooler, soak
+from rigs import cancel, client, cuts, fuzz, histories, hostile, kill, pooler, soak
 from rigs.ground import Postgres
 
 
@@ -53,8 +53,12 @@ def _soak(chance: random.Random, *, long: bool) -> dict[str, Any]:
         return soak.run(server, chance, seconds=seconds, pause=pause)
 
 
+def _fuzz(chance: random.Random, *, long: bool) -> dict[str, Any]:
+    return fuzz.run(chance, seconds=300.0 if long else 1.0)
+
+
 RIGS: dict[str, Callable[..., dict[str, Any]]] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "histories": _histories, "cancel": _cancel,
     "pooler": _pooler,
-    "hostile": _hostile, "soak": _soak,
+    "hostile": _hostile, "fuzz": _fuzz, "soak": _soak,
 }  # fmt: skip
