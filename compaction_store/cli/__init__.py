@@ -16,6 +16,8 @@ def main() -> None:
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.stderr.write(f"compaction-store: {MissingExtra('the command line', 'cli')}\n")
         sys.exit(3)
-    from compaction_store.cli.program import program  # noqa: PLC0415 — needs the extra
-
+    try:
+        from compaction_store.cli.program import program  # noqa: PLC0415 — needs the extra
+    except KeyboardInterrupt:
+        sys.exit(130)
     program(prog_name="compaction-store")

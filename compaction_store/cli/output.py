@@ -23,6 +23,7 @@ import rich.progress
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -183,7 +184,12 @@ class Output:
             )
         for row in rows:
             table.add_row(*(Text(shown(row[at])) for at in kept))
+        # On a narrow terminal lines go on in the next, which is better than a column that is not there.
+        least = Measurement.get(self.console, self.console.options.update(width=_PIPE_WIDTH), table).minimum
+        before = self.console.width
+        self.console.width = max(least, before)
         self.console.print(table)
+        self.console.width = before
 
     def facts(self, value: Mapping[str, Any], cells: Sequence[tuple[str, str]]) -> None:
         """One thing: its JSON, or its parts by name."""

@@ -116,7 +116,8 @@ def _show_one(out: Output, thread: str, line: Course, records: list[Compaction],
         for record in applied
     ]  # fmt: skip
     columns: list[str | Column] = [
-        Column("number", right=True), "kind", Column("seqs", right=True), *figures("before", "after", "share"), "status",
+        Column("number", right=True), "kind", Column("seqs", right=True), *figures("before", "after", "share"),
+        "status",
     ]  # fmt: skip
     out.grid(columns, rows)
     _show_groups(out, _groups(records))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psycopg
@@ -15,6 +18,7 @@ import sqlalchemy as sa
 
 import compaction_store as cs
 from cli.running import SECRET, THREAD, Forks, Run, command, environment
+from compaction_store.cli import exits
 from compaction_store.cli.program import VERBS
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -219,6 +223,72 @@ def test_migrate_brings_a_database_up_to_date_once(forks: Forks, empty_url: str,
     assert run("migrate", "--table").stdout == f"the schema is at {first['revision']} already\n"
     run("migrate", "--check")
     run("threads")
+
+
+def test_an_interrupt_ends_quietly(url: str, store: cs.Store, tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        command("append", "t", "--each"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(tmp_path, url), cwd=tmp_path,
+    )  # fmt: skip
+    assert program.stdin is not None
+    program.stdin.write(b'{"role":"user","content":"one"}\n')
+    program.stdin.flush()
+    end = time.monotonic() + 60
+    while not list(store.threads()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    program.send_signal(signal.SIGINT)
+    _, complaint = program.communicate(timeout=60)
+    assert (program.returncode, complaint) == (130, b"")
+    assert store.thread("t").last_seq == 1
+
+
+def test_every_error_has_its_exit_code() -> None:
+    view = cs.View("t", 1, ())
+    of = {
+        1: [cs.ThreadNotFound(), cs.SpanConflict(), cs.Held("x", pos=1), cs.BudgetExceeded("x", view=view),
+            cs.InvalidCheckpoint(), cs.CheckpointRefused("x", findings=())],
+        2: [cs.InvalidThreadId(), cs.BatchTooLarge(), cs.InvalidBundle("x"), cs.InvalidSource("x")],
+        3: [cs.DatabaseUnavailable("x"), cs.SchemaOutOfDate("x"), cs.PermissionDenied("x"), cs.MissingExtra("x", "y")],
+        4: [cs.OutcomeUnknown("x", key="k")],
+    }  # fmt: skip
+    for code, errors in of.items():
+        assert {exits.of(error) for error in errors} == {code}
+    page = (_ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for code in (0, 1, 2, 3, 4, 130, 141):
+        assert f"| {code} | " in page
+
+
+def test_progress_is_shown_to_those_who_wait_and_to_nobody_else(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from compaction_store.cli.output import Progress
+with Progress("verify", "entries", 40) as progress:
+    for _ in range(int(sys.argv[1])):
+        time.sleep(0.05)
+        progress.advance()
+"""
+
+    def seen(steps: int, *, terminal: bool) -> str:
+        leader, follower = pty.openpty()
+        stderr = follower if terminal else subprocess.PIPE
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(steps)], stderr=stderr, check=True, env=environment(tmp_path, None)
+        )
+        os.close(follower)
+        shown = done.stderr or b""
+        while True:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:
+                break
+            shown += part
+        os.close(leader)
+        return shown.decode()
+
+    assert re.search(r"verify.* entries, \d+/s", seen(30, terminal=True))
+    assert seen(2, terminal=True) == ""
+    assert seen(30, terminal=False) == ""
 
 
 def test_a_shell_is_taught_the_verbs(run: Run) -> None:
