@@ -77,6 +77,7 @@ def script(page: list[Block], before: str = "") -> str:
 
 
 def matches(said: str, printed: str) -> bool:
-    """Whether that is what was printed, where `…` is any text."""
+    """Whether that is what was printed, where `…` is any text and the spaces at a line's end are none."""
+    printed = "\n".join(line.rstrip() for line in printed.splitlines())
     pattern = ".*".join(re.escape(part) for part in said.strip().split("…"))
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None

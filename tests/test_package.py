@@ -51,6 +51,12 @@ def test_the_wheel_holds_the_marker_of_types_and_every_migration(wheel: Path) ->
     assert not [n for n in names if n.startswith(("tests/", "benchmarks/")) or "__pycache__" in n]
 
 
+def test_the_wheel_brings_the_command(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        assert b"compaction-store = compaction_store.cli:main" in archive.read(name)
+
+
 def test_the_wheel_migrates_and_stores_without_the_source_tree(wheel: Path, empty_url: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")

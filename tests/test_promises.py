@@ -66,14 +66,14 @@ _FINE = "import pytest\n\n\ndef test_three():\n    pass\n\n\ndef test_four():\n 
 
 
 @pytest.mark.parametrize(
-    ("file", "code", "told"),
+    ("processes", "file", "code", "told"),
     [
-        ("test_it.py", _SKIPPING, "tests/test_it.py::test_one[2], named in README.md"),
-        ("test_all.py", _FAILING, "tests/test_all.py::test_two, named in docs/why.md"),
-        ("test_other.py", _FINE, None),
+        ("0", "test_it.py", _SKIPPING, "tests/test_it.py::test_one[2], named in README.md"),
+        ("2", "test_it.py", _SKIPPING, "tests/test_it.py::test_one[2], named in README.md"),
+        ("0", "test_all.py", _FAILING, "tests/test_all.py::test_two, named in docs/why.md"),
+        ("0", "test_other.py", _FINE, None),
     ],
 )
-@pytest.mark.parametrize("processes", ["0", "2"])
 def test_a_promised_test_that_is_skipped_fails_the_run(
     tmp_path: Path, processes: str, file: str, code: str, told: str | None
 ) -> None:

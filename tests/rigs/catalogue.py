@@ -9,56 +9,55 @@ from typing import Any
 from rigs import cancel, client, cuts, fuzz, histories, hostile, kill, pooler, soak
 from rigs.ground import Postgres
 
-
-def _kill(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        kills, appends = (50, 200_000) if long else (2, 500)
-        return kill.run(server, chance, kills=kills, appends=appends)
+Rig = Callable[[Postgres, random.Random, bool], dict[str, Any]]
 
 
-def _cuts(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        appends, compactions = (20_000, 1_000) if long else (300, 10)
-        return cuts.run(server, chance, appends=appends, compactions=compactions)
+class Missing(Exception):
+    """The machine lacks what the rig needs."""
 
 
-def _histories(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        return histories.run(server, chance, messages=100_000 if long else 3_000)
+def _kill(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    kills, appends = (50, 200_000) if long else (2, 300)
+    return kill.run(server, chance, kills=kills, appends=appends)
 
 
-def _client(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        return client.run(server, chance, kills=150 if long else 3)
+def _client(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return client.run(server, chance, kills=150 if long else 3)
 
 
-def _cancel(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        return cancel.run(server, chance, share=1.0 if long else 0.1)
+def _cuts(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    appends, compactions = (20_000, 1_000) if long else (300, 10)
+    return cuts.run(server, chance, appends=appends, compactions=compactions)
 
 
-def _pooler(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        return pooler.run(server, chance, calls=5_000 if long else 30)
+def _pooler(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    if pooler.program() is None:
+        raise Missing("pgbouncer is not installed")
+    return pooler.run(server, chance, calls=5_000 if long else 30)
 
 
-def _hostile(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        return hostile.run(server, chance, long=long)
+def _cancel(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return cancel.run(server, chance, share=1.0 if long else 0.05)
 
 
-def _soak(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    with Postgres() as server:
-        seconds, pause = (1800.0, 5.0) if long else (4.0, 0.3)
-        return soak.run(server, chance, seconds=seconds, pause=pause)
+def _histories(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return histories.run(server, chance, messages=100_000 if long else 1_500)
 
 
-def _fuzz(chance: random.Random, *, long: bool) -> dict[str, Any]:
-    return fuzz.run(chance, seconds=300.0 if long else 1.0)
+def _hostile(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return hostile.run(server, chance, long=long)
 
 
-RIGS: dict[str, Callable[..., dict[str, Any]]] = {
-    "kill": _kill, "client": _client, "cuts": _cuts, "histories": _histories, "cancel": _cancel,
-    "pooler": _pooler,
+def _fuzz(_server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return fuzz.run(chance, seconds=300.0 if long else 0.5)
+
+
+def _soak(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    seconds, pause = (1800.0, 5.0) if long else (3.0, 0.3)
+    return soak.run(server, chance, seconds=seconds, pause=pause)
+
+
+RIGS: dict[str, Rig] = {
+    "kill": _kill, "client": _client, "cuts": _cuts, "pooler": _pooler, "cancel": _cancel, "histories": _histories,
     "hostile": _hostile, "fuzz": _fuzz, "soak": _soak,
 }  # fmt: skip

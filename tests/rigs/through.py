@@ -66,32 +66,39 @@ def _by_way_of(url: str, there: sa.URL, server: sa.URL) -> str:
 @contextlib.contextmanager
 def _detoured(way: Callable[[str], str]) -> Iterator[None]:
     """Opening is tried once by itself; on a way that cuts, whoever opens tries again, as an application would."""
-    sync, aio = Reading.open.__func__, AsyncReading.open.__func__  # type: ignore[attr-defined]
+    faces: list[Any] = [Reading, AsyncReading]
+    doors: list[Callable[..., Any]] = [face.open.__func__ for face in faces]
 
-    @wraps(sync)
     def opened(cls: Any, url: str | None = None, **options: Any) -> Any:
-        for last in [False] * _OPENING + [True]:
-            try:
-                return sync(cls, url and way(url), **options)
-            except cs.DatabaseUnavailable as error:
-                if last or error.sqlstate is not None:
-                    raise
-        raise AssertionError
+        for _ in range(_OPENING):
+            with _forgiven():
+                return doors[0](cls, url and way(url), **options)
+        return doors[0](cls, url and way(url), **options)
 
-    @wraps(aio)
     async def opened_async(cls: Any, url: str | None = None, **options: Any) -> Any:
-        for last in [False] * _OPENING + [True]:
-            try:
-                return await aio(cls, url and way(url), **options)
-            except cs.DatabaseUnavailable as error:
-                if last or error.sqlstate is not None:
-                    raise
-        raise AssertionError
+        for _ in range(_OPENING):
+            with _forgiven():
+                return await doors[1](cls, url and way(url), **options)
+        return await doors[1](cls, url and way(url), **options)
 
-    Reading.open = classmethod(opened)  # type: ignore[method-assign, assignment]
-    AsyncReading.open = classmethod(opened_async)  # type: ignore[method-assign, assignment]
+    ways: list[Callable[..., Any]] = [wraps(doors[0])(opened), wraps(doors[1])(opened_async)]
+    _put(faces, ways)
     try:
         yield
     finally:
-        Reading.open = classmethod(sync)  # type: ignore[method-assign]
-        AsyncReading.open = classmethod(aio)  # type: ignore[method-assign]
+        _put(faces, doors)
+
+
+@contextlib.contextmanager
+def _forgiven() -> Iterator[None]:
+    """A connection that was lost may be made again."""
+    try:
+        yield
+    except cs.DatabaseUnavailable as error:
+        if error.sqlstate is not None:
+            raise
+
+
+def _put(faces: list[Any], doors: list[Callable[..., Any]]) -> None:
+    for face, door in zip(faces, doors, strict=True):
+        face.open = classmethod(door)
