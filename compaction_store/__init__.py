@@ -87,6 +87,7 @@ from compaction_store.proving import verify_bundle
 from compaction_store.rendering import Rendered
 from compaction_store.staging import Imported
 from compaction_store.store import Reader, Store
+from compaction_store.telemetry import Telemetry
 
 __all__ = [
     "Ask",
@@ -171,6 +172,7 @@ __all__ = [
     "SummaryTooLong",
     "SummaryUseless",
     "SystemInside",
+    "Telemetry",
     "Thread",
     "ThreadErased",
     "ThreadExists",

@@ -356,7 +356,7 @@ class AsyncConnections(_Patient):
         def run(connection: Connection) -> _T:
             return function(connection, *arguments, **keywords)
 
-        return await greenlet_spawn(call, self.engine, _pause, self.deadline, key, about, run)
+        return await greenlet_spawn(call, self.engine, pause_async, self.deadline, key, about, run)
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -368,5 +368,5 @@ class AsyncConnections(_Patient):
         await greenlet_spawn(self.engine.dispose)
 
 
-def _pause(seconds: float) -> None:
+def pause_async(seconds: float) -> None:
     await_only(asyncio.sleep(seconds))

@@ -74,6 +74,9 @@ SECTIONS = (
         ("Counter", "o200k_base", "bytes_over_four", "count_text", "cut", "load"),
     ),
     Section(
+        "Telemetry", "[How to](how-to/telemetry.md) tells of each span and metric.", cs, ("Telemetry",),
+    ),
+    Section(
         "Importers", "`compaction_store.importers`. [Imports](imports.md) has the formats.", importers,
         tuple(name for name in importers.__all__ if name != "FORMATS"),
     ),
@@ -194,6 +197,7 @@ _HIDDEN = {
     "CompactionContext": {"begin", "finish", "void", "ask", "rename", "reason", "attempts", "applied"},
     "Rendered": {"thread_id", "pos"},
     "Window": {"count", "index"},
+    "Telemetry": {"watch", "statement"},
 }
 
 

@@ -26,7 +26,7 @@ RULES = (
     (
         (
             r"\bAsync(Connections|Engine|Exporting|Importing|Iterator|Loading|Messages|Reader|Reading|Redacting|Source"
-            r"|Store|Verifying|Writing)\b"
+            r"|Store|Verifying|Watched|Writing)\b"
         ),
         r"\1",
     ),

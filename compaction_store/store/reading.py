@@ -19,6 +19,8 @@ from compaction_store.connections import Connections
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
 from compaction_store.ledger import ThreadKey
 from compaction_store.models import Compaction, Message, Payload, Thread, View
+from compaction_store.telemetry import Telemetry
+from compaction_store.watched import Watched
 
 _FIRST_PAGE = 16
 _LONGEST_PAGE = 2000
@@ -49,15 +51,18 @@ class Reading:
         pool_size: int = 16,
         connect_timeout: float = 10.0,
         deadline: float = 30.0,
+        telemetry: Telemetry | None = None,
     ) -> Self:
         """Connects and checks the database's schema.
 
         Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how long a call goes on
         trying while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that
-        is given a message and returns its tokens.
+        is given a message and returns its tokens. With `telemetry` the store tells OpenTelemetry what it does.
         """
         checks.name(tenant, "tenant")
         count = tokens.chosen(counter)
+        if telemetry is not None and not isinstance(telemetry, Telemetry):
+            raise InvalidInput("telemetry= is a Telemetry")
         share = None
         if engine is None:
             url = url or os.environ.get("COMPACTION_STORE_URL")
@@ -74,7 +79,11 @@ class Reading:
             if share is not None:
                 share.close()
             raise
-        return cls(Connections(engine, deadline), tenant, count, share)
+        if telemetry is None:
+            return cls(Connections(engine, deadline), tenant, count, share)
+        store = cls(Watched(engine, deadline, telemetry), tenant, count, share)
+        telemetry.watch(store, tenant)
+        return store
 
     def close(self) -> None:
         self._reach.close()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from compaction_store.errors import MissingExtra, SourceTooLong, SummarizerRejected, SummarizerUnavailable
 from compaction_store.models import Payload
+from compaction_store.telemetry import model_call
 
 _T = TypeVar("_T")
 
@@ -96,7 +97,8 @@ def run(client: Any, work: Work[_T]) -> _T:
             time.sleep(step.seconds)
             answer = None
         else:
-            answer = _send(client, step)
+            with model_call(client, step.parameters) as told:
+                answer = told(_send(client, step))
 
 
 async def run_async(client: Any, work: Work[_T]) -> _T:
@@ -112,7 +114,8 @@ async def run_async(client: Any, work: Work[_T]) -> _T:
             await asyncio.sleep(step.seconds)
             answer = None
         else:
-            answer = await _send_async(client, step)
+            with model_call(client, step.parameters) as told:
+                answer = told(await _send_async(client, step))
 
 
 def _send(client: Any, step: Send) -> Any:

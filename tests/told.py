@@ -1,0 +1,58 @@
+"""What a store has told OpenTelemetry, kept in memory and looked through."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from compaction_store import Telemetry
+
+
+class Told:
+    def __init__(self, **options: Any) -> None:
+        self._spans = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
+        tracer_provider = TracerProvider(shutdown_on_exit=False)
+        tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        meter_provider = MeterProvider([self._reader], shutdown_on_exit=False)
+        self.telemetry = Telemetry(tracer_provider=tracer_provider, meter_provider=meter_provider, **options)
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        """Those that have ended, in the order in which they did."""
+        return self._spans.get_finished_spans()
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        [span] = self.named(name)
+        return span
+
+    def under(self, parent: ReadableSpan) -> list[str]:
+        """The names of the spans in another."""
+        return [s.name for s in self.spans if s.parent is not None and s.parent.span_id == parent.context.span_id]
+
+    def points(self, metric: str) -> list[tuple[dict[str, Any], float]]:
+        """What a metric has, with its labels: a counter's value, or a histogram's sum."""
+        data: Any = self._reader.get_metrics_data()
+        found = [
+            point
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for one in scope.metrics
+            if one.name == metric
+            for point in one.data.data_points
+        ]
+        return [(dict(point.attributes or {}), getattr(point, "sum", None) or point.value) for point in found]
+
+    def everything(self) -> str:
+        """All of it as text."""
+        metrics = self._reader.get_metrics_data()
+        return json.dumps([span.to_json() for span in self.spans]) + ("" if metrics is None else metrics.to_json())
