@@ -443,6 +443,9 @@ def verify(
         if pos > thread.last_pos:
             # Appended since the head was read, or never appended at all: the head of now tells which.
             known, thread = thread, Standing._make((yield Page("head", 0, 1, walk.pos, thread.last_pos))[0])
+            if thread.erased_pos is not None and known.erased_pos is None:
+                # Nothing comes after an erasure: what was read before it is read again, and for good.
+                return (yield from verify(tenant, name, thread, level, anchors=anchors))
             walk.redactions.unordered(beyond=thread.last_pos)
             if thread.last_pos > known.last_pos or thread.head != known.head:
                 pages.reopen()

@@ -612,7 +612,7 @@ def test_a_disk_too_small_for_a_server(home: Path) -> None:
 @as_root
 def test_a_disk_that_fills_up_loses_nothing_acknowledged(home: Path) -> None:
     filling = (
-        _OPEN.replace("open()", "open(deadline=1)")
+        _OPEN.replace("open()", "open(deadline=1, counter=len)")
         + "import os\nwhile True:\n    "
         + _APPEND.replace('"hi"', "os.urandom(500_000).hex()")
     )
