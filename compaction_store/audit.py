@@ -457,9 +457,7 @@ def verify(
             break
         row = pages.pop(kind)
         walk.check(kind, row)
-        if walk.last_kind == "redaction":
-            for other, ranges in walk.redactions.reached(row.pos, row.body).items():
-                yield from _again(walk, other, row.pos, ranges)
+        yield from _again(walk, row)
     walk.redactions.unordered(beyond=NEVER)
     notes = walk.check_name(name, thread)
     _head(walk, thread)
@@ -470,21 +468,26 @@ def verify(
     )  # fmt: skip
 
 
-def _again(
-    walk: _Chain, kind: str, pos: int, ranges: list[tuple[int, int]]
-) -> Generator[Page, list[tuple[Any, ...]], None]:
+def _again(walk: _Chain, event: Row) -> Generator[Page, list[tuple[Any, ...]], None]:
     """Reads rows again that a redaction names and that had their content: it may have been erased since."""
-    for start, end in ranges:
-        at = start
-        while at <= end:
-            rows = [Row._make(values) for values in (yield Page(kind, at, min(LONGEST_PAGE, end - at + 1)))]
-            for row in rows:
-                if row.ordinal <= end and row.redacted_pos == pos:
-                    walk.redactions.rows += 1
-                    walk.erased(row)
-                elif row.ordinal <= end:
-                    walk.findings.add(row.pos, f"the redaction at pos {pos} names the row, which is not erased by it")
-            at = rows[-1].ordinal + 1 if rows else end + 1
+    if walk.last_kind != "redaction":
+        return
+    for kind, ranges in walk.redactions.reached(event.pos, event.body).items():
+        for start, end in ranges:
+            yield from _reread(walk, kind, event.pos, start, end)
+
+
+def _reread(walk: _Chain, kind: str, pos: int, start: int, end: int) -> Generator[Page, list[tuple[Any, ...]], None]:
+    at = start
+    while at <= end:
+        rows = [Row._make(values) for values in (yield Page(kind, at, min(LONGEST_PAGE, end - at + 1)))]
+        for row in rows:
+            if row.ordinal <= end and row.redacted_pos == pos:
+                walk.redactions.rows += 1
+                walk.erased(row)
+            elif row.ordinal <= end:
+                walk.findings.add(row.pos, f"the redaction at pos {pos} names the row, which is not erased by it")
+        at = rows[-1].ordinal + 1 if rows else end + 1
 
 
 def _head(walk: _Chain, thread: Standing) -> None:

@@ -403,7 +403,6 @@ def test_compactors_writers_and_a_redactor_at_once_leave_no_trace(url: str, supe
         def compactor(seed: int) -> None:
             chosen = random.Random(seed)
             while not stop.is_set():
-
                 # From what the run itself has read: what a callback brings along from before nobody can know.
                 def compact(ctx: cs.CompactionContext) -> None:
                     low = chosen.randrange(len(ctx.elements) - 6)
