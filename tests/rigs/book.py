@@ -65,7 +65,7 @@ class Book:
 
     def _note(self, thread_id: str, seq: int, mark: str) -> None:
         told = self.acknowledged[thread_id]
-        assert seq not in told, f"seq {seq} was acknowledged twice"
+        assert seq not in told, f"lost in {thread_id}: seq {seq}, which was acknowledged twice"
         told[seq] = mark
 
     def recall(self) -> None:

@@ -164,6 +164,7 @@ def _message(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
     [written] = store.append("t", what, tokens=1)
     found = store.message("t", written.seq)
     _same(found.payload, what)
+    _same(found.text, written.text)
     assert found == written
     assert found.text is not None
     _same(json.loads(found.text), what)
@@ -179,6 +180,7 @@ def _name(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
     message = {"role": "assistant", "content": "word " * 20}
     [first] = store.append(what, message, key=what, tokens=50)
     [again] = store.append(what, message, key=what, tokens=50)
+    _same(first.text, again.text)
     assert first == again
     assert store.thread(what).thread_id == what
     record = store.compact(what, lambda ctx: ctx.remove(first.seq, first.seq, reason=what), actor=what)[0]

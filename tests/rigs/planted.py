@@ -1,0 +1,265 @@
+"""Bugs that others have had, or that one line would make, and the tests that must see each of them.
+
+A bug is a replacement of exact text. It is planted in a copy of the tree, and there the tests named for it must fail,
+saying why; in the copy without it they pass. Text that is not found exactly once is an error, so that no bug of this
+list is ever taken for caught because it was not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class Rotten(Exception):
+    """The tree is no longer what a bug was written for."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    path: str
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        if (found := text.count(self.old)) != 1:
+            raise Rotten(f"{self.path} holds this {found} times, and should once: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`caught` names tests, each with what its failure says: one of several where chance decides what is met first."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    caught: Mapping[str, str | tuple[str, ...]]
+
+
+def planted(edits: Iterable[Edit], root: Path) -> dict[Path, str]:
+    """The files with the edits made, none of them written yet."""
+    made: dict[Path, str] = {}
+    for edit in edits:
+        path = root / edit.path
+        made[path] = edit.applied(made.get(path) or path.read_text(encoding="utf-8"))
+    return made
+
+
+def _rig(name: str) -> str:
+    return f"tests/rigs/test_rigs.py::test_a_rig_holds_in_its_short_form[{name}]"
+
+
+_SQL = "migrations/sql/functions"
+_TURNS = "tests/rigs/test_turns.py::test_a_write_that_waited_for_another_goes_on_from_it"
+_LEAVES = "tests/rigs/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
+_REPLY_LOST = "tests/test_faults.py::test_the_first_append_of_a_thread_whose_reply_is_lost_is_stored_once[sync]"
+_DEALT_WITH = "tests/test_compaction.py::test_errors_that_a_strategy_deals_with_are_told_too[sync]"
+_NOTHING_HELD = "tests/test_compaction.py::test_no_transaction_and_no_connection_is_held_while_a_callback_runs[sync]"
+_REACHED = "tests/test_redaction.py::test_every_record_that_reaches_a_message_is_erased_and_no_other[sync]"
+_ERASED_MEANWHILE = (
+    "tests/test_redaction.py::test_a_record_made_from_one_that_was_erased_meanwhile_is_refused[sync-applied]"
+)
+_TENANT = "    PERFORM set_config('compaction_store.tenant', p_tenant, true);\n"
+_NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
+_LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
+_UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
+_CALLBACKS = "        for callback in callbacks:\n            mark = ctx.begin(callback_name(callback))\n"
+_KEY_JUDGED = "    IF p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
+_NOT_STORED = """\
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the message was not stored' USING ERRCODE = 'CS010';
+    END IF;
+"""
+
+BUGS = (
+    Bug(
+        "an append takes no row lock",
+        (Edit(f"{_SQL}/append.sql", _LOCKED, _UNLOCKED),),
+        {f"{_TURNS}[append-append]": "UniqueViolation", f"{_TURNS}[commit-append]": "heads_dense_check"},
+    ),
+    Bug(
+        "a commit takes no row lock",
+        (
+            Edit(
+                f"{_SQL}/commit_compactions.sql",
+                "SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;",
+                "SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;",
+            ),
+        ),
+        {f"{_TURNS}[append-commit]": "heads_dense_check", _rig("histories"): "heads_dense_check"},
+    ),
+    Bug(
+        "the next seq is max(seq) + 1",
+        (
+            Edit(
+                f"{_SQL}/append.sql",
+                "    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO",
+                "    SELECT (SELECT coalesce(max(m.seq), 0) FROM compaction_store.messages AS m"
+                " WHERE m.thread_uid = p_thread_uid), h.last_pos, h.head, h.last_at, h.erased_pos INTO",
+            ),
+        ),
+        {f"{_TURNS}[append-append]": "UniqueViolation"},
+    ),
+    Bug(
+        "expected_seq is judged before the key",
+        (
+            Edit(
+                f"{_SQL}/append.sql",
+                _KEY_JUDGED,
+                "    IF p_expected_seq <> v_seq THEN\n        RAISE EXCEPTION 'expected seq % and found %',"
+                " p_expected_seq, v_seq USING ERRCODE = 'CS003', DETAIL = v_seq::text;\n    END IF;\n" + _KEY_JUDGED,
+            ),
+        ),
+        {"tests/test_store.py::test_the_key_is_judged_before_expected_seq[sync]": "SequenceConflict"},
+    ),
+    Bug(
+        "an append goes without the key that the store made",
+        (
+            Edit(
+                "compaction_store/ledger.py",
+                "payload, salt, role, tokens, counter, key, meta, receipt,",
+                'payload, salt, role, tokens, counter, None if key.startswith("~") else key, meta, receipt,',
+            ),
+        ),
+        {
+            _REPLY_LOST: "SequenceConflict",
+            _rig("cuts"): "never acknowledged",
+        },
+    ),
+    Bug(
+        "an unknown outcome is told as a failure",
+        (Edit("compaction_store/connections.py", "unknown = unknown or key is not None", "unknown = False"),),
+        {"tests/test_faults.py::test_an_unknown_outcome_is_settled_with_its_key[async]": "DatabaseUnavailable"},
+    ),
+    Bug(
+        "the driver prepares statements by itself",
+        (Edit("compaction_store/connections.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'),),
+        {_LEAVES: "At index 0 diff: 1 != 0", _rig("pooler"): "SQLSTATE"},
+    ),
+    Bug(
+        "the tenant is set for the session",
+        (Edit(f"{_SQL}/append.sql", _TENANT, _TENANT.replace("true", "false")),),
+        {_LEAVES: "'default' != ''"},
+    ),
+    Bug(
+        "messages are stored as jsonb",
+        (Edit("migrations/sql/tables/messages.sql", "    payload json,\n", "    payload jsonb,\n"),),
+        {
+            "tests/test_bad_input.py::test_awkward_json_comes_back_as_it_was[sync-0]": "22P05",
+            _rig("hostile"): (" is not ", "refused with DatabaseError"),
+        },
+    ),
+    Bug(
+        "a message's role is outside the hash",
+        (
+            Edit(
+                f"{_SQL}/message_header.sql",
+                "        || compaction_store.text_field(p_role)\n",
+                "        || compaction_store.text_field(NULL)\n",
+            ),
+            Edit(
+                "compaction_store/chain.py", 'fields = ("message", role, tokens,', 'fields = ("message", None, tokens,'
+            ),
+        ),
+        {"tests/test_verify.py::test_a_changed_column_is_found_or_on_the_published_list[messages.role]": "finds False"},
+    ),
+    Bug(
+        "a record is made before its summary is there",
+        (
+            Edit(
+                "compaction_store/context.py",
+                "        try:\n            result = summary(elements)\n",
+                '        self._plan.place(low, high, self._attempt(span, "summary", 0, allow=allow, reason=reason))\n'
+                "        try:\n            result = summary(elements)\n",
+            ),
+        ),
+        {_DEALT_WITH: "'applied' != 'failed'"},
+    ),
+    Bug(
+        "a callback that raises leaves what it had planned",
+        (
+            Edit(
+                "compaction_store/plan.py",
+                'if attempt.outcome != "applied"]\n        self._placed = list(mark.placed)',
+                "]",
+            ),
+        ),
+        {"tests/test_compaction.py::test_a_callback_that_raises_voids_its_own_plan_only[sync]": "('applied', 5) != "},
+    ),
+    Bug(
+        "callbacks run inside a transaction",
+        (
+            Edit(
+                "compaction_store/store/compacting.py",
+                _CALLBACKS,
+                "        held: Any = self._reach.engine.raw_connection().driver_connection\n"
+                '        held.execute("BEGIN")\n' + _CALLBACKS,
+            ),
+            Edit(
+                "compaction_store/store/compacting.py",
+                "        conflict = next((error for error in ctx.errors",
+                '        held.execute("COMMIT")\n        conflict = next((error for error in ctx.errors',
+            ),
+        ),
+        {
+            _NOTHING_HELD: "idle in transaction",
+        },
+    ),
+    Bug(
+        "nobody looks whether the row was stored",
+        (Edit(f"{_SQL}/append.sql", _NOT_STORED, ""),),
+        {"tests/test_faults.py::test_a_rule_that_discards_inserts_makes_append_raise[sync-one]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "a view leaves out what is before the first fold",
+        (Edit(f"{_SQL}/view.sql", "array_prepend(0::bigint, v_ends)", "array_prepend(v_starts[1] - 1, v_ends)"),),
+        {"tests/test_compactions_sql.py::test_a_record_stands_for_its_span[sync]": "(2, 5, 1) != (1, 1, None)"},
+    ),
+    Bug(
+        "time is what the clock says",
+        (Edit(f"{_SQL}/append.sql", "greatest(clock_timestamp(), v_at)", "clock_timestamp()"),),
+        {"tests/rigs/test_places.py::test_a_clock_that_steps_changes_no_order[sync]": "datetime.datetime("},
+    ),
+    Bug(
+        "an append does not wait for the disk",
+        tuple(Edit(f"{_SQL}/{name}.sql", _TENANT, f"{_TENANT}{_NO_DISK}") for name in ("append", "append_many")),
+        {_rig("kill"): "lost in"},
+    ),
+    Bug(
+        "a call that is cancelled while it connects leaves the connection open",
+        (Edit("compaction_store/connections.py", "        clear_frames(error.__traceback__)\n", ""),),
+        {_rig("cancel"): "a connection is left"},
+    ),
+    Bug(
+        "a redaction forgets what was made from a record",
+        (
+            Edit(
+                f"{_SQL}/reached.sql",
+                "        UNION\n        SELECT m.number FROM reached AS r JOIN made AS m ON m.input = r.number\n",
+                "        UNION\n        SELECT m.number FROM reached AS r JOIN made AS m ON false\n",
+            ),
+        ),
+        {_REACHED: "(1, 3, 6, 9)"},
+    ),
+    Bug(
+        "a summary of what was erased meanwhile is written",
+        (Edit(f"{_SQL}/commit_compactions.sql", "        IF v_erased AND (", "        IF false AND ("),),
+        {
+            _ERASED_MEANWHILE: "DID NOT RAISE",
+        },
+    ),
+    Bug(
+        "an error repeats what the database said",
+        (
+            Edit(
+                "compaction_store/connections.py",
+                'SQLSTATE {state}{constraint}{about}", sqlstate=state)',
+                'SQLSTATE {state}{constraint}{about} {error}", sqlstate=state)',
+            ),
+        ),
+        {"tests/test_bad_input.py::test_a_refusal_by_the_server_shows_no_content[sync]": "not in 'Postgres"},
+    ),
+)

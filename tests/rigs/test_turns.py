@@ -1,0 +1,140 @@
+"""Writers of one thread take turns in the database itself, and a call leaves nothing on the connection it used.
+
+Both are tried where no retry of the store's and no pooler can hide it: a write that has to wait for another one is no
+failed attempt, and what it writes follows from what the other one wrote.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, LiteralString
+from uuid import UUID
+
+import psycopg
+import pytest
+from conftest import Face, Faces
+
+import compaction_store as cs
+from compaction_store import chain, ledger
+
+HI = {"role": "assistant", "content": "hi"}
+UID = chain.thread_uid("default", "t")
+RUN = UUID(int=1)
+OTHER_RUN = UUID(int=2)
+
+
+def record(start: int, end: int) -> str:
+    columns = {"kind": "removal", "outcome": "applied", "start_seq": start, "end_seq": end, "tokens_after": 0}
+    return json.dumps([{"columns": columns, "salt": os.urandom(16).hex(), "body": '{"replacement":[]}'}])
+
+
+# What each write sends; the thread has four messages.
+WRITES: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
+    "append": (
+        "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', NULL, NULL, NULL, NULL)", (UID, bytes(16)),
+    ),
+    "append_many": (
+        "append_many(%s, 'default', 't', '{\"{}\",\"{}\"}', %s, '{NULL,NULL}', '{1,1}', 'c', NULL, NULL, NULL, NULL)",
+        (UID, bytes(32)),
+    ),
+    "append_observed": (
+        "append_observed(%s, 'default', 't', '{\"{}\"}', %s, '{NULL}', '{1}', 'c', NULL, NULL, NULL, NULL, %s, '[]')",
+        (UID, bytes(16), OTHER_RUN),
+    ),
+    "commit": ("commit_compactions(%s, 'default', %s, 4, %s)", (UID, RUN, record(1, 2))),
+    "record_event": ("record_event(%s, 'default', 'hold', NULL, %s, '{}')", (UID, bytes(16))),
+    "redact": ("redact(%s, 'default', '{4}', '{4}', NULL, %s, '{\"reason\":\"r\"}', true)", (UID, bytes(16))),
+    "lease": ("lease(%s, 'default', %s, 60)", (UID, OTHER_RUN)),
+}  # fmt: skip
+
+_ENTRIES = {"lease": 0, "append_many": 2}
+
+
+def write(connection: psycopg.Connection[Any], name: str) -> None:
+    call, parameters = WRITES[name]
+    connection.execute(b"SELECT compaction_store." + call.encode(), parameters)
+
+
+def until_waiting(superuser: psycopg.Connection[Any], writing: Future[None]) -> None:
+    query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    end = time.monotonic() + 20
+    while not superuser.execute(query).fetchall():
+        assert not writing.done(), "it did not wait for the other one"
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("second", WRITES)
+@pytest.mark.parametrize("first", ["append", "commit"])
+def test_a_write_that_waited_for_another_goes_on_from_it(
+    url: str, superuser: psycopg.Connection[Any], first: str, second: str
+) -> None:
+    with (
+        cs.Store.open(url) as store, psycopg.connect(url) as one, psycopg.connect(url, autocommit=True) as two,
+        ThreadPoolExecutor(1) as pool,
+    ):  # fmt: skip
+        store.append("t", [HI] * 4, tokens=1)
+        before = store.thread("t")
+        write(one, first)
+        writing = pool.submit(write, two, second)
+        until_waiting(superuser, writing)
+        one.commit()
+        writing.result(20)
+        after = store.thread("t")
+        # A commit after the same one is that of one run, which is there already.
+        written = 0 if first == second == "commit" else _ENTRIES.get(second, 1)
+        assert after.last_pos - before.last_pos == 1 + written
+        assert store.verify("t").findings == ()
+        view = store.view("t")
+        assert (view.pos, view.tokens) == (after.last_pos, after.view_tokens)
+
+
+# ---- What stays on a connection
+
+
+def ask(face: Face, statement: str) -> tuple[Any, ...]:
+    """On the store's own connection, of which there is one."""
+    rows = face.store._reach.run(ledger._rows, statement)
+    if inspect.isawaitable(rows):
+        rows = face._run(rows)
+    return tuple(rows[0])
+
+
+LEFT = """
+    SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors WHERE is_holdable),
+        (SELECT count(*) FROM pg_listening_channels()), (SELECT count(*) FROM pg_class WHERE relpersistence = 't'),
+        (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
+        (SELECT array_agg(name ORDER BY name) FROM pg_settings WHERE source = 'session'),
+        coalesce(current_setting('compaction_store.tenant', true), ''), pg_backend_pid()
+"""
+
+
+def test_a_call_leaves_nothing_on_its_connection(faces: Faces, url: str) -> None:
+    """Behind a transaction pooler the next caller on it is somebody else: a tenant or a statement would be theirs."""
+    store = faces.open(url, pool_size=1)
+    backend = ask(store, "SELECT pg_backend_pid()")
+    calls: list[Callable[[], object]] = [
+        lambda: store.append("t", HI),
+        lambda: store.append("t", [HI, HI], key="k"),
+        lambda: store.load("t", [HI] * 3),
+        lambda: store.set_metadata("t", {"a": 1}),
+        lambda: store.compact("t", lambda ctx: ctx.remove(ctx.elements[0].seq, ctx.elements[1].end_seq)),
+        lambda: store.compact("t", lambda _: None, budget=cs.TokenBudget(100), force=True),
+        lambda: store.view("t"),
+        lambda: list(store.replay("t", last=2)),
+        lambda: list(store.threads()),
+        lambda: list(store.compactions()),
+        lambda: store.redact("t", 1, reason="r"),
+        lambda: list(store.events("t")),
+        lambda: store.verify("t"),
+    ]
+    for call in calls:
+        # A driver that prepares does so the fifth or sixth time.
+        for _ in range(7):
+            call()
+        assert ask(store, LEFT) == (0, 0, 0, 0, 0, None, "", *backend)
