@@ -37,7 +37,7 @@ def _pooler(server: Postgres, chance: random.Random, long: bool) -> dict[str, An
 
 
 def _cancel(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
-    return cancel.run(server, chance, share=1.0 if long else 0.05)
+    return cancel.run(server, chance, share=1.0 if long else 0.03)
 
 
 def _histories(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _hostile(server: Postgres, chance: random.Random, long: bool) -> dict[str, A
 
 
 def _fuzz(_server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
-    return fuzz.run(chance, seconds=300.0 if long else 0.5)
+    return fuzz.run(chance, seconds=300.0 if long else 0.3)
 
 
 def _soak(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:

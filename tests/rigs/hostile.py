@@ -23,6 +23,7 @@ from rigs.proxy import Proxy
 
 MIB = 1024 * 1024
 LEAST = 500
+_FEW = 180
 
 TEXTS = (
     "", " ", "\n", "\r\n", "\t", "\0", "a\0b", "\0" * 1000, "\ud800", "\udc00", "\udc00\ud800", "a\ud800b", "\ud83d",
@@ -104,23 +105,27 @@ def corpus() -> Iterator[Entry]:
     for size in (255, 256, 257, 127):
         yield Entry("name", "x" * size)
         yield Entry("name", "é" * (size // 2))
-    room = 16 * MIB - len('{"content":""}')
-    yield from (Entry("message", {"content": "x" * (room + more)}) for more in (-1, 0, 1))
-    yield Entry("message", {"content": "\ud800" * (room // 6 + 1)})
-    yield Entry("message", {"content": "x" * (256 * MIB)})
     for size in (8 * 1024 - 9, 8 * 1024):
         yield Entry("meta", {"m": "x" * size})
     yield Entry("message", {f"key {i}": i for i in range(10_000)})
     yield Entry("message", {"content": list(range(100_000))})
 
 
+def largest() -> Iterator[Entry]:
+    room = 16 * MIB - len('{"content":""}')
+    yield from (Entry("message", {"content": "x" * (room + more)}) for more in (-1, 0, 1))
+    yield Entry("message", {"content": "\ud800" * (room // 6 + 1)})
+    yield Entry("message", {"content": "x" * (256 * MIB)})
+
+
 def run(ground: Ground, chance: random.Random, *, long: bool) -> dict[str, Any]:
-    """The short form takes the entries in another order each time, and leaves out most of the largest."""
-    entries = list(corpus())
+    """In another order each time. The short form takes some of the entries, and none of the largest."""
+    entries = [*corpus(), *(largest() if long else ())]
     assert len(entries) >= LEAST, len(entries)
     chance.shuffle(entries)
+    printing = list(product(_VERBS, _FORMS))
     if not long:
-        entries = [e for e in entries if not _large(e)]
+        entries, printing = entries[:_FEW], [chance.choice(printing)]
     seen: Counter[str] = Counter()
     url = ground.database()
     with Proxy(url, chance) as proxy, cs.Store.open(proxy.url, deadline=60) as store:
@@ -137,8 +142,9 @@ def run(ground: Ground, chance: random.Random, *, long: bool) -> dict[str, Any]:
         seen["requests while nothing was refused"] = proxy.seen["requests"]
     with cs.Store.open(url) as store:
         _everything_reads(store, seen)
-        for verb in _VERBS if long else chance.sample(_VERBS, 1):
-            seen["verbs of the command line"] += _printed(url, verb)
+        for verb, form in printing:
+            _printed(url, verb, form)
+            seen["printed by the command line"] += 1
     return {"entries": len(entries), **seen, "altered": 0, "raw errors": 0, "poison rows": 0}
 
 
@@ -147,11 +153,6 @@ def _proper(refusal: cs.CompactionStoreError, entry: Entry, *, sent: int) -> Non
     kind = cs.Rejected if entry.door == "summary" else cs.InvalidInput
     assert isinstance(refusal, kind), f"{entry.door} refused with {refusal!r}"
     assert not sent or entry.door == "summary", f"{refusal!r} after {sent} requests"
-
-
-def _large(entry: Entry) -> bool:
-    parts = entry.what.values() if isinstance(entry.what, dict) else [entry.what]
-    return any(isinstance(part, str) and len(part) > MIB for part in parts)
 
 
 def _same(found: Any, given: Any) -> None:
@@ -206,6 +207,7 @@ def _summary(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
 _VERBS = [
     ["threads"], ["compactions"], ["verify", "--all"], ["view", "t"], ["view", "s"], ["replay", "t"],
 ]  # fmt: skip
+_FORMS = ("--table", "--json")
 _DOORS: dict[str, Callable[[cs.Store, Any, Counter[str]], None]] = {
     "message": _message, "meta": _meta, "name": _name, "summary": _summary,
 }  # fmt: skip
@@ -236,14 +238,12 @@ def _bundled(store: cs.Store, thread_id: str) -> None:
     assert report.findings == (), report.findings[:3]
 
 
-def _printed(url: str, verb: list[str]) -> int:
-    """The command line shows it, for people and for pipes."""
-    for how in (["--table"], ["--json"]):
-        done = subprocess.run(
-            (sys.executable, "-m", "compaction_store", *verb, *how, "--url", url), check=False, capture_output=True,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{verb} {how}: {done.stderr.decode()[-500:]}"
-        if how == ["--json"]:
-            for line in done.stdout.splitlines():
-                json.loads(line)
-    return 1
+def _printed(url: str, verb: list[str], form: str) -> None:
+    """The command line shows it, for people or for pipes."""
+    done = subprocess.run(
+        (sys.executable, "-m", "compaction_store", *verb, form, "--url", url), check=False, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{verb} {form}: {done.stderr.decode()[-500:]}"
+    if form == "--json":
+        for line in done.stdout.splitlines():
+            json.loads(line)

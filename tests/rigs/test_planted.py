@@ -5,7 +5,6 @@ That they do catch them is shown by `scripts/planted_bugs`, which takes minutes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -48,29 +47,37 @@ def test_edits_of_one_file_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "caught", "is_caught"),
+    ("code", "said", "result"),
     [
-        ("assert x == 2", {"test_it.py::test_one": "assert 1 == 2"}, True),
-        ("assert x == 2", {"test_it.py::test_one": "another word"}, False),
-        ("assert x == 1", {"test_it.py::test_one": "assert"}, False),
-        ("assert x == 2", {"test_it.py::test_none": "assert"}, False),
-        ("pytest.skip('no')", {"test_it.py::test_one": "assert"}, False),
-        (
-            "assert x == 2",
-            {"test_it.py::test_one": "assert 1 == 2", "test_it.py::test_skipped": "assert"}, True,
-        ),
+        (1, "E   assert 1 == 2", "caught"),
+        (1, "E   assert 3 == 2", "caught"),
+        (1, "E   assert 4 == 2\n>   assert 1 == 2", "FAILED OTHERWISE"),
+        (0, "1 passed", "NOT CAUGHT"),
+        (0, "1 skipped", "left out"),
+        (4, "not found", "NOT RUN"),
     ],
-)  # fmt: skip
-def test_a_bug_is_caught_by_a_test_that_fails_for_its_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str, caught: Mapping[str, str], is_caught: bool
+)
+def test_a_test_catches_a_bug_where_it_fails_for_its_reason(code: int, said: str, result: str) -> None:
+    assert plant._judged(code, said, ("assert 1 ==", "assert 3 ==")).startswith(result)
+
+
+@pytest.mark.parametrize(
+    ("caught", "is_caught"),
+    [
+        ({"test_it.py::test_one": "assert 1 == 2", "test_it.py::test_skipped": "assert"}, True),
+        ({"test_it.py::test_skipped": "assert"}, False),
+    ],
+)
+def test_a_bug_is_in_place_while_its_tests_are_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caught: dict[str, str], is_caught: bool
 ) -> None:
-    (tmp_path / "it.py").write_text("x = 0\n", encoding="utf-8")
+    (tmp_path / "it.py").write_text("x = 2\n", encoding="utf-8")
     (tmp_path / "test_it.py").write_text(
-        f"import pytest\nfrom it import x\n\ndef test_one():\n    {body}\n\n"
+        "import pytest\nfrom it import x\n\ndef test_one():\n    assert x == 2\n\n"
         "def test_skipped():\n    pytest.skip('no')\n",
         encoding="utf-8",
     )
-    bug = Bug("of a test", (Edit("it.py", "x = 0", "x = 1"),), caught)
+    bug = Bug("of a test", (Edit("it.py", "x = 2", "x = 1"),), caught)
     assert plant._caught(tmp_path, bug) == is_caught
     assert "of a test" in capsys.readouterr().out
-    assert (tmp_path / "it.py").read_text(encoding="utf-8") == "x = 0\n"
+    assert (tmp_path / "it.py").read_text(encoding="utf-8") == "x = 2\n"
