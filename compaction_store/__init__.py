@@ -84,6 +84,7 @@ from compaction_store.models import (
 from compaction_store.observed import Observed
 from compaction_store.plan import Attempt, CompactionPlan, Span
 from compaction_store.proving import verify_bundle
+from compaction_store.recall import AsyncRecallTools, Recalled, RecallTools, recall_tools
 from compaction_store.rendering import Rendered
 from compaction_store.staging import Imported
 from compaction_store.store import Reader, Store
@@ -92,6 +93,7 @@ from compaction_store.telemetry import Telemetry
 __all__ = [
     "Ask",
     "AsyncReader",
+    "AsyncRecallTools",
     "AsyncStore",
     "Attempt",
     "BatchTooLarge",
@@ -148,6 +150,8 @@ __all__ = [
     "PinnedInside",
     "PositionNotFound",
     "Reader",
+    "RecallTools",
+    "Recalled",
     "Redaction",
     "Rejected",
     "Rendered",
@@ -182,6 +186,7 @@ __all__ = [
     "UnsupportedDatabase",
     "View",
     "__version__",
+    "recall_tools",
     "verify_bundle",
 ]
 

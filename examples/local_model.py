@@ -1,7 +1,8 @@
 """A stand-in for the models' APIs, so that the examples run without a key and without a network.
 
-It speaks as much of Anthropic's Messages API and of OpenAI's Chat Completions as the examples use. Given a tool and a
-question it calls the tool with the question's number; given a tool's result it repeats it. It understands nothing.
+It speaks as much of Anthropic's Messages API and of OpenAI's Chat Completions as the examples use. Given tools and a
+question it calls the one that the question names, else the first, with each of the question's numbers in turn; then it
+repeats the last result. A record that a search has found it expands first. It understands nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Json = dict[str, Any]
 _ids = count(1)
 _NOTES = "- The customer asked where orders are.\n- Each was looked up, and the customer was told."
 _USAGE = {"input_tokens": 100, "output_tokens": 20}
+_LONGEST = 400
 
 
 def start() -> str:
@@ -45,11 +47,13 @@ def serving() -> Iterator[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Headers and body are two writes; the second would wait 40 ms for the client to acknowledge the first.
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path.startswith("/v1/messages"):
-            answer = _message(request)
+            answer = message(request)
             if request.get("stream"):
                 return self._send(_events(answer), "text/event-stream")
             return self._send(json.dumps(answer).encode())
@@ -68,25 +72,56 @@ class _Handler(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-def _message(request: Json) -> Json:
+def message(request: Json) -> Json:
     """An answer of the Messages API."""
-    last = request["messages"][-1]["content"]
-    blocks = [{"type": "text", "text": last}] if isinstance(last, str) else last
-    results = [_text(block["content"]) for block in blocks if block["type"] == "tool_result"]
-    asked = " ".join(block["text"] for block in blocks if block["type"] == "text")
+    if "compaction" in request:
+        return _compaction(request)
+    asked, results = _since_the_question(request["messages"])
+    numbers = re.findall(r"\d+", asked) or [""]
     content: list[Json]
     if not request.get("tools"):
         content = [{"type": "text", "text": _NOTES}]
-    elif results:
-        content = [{"type": "text", "text": f"I looked it up. {' '.join(results)}"}]
+    elif results and (found := re.search(r'"folded_into_record":(\d+)', results[-1])):
+        content = [_call("recall_expand", {"record": int(found[1]), "max_tokens": 500})]
+    elif len(results) >= len(numbers):
+        content = [{"type": "text", "text": f"I looked it up. {results[-1]}"[:_LONGEST]}]
     else:
-        tool = request["tools"][0]
-        given = _arguments(tool["input_schema"], asked)
-        content = [{"type": "tool_use", "id": f"toolu_{next(_ids)}", "name": tool["name"], "input": given}]
+        tool = next((tool for tool in request["tools"] if tool["name"] in asked), request["tools"][0])
+        content = [_call(tool["name"], _arguments(tool["input_schema"], numbers[len(results)] or asked))]
     reason = "tool_use" if content[0]["type"] == "tool_use" else "end_turn"
     return {
         "id": f"msg_{next(_ids)}", "type": "message", "role": "assistant", "model": request["model"],
         "content": content, "stop_reason": reason, "stop_sequence": None, "usage": _USAGE,
+    }  # fmt: skip
+
+
+def _since_the_question(messages: list[Json]) -> tuple[str, list[str]]:
+    """What the user said last, and what tools have returned since."""
+    results: list[str] = []
+    for turn in reversed(messages):
+        content = turn["content"]
+        blocks: list[Json] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        results[:0] = [_text(block["content"]) for block in blocks if block["type"] == "tool_result"]
+        said: list[str] = [block["text"] for block in blocks if block["type"] == "text"]
+        if said and turn["role"] == "user":
+            return said[-1], results
+    return "", results
+
+
+def _call(name: str, given: Json) -> Json:
+    return {"type": "tool_use", "id": f"toolu_{next(_ids)}", "name": name, "input": given}
+
+
+def _compaction(request: Json) -> Json:
+    """The API's own compaction: one signed block, and what it took is told apart."""
+    block: Json = {
+        "type": "compaction", "content": _NOTES, "encrypted_content": None, "signature": f"c2lnbmVk{next(_ids)}",
+        "tool_changes": [],
+    }  # fmt: skip
+    usage = {"input_tokens": 0, "output_tokens": 0, "iterations": [{"type": "compaction", **_USAGE}]}
+    return {
+        "id": f"msg_{next(_ids)}", "type": "message", "role": "assistant", "model": request["model"],
+        "content": [block], "stop_reason": "compaction", "stop_sequence": None, "usage": usage,
     }  # fmt: skip
 
 
@@ -113,8 +148,8 @@ def _completion(request: Json) -> Json:
 
 def _arguments(schema: Json, asked: str) -> Json:
     number = re.search(r"\d+", asked)
-    found: dict[str, Any] = {"integer": int(number[0]) if number else 0, "string": asked}
-    return {name: found.get(what["type"]) for name, what in schema["properties"].items()}
+    found: dict[str, Any] = {"integer": int(number[0]) if number else 0, "string": number[0] if number else asked}
+    return {name: found.get(schema["properties"][name]["type"]) for name in schema["required"]}
 
 
 def _text(content: Any) -> str:

@@ -70,6 +70,10 @@ SECTIONS = (
         tuple(summarizers.__all__),
     ),
     Section(
+        "Recall", "Tools for agents. [How to](how-to/recall.md) tells what they find.", cs,
+        ("recall_tools", "RecallTools", "AsyncRecallTools", "Recalled"),
+    ),
+    Section(
         "Tokens", "`compaction_store.tokens`. [Tokens](tokens.md) has the rules.", tokens,
         ("Counter", "o200k_base", "bytes_over_four", "count_text", "cut", "load"),
     ),
@@ -173,10 +177,16 @@ def _named(name: str, found: Any) -> Iterator[str]:
     yield from _members(found, fields)
 
 
+def _own(kind: type) -> dict[str, Any]:
+    """What a class itself has, and what it has of a base that is nobody's to know."""
+    bases = (base for base in kind.__mro__ if base is kind or base.__name__.startswith("_"))
+    return {name: found for base in bases for name, found in vars(base).items()}
+
+
 def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
     """A class's own properties and methods."""
     rows = [f"| `{name}` | {what} |\n" for name, what in _ATTRIBUTES.get(kind.__name__, {}).items()]
-    for name, found in vars(kind).items():
+    for name, found in _own(kind).items():
         if name.startswith("_") or name in fields or name in _HIDDEN.get(kind.__name__, ()):
             continue
         if isinstance(found, property | types.FunctionType | classmethod | staticmethod) or hasattr(found, "func"):

@@ -132,7 +132,7 @@ class Piece(NamedTuple):
     def entry(self) -> str:
         if self.at is None:
             return self.text
-        return _dump({"seq": self.start_seq, "part_of_its_json": self.text, "from_character": self.at})
+        return dump({"seq": self.start_seq, "part_of_its_json": self.text, "from_character": self.at})
 
 
 class Source(NamedTuple):
@@ -154,13 +154,13 @@ def source(elements: Iterable[Element]) -> Source:
             messages.append(_erased() if payload is None else _plain(payload, left_out))
         if left_out:
             with_media.append(element.seq)
-        pieces.append(Piece(element.seq, element.end_seq, _dump(_entry(element, messages))))
+        pieces.append(Piece(element.seq, element.end_seq, dump(_entry(element, messages))))
     return Source(tuple(pieces), tuple(erased), tuple(with_media))
 
 
 def notes_piece(start_seq: int, end_seq: int, text: str) -> Piece:
     """Notes on some messages, to be summarized in their place."""
-    return Piece(start_seq, end_seq, _dump({"seq": start_seq, "end_seq": end_seq, "notes": text}))
+    return Piece(start_seq, end_seq, dump({"seq": start_seq, "end_seq": end_seq, "notes": text}))
 
 
 def document(pieces: Iterable[Piece]) -> str:
@@ -220,7 +220,8 @@ def _plain(value: Any, left_out: list[int]) -> Any:
     return copy
 
 
-def _dump(value: Any) -> str:
+def dump(value: Any) -> str:
+    """The JSON that a model is shown: one line, without anything that looks like a tag."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()

@@ -40,6 +40,8 @@ def talk(count: int = 4, said: str = SOURCE) -> tuple[Element, ...]:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Headers and body are two writes; the second would wait 40 ms for the client to acknowledge the first.
+    disable_nagle_algorithm = True
     server: Server
 
     def setup(self) -> None:
@@ -55,7 +57,9 @@ class Handler(BaseHTTPRequestHandler):
         """Says nothing."""
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        sent = self.rfile.read(int(self.headers["content-length"]))
+        body = json.loads(sent)
+        self.server.bodies.append(sent)
         self.server.requests.append(body)
         self.server.headers.append(dict(self.headers))
         self.server.next()(self, body)
@@ -92,6 +96,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[Payload] = []
+        self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.behaviours: list[Behaviour] = [says("They will meet on Tuesday.")]
         self.stopped = threading.Event()

@@ -1,0 +1,104 @@
+"""The three forms in which models call tools: what is called in each, and how the result goes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Payload
+from compaction_store.recall.definitions import NAMES, Tool
+from compaction_store.recall.pages import Recalled, is_recalled
+
+
+class Call(NamedTuple):
+    """A call, and what makes its result in the same form."""
+
+    name: Any
+    arguments: Any
+    answer: Callable[[Recalled], Payload]
+
+
+def for_anthropic(tools: Iterable[Tool]) -> list[Payload]:
+    return [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
+
+
+def for_openai(tools: Iterable[Tool], api: Literal["chat", "responses"]) -> list[Payload]:
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.schema, "strict": False}
+        for tool in tools
+    ]
+    if api == "chat":
+        return [{"type": "function", "function": function} for function in functions]
+    if api == "responses":
+        return [{"type": "function", **function} for function in functions]
+    raise InvalidInput("api= is 'chat' or 'responses'")
+
+
+def read(given: Any) -> Call:
+    """A call as a reply has it: a block, an item, or an entry of `tool_calls`; a dict or the SDK's object."""
+    kind, function = _field(given, "type"), _field(given, "function")
+    if kind == "tool_use" and isinstance(name := _field(given, "id"), str):
+        return Call(_field(given, "name"), _field(given, "input"), lambda result: _block(name, result))
+    if kind == "function_call" and isinstance(name := _field(given, "call_id"), str):
+        arguments = _parsed(_field(given, "arguments"))
+        return Call(_field(given, "name"), arguments, lambda result: _item(name, result))
+    if kind in ("function", None) and function is not None and isinstance(name := _field(given, "id"), str):
+        arguments = _parsed(_field(function, "arguments"))
+        return Call(_field(function, "name"), arguments, lambda result: _message(name, result))
+    raise InvalidInput("a call is a tool_use block, a function_call item, or an entry of tool_calls, with its id")
+
+
+def _field(given: Any, name: str) -> Any:
+    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+
+
+def _block(name: str, result: Recalled) -> Payload:
+    block = {"type": "tool_result", "tool_use_id": name, "content": result.text}
+    return block | ({"is_error": True} if result.is_error else {})
+
+
+def _item(name: str, result: Recalled) -> Payload:
+    return {"type": "function_call_output", "call_id": name, "output": result.text}
+
+
+def _message(name: str, result: Recalled) -> Payload:
+    return {"role": "tool", "tool_call_id": name, "content": result.text}
+
+
+def _parsed(arguments: Any) -> Any:
+    """OpenAI's models write their arguments as text, and that may be anything."""
+    if not isinstance(arguments, str):
+        return arguments
+    if not arguments.strip():
+        return {}
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+# ---- what an earlier recall left in the thread
+
+
+def without_recall(message: Payload) -> Payload:
+    """A message less calls of these tools and what they returned, so that no search finds an earlier search."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    if isinstance(content, list):
+        message = {**message, "content": [block for block in content if not _is_recall(block)]}
+    if isinstance(calls, list):
+        message = {**message, "tool_calls": [call for call in calls if not _is_recall(call)]}
+    return {} if _is_recall(message) else message
+
+
+def _is_recall(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    function = part.get("function")
+    called = function.get("name") if isinstance(function, dict) else part.get("name")
+    if part.get("type") in ("tool_use", "function_call", "function"):
+        return isinstance(called, str) and called in NAMES
+    if part.get("type") == "tool_result" or part.get("role") == "tool":
+        return is_recalled(part.get("content"))
+    return part.get("type") == "function_call_output" and is_recalled(part.get("output"))

@@ -1,0 +1,283 @@
+"""What each tool does, written once for both faces: it yields what is to be read, and is sent what was read.
+
+A step is what one of the reader's own methods returned, to be awaited where that is needed, or an `Each`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from datetime import UTC
+from typing import Any, ClassVar, NamedTuple
+
+from compaction_store.erasure import ranges
+from compaction_store.errors import CompactionNotFound, ThreadNotFound
+from compaction_store.models import Compaction, Element, Message, Payload
+from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, Unfit, judged, tools
+from compaction_store.recall.pages import Page, Recalled
+from compaction_store.recall.searching import Hit, Search, words
+from compaction_store.summarizers.request import Piece, dump, source
+from compaction_store.tokens import Counter
+
+_HITS = 10
+_EXCERPT_TOKENS = 160
+# Of a summary among others, and of a reason or an error.
+_SHORT_TOKENS = 120
+# What one call looks through for records of a span.
+_MOST_RECORDS = 2000
+_MOST_RANGES = 20
+
+
+class Each(NamedTuple):
+    """Every item in order, each given to the function until that says no."""
+
+    items: Any
+    look: Callable[[Any], bool]
+
+
+Steps = Generator[Any, Any, Recalled]
+
+
+class Reading:
+    """The tools over one thread of a reader, of either face."""
+
+    def __init__(self, reader: Any, thread_id: str, counter: Counter, max_tokens: int) -> None:
+        self._reader = reader
+        self._thread_id = thread_id
+        self._counter = counter
+        self._max_tokens = max_tokens
+        self.tools = {tool.name: tool for tool in tools(max_tokens)}
+
+    def call(self, name: Any, given: Any) -> Steps:
+        """A call of a tool. What is wrong with it, or is not there, becomes its result."""
+        try:
+            tool = self.tools.get(name) if isinstance(name, str) else None
+            if tool is None:
+                raise Unfit(f"there is no such tool; there are {', '.join(self.tools)}")
+            return (yield from self._ways[tool.name](self, **judged(tool, given)))
+        except Unfit as error:
+            return Recalled(f"Not done: {error}.", is_error=True)
+        except ThreadNotFound:
+            return Recalled("Not done: nothing is on record of this conversation yet.", is_error=True)
+        except CompactionNotFound:
+            return Recalled("Not done: there is no record of that number.", is_error=True)
+
+    # ---- search
+
+    def _search(self, query: str, after_seq: int = 0, until_seq: int | None = None, limit: int = _HITS) -> Steps:
+        search = Search(words(query), limit, after_seq)
+        thread = yield self._reader.thread(self._thread_id)
+        until = thread.last_seq if until_seq is None else min(until_seq, thread.last_seq)
+        if after_seq < until:
+            yield Each(self._reader.replay(self._thread_id, after=after_seq, until=until), search.look)
+        hits = search.hits or search.some
+        page = Page(self._counter, self._max_tokens, "found", _searched(search, after_seq))
+        folds: list[Compaction] = []
+        last = search.last if search.last < until else None
+        for hit in hits:
+            record = yield from self._fold(hit.seq, folds)
+            if not page.add(self._hit(page, hit, record), {"after_seq": hit.seq - 1}):
+                last = hit.seq - 1
+                break
+        return page.written(None if last is None else {"after_seq": last})
+
+    def _fold(self, seq: int, known: list[Compaction]) -> Generator[Any, Any, Compaction | None]:
+        """The record that stands for a message in the view; None where the message stands there itself."""
+        for record in known:
+            if (record.start_seq or 0) <= seq <= (record.end_seq or 0):
+                return record
+        active = _Kept(lambda record: record.status == "active", 1)
+        yield Each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), active.look)
+        known.extend(active.kept)
+        return active.kept[0] if active.kept else None
+
+    def _hit(self, page: Page, hit: Hit, record: Compaction | None) -> str:
+        entry: Payload = {"seq": hit.seq, "role": hit.role, "words": list(hit.words)}
+        if record is not None:
+            entry["folded_into_record"] = record.number
+        return _with_text(page, entry, "excerpt", hit.excerpt, _EXCERPT_TOKENS)
+
+    # ---- expand
+
+    def _expand(
+        self,
+        record: int | None = None,
+        start_seq: int | None = None,
+        end_seq: int | None = None,
+        cursor: str | None = None,
+        max_tokens: int | None = None,
+    ) -> Steps:
+        start, end, skip = yield from self._wanted(record, start_seq, end_seq, cursor)
+        about: Payload = {"start_seq": start, "end_seq": end}
+        page = Page(self._counter, max_tokens or self._max_tokens, "messages", about)
+        filling = _Filling(page, start, end, skip)
+        yield Each(self._reader.replay(self._thread_id, after=start - 1, until=end), filling.look)
+        if page.is_empty:
+            raise Unfit(f"there is no message from seq {start} to {end}")
+        return page.written(None if filling.next is None else {"cursor": filling.next})
+
+    def _wanted(
+        self, record: int | None, start_seq: int | None, end_seq: int | None, cursor: str | None
+    ) -> Generator[Any, Any, tuple[int, int, int]]:
+        """From which seq to which, and how many characters of the first are known already."""
+        if sum(value is not None for value in (record, start_seq, cursor)) != 1:
+            raise Unfit("give one of record, start_seq and cursor")
+        if cursor is not None and (found := CURSOR.fullmatch(cursor)):
+            start, end, skip = int(found[1]), int(found[2]), int(found[3] or 0)
+        elif start_seq is not None:
+            start, end, skip = start_seq, start_seq if end_seq is None else end_seq, 0
+        else:
+            told = yield self._reader.compaction(self._thread_id, record)
+            if told.start_seq is None:
+                raise Unfit("that record stands for no messages")
+            start, end, skip = told.start_seq, told.end_seq, 0
+        if not 1 <= start <= end:
+            raise Unfit("the last seq is not before the first")
+        return start, end, skip
+
+    # ---- describe
+
+    def _describe(
+        self,
+        record: int | None = None,
+        start_seq: int | None = None,
+        end_seq: int | None = None,
+        before_record: int | None = None,
+    ) -> Steps:
+        if record is not None and (start_seq, end_seq, before_record) != (None, None, None):
+            raise Unfit("record is given alone")
+        if end_seq is not None and (start_seq is None or end_seq < start_seq):
+            raise Unfit("end_seq goes with a start_seq that is not after it")
+        page = Page(self._counter, self._max_tokens, "records", {})
+        if record is not None:
+            told = yield self._reader.compaction(self._thread_id, record)
+            page.put(_described(page, told, page.room - 1), {})
+            return page.written(None)
+        behind = None
+        if before_record is not None:
+            behind = yield self._reader.compaction(self._thread_id, before_record)
+        listing = _Listing(page, start_seq, start_seq if end_seq is None else end_seq)
+        log = self._reader.compactions(self._thread_id, newest_first=True, after=behind)
+        yield Each(log, listing.look)
+        return page.written(None if listing.next is None else {"before_record": listing.next})
+
+    _ways: ClassVar[dict[str, Callable[..., Steps]]] = {SEARCH: _search, EXPAND: _expand, DESCRIBE: _describe}
+
+
+class _Kept:
+    """The first items that are wanted."""
+
+    def __init__(self, wanted: Callable[[Any], bool], most: int) -> None:
+        self.kept: list[Any] = []
+        self._wanted = wanted
+        self._most = most
+
+    def look(self, item: Any) -> bool:
+        if self._wanted(item):
+            self.kept.append(item)
+        return len(self.kept) < self._most
+
+
+class _Filling:
+    """Messages onto a page until it is full; the first in part where it does not fit whole."""
+
+    def __init__(self, page: Page, start: int, end: int, skip: int) -> None:
+        self.next: str | None = None
+        self._page = page
+        self._start = start
+        self._end = end
+        self._skip = skip
+
+    def look(self, message: Message) -> bool:
+        place = f"{message.seq}-{self._end}"
+        piece = _piece(message)
+        if self._skip and message.seq == self._start:
+            piece = piece._replace(text=piece.text[self._skip :], at=self._skip)
+            if not piece.text:
+                # What was cut short has been erased since.
+                piece = _piece(message)
+        if self._page.fits(piece.entry):
+            self._page.put(piece.entry, {"cursor": place})
+            return True
+        self.next = place
+        if self._page.is_empty:
+            kept = self._page.beginning(piece.text, lambda text: _part(piece, text), self._page.room - 1)
+            self._page.put(_part(piece, kept), {"cursor": place})
+            self.next = f"{place}:{(piece.at or 0) + len(kept)}"
+        return False
+
+
+def _piece(message: Message) -> Piece:
+    element = Element(
+        message.seq, message.seq, message.pos, (message.payload,), message.tokens, None, message.created_at
+    )
+    return source([element]).pieces[0]
+
+
+def _part(piece: Piece, text: str) -> str:
+    return piece._replace(text=text, at=piece.at or 0).entry
+
+
+class _Listing:
+    """Records onto a page until it is full, those that touch a span."""
+
+    def __init__(self, page: Page, start: int | None, end: int | None) -> None:
+        self.next: int | None = None
+        self._page = page
+        self._start = start
+        self._end = end
+        self._looked_at = 0
+
+    def look(self, record: Compaction) -> bool:
+        begin = record.number + 1
+        self._looked_at += 1
+        if self._touches(record) and not self._page.add(
+            _described(self._page, record, _SHORT_TOKENS), {"before_record": begin}
+        ):
+            self.next = begin
+        elif self._looked_at >= _MOST_RECORDS and record.number > 1:
+            self.next = record.number
+        return self.next is None
+
+    def _touches(self, record: Compaction) -> bool:
+        if self._start is None or self._end is None:
+            return True
+        if record.start_seq is None or record.end_seq is None:
+            return False
+        return record.start_seq <= self._end and self._start <= record.end_seq
+
+
+def _searched(search: Search, after_seq: int) -> Payload:
+    about: Payload = {"searched": {"after_seq": after_seq, "until_seq": search.last}}
+    if search.erased:
+        about["erased"] = {"messages": search.erased, "seqs": search.erased_seqs}
+    return about
+
+
+def _described(page: Page, record: Compaction, room: int) -> str:
+    """A record in words and figures; no prompts, and nothing that a provider returned."""
+    entry: Payload = {"record": record.number, "kind": record.kind, "outcome": record.outcome}
+    span = None if record.start_seq is None else [record.start_seq, record.end_seq]
+    tokens = None if record.tokens_before is None else [record.tokens_before, record.tokens_after]
+    parts = {
+        "status": record.status, "messages": span, "revokes": record.revokes, "tokens": tokens,
+        "written": record.created_at.astimezone(UTC).isoformat(timespec="seconds"), "callback": record.callback,
+        "actor": record.actor, "model": record.model, "made_from_records": ranges(record.inputs)[:_MOST_RANGES] or None,
+        "erased": True if record.redacted else None,
+    }  # fmt: skip
+    entry |= {name: value for name, value in parts.items() if value is not None}
+    error = (record.error or {}).get("text")
+    for name, text in (("error", error), ("reason", record.reason)):
+        if isinstance(text, str):
+            entry[name] = page.beginning(text, dump, _SHORT_TOKENS)
+    if not record.summary_text:
+        return dump(entry)
+    return _with_text(page, entry, "summary", record.summary_text, room)
+
+
+def _with_text(page: Page, entry: Payload, name: str, text: str, room: int) -> str:
+    """An entry with as much of a text as there is room for, and whether that is all of it."""
+
+    def write(kept: str) -> str:
+        return dump(entry | {name: kept} | ({} if len(kept) == len(text) else {f"{name}_is_cut": True}))
+
+    return write(page.beginning(text, write, room))

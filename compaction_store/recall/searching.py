@@ -1,0 +1,116 @@
+"""Looking for words in messages that come one by one: what is kept is bounded, however long the thread is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from heapq import heappush, heappushpop
+from typing import NamedTuple
+
+from compaction_store.models import Message
+from compaction_store.readable import read
+from compaction_store.recall.calls import without_recall
+from compaction_store.recall.definitions import Unfit
+
+_WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
+_MOST_WORDS = 16
+_BEFORE, _AFTER = 100, 200
+# What one call looks through before it says where to go on: a few seconds' work at most.
+_MOST_MESSAGES = 20_000
+_MOST_CHARACTERS = 64 * 1024 * 1024
+_MOST_RANGES = 20
+
+
+def words(query: str) -> list[str]:
+    """The words of a query, each once. What stands in quotes is one."""
+    found = [(quoted or plain).strip() for quoted, plain in _WORD.findall(query)]
+    listed = list({word.casefold(): word for word in found if word}.values())
+    if not 1 <= len(listed) <= _MOST_WORDS:
+        raise Unfit(f"query has from 1 to {_MOST_WORDS} words")
+    return listed
+
+
+class Hit(NamedTuple):
+    seq: int
+    role: str | None
+    words: tuple[str, ...]
+    excerpt: str
+
+
+@dataclass
+class Search:
+    """What was found so far. `hits` have all the words, `some` the best of the others; `last` was looked at last."""
+
+    words: list[str]
+    limit: int
+    last: int
+    hits: list[Hit] = field(default_factory=list)
+    erased: int = 0
+    _some: list[tuple[int, int, Hit]] = field(default_factory=list)
+    _erased: list[list[int]] = field(default_factory=list)
+    _messages: int = 0
+    _characters: int = 0
+
+    def look(self, message: Message) -> bool:
+        """Looks at one message; False once it is enough."""
+        self.last = message.seq
+        self._messages += 1
+        if message.payload is None:
+            self._note_erased(message.seq)
+        else:
+            self._characters += len(message.text or "")
+            found = self._found(message)
+            if found is not None and len(found.words) == len(self.words):
+                self.hits.append(found)
+            elif found is not None and not self.hits:
+                self._keep(found)
+        enough = self._messages >= _MOST_MESSAGES or self._characters >= _MOST_CHARACTERS
+        return len(self.hits) < self.limit and not enough
+
+    @property
+    def some(self) -> list[Hit]:
+        """Messages with some of the words: those with most of them, in order."""
+        return sorted(hit for _, _, hit in self._some)
+
+    @property
+    def erased_seqs(self) -> list[list[int]]:
+        """The first of the erased messages, as ranges."""
+        return self._erased
+
+    def _found(self, message: Message) -> Hit | None:
+        texts = read(without_recall(message.payload or {}))[0]
+        best: tuple[str, ...] = ()
+        anchor = ""
+        there: set[str] = set()
+        for text in texts:
+            plain = text.casefold()
+            inside = tuple(word for word in self.words if word.casefold() in plain)
+            there.update(inside)
+            if len(inside) > len(best):
+                best, anchor = inside, text
+        if not there:
+            return None
+        return Hit(message.seq, message.role, tuple(w for w in self.words if w in there), _excerpt(anchor, best))
+
+    def _keep(self, hit: Hit) -> None:
+        entry = (len(hit.words), -hit.seq, hit)
+        if len(self._some) < self.limit:
+            heappush(self._some, entry)
+        else:
+            heappushpop(self._some, entry)
+
+    def _note_erased(self, seq: int) -> None:
+        self.erased += 1
+        if self._erased and self._erased[-1][1] == seq - 1:
+            self._erased[-1][1] = seq
+        elif len(self._erased) < _MOST_RANGES:
+            self._erased.append([seq, seq])
+
+
+def _excerpt(text: str, inside: tuple[str, ...]) -> str:
+    """What stands around the longest of the words, which is likely to be the rarest."""
+    place = re.search(re.escape(max(inside, key=len)), text, re.IGNORECASE)
+    # Case may change a word's length, as in "ß"; its text is then shown from the beginning.
+    start, end = (0, 0) if place is None else place.span()
+    low, high = max(0, start - _BEFORE), end + _AFTER
+    return ("…" if low else "") + text[low:high] + ("…" if high < len(text) else "")

@@ -1,0 +1,159 @@
+"""The tools as an agent's loop uses them: definitions for a request, and a dispatcher for what the reply calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, closing
+from typing import Any, Literal, overload
+
+from compaction_store import payload, tokens
+from compaction_store.aio import AsyncReader
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Payload
+from compaction_store.recall import calls
+from compaction_store.recall.pages import LEAST_TOKENS, Recalled
+from compaction_store.recall.reading import Each, Reading, Steps
+from compaction_store.store import Reader
+
+
+class _Tools:
+    def __init__(self, reader: Any, thread_id: str, max_tokens: int, counter: tokens.Counter) -> None:
+        self._thread_id = thread_id
+        self._counter = counter
+        self._reading = Reading(reader, thread_id, counter, max_tokens)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of thread {self._thread_id!r}>"
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a tool of that name is one of these."""
+        return isinstance(name, str) and name in self._reading.tools
+
+    def for_anthropic(self) -> list[Payload]:
+        """The definitions for Anthropic's Messages API, to be given as or among `tools`. Always the same bytes."""
+        return calls.for_anthropic(self._reading.tools.values())
+
+    def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> list[Payload]:
+        """The definitions for OpenAI's Chat Completions or Responses."""
+        return calls.for_openai(self._reading.tools.values(), api)
+
+
+class RecallTools(_Tools):
+    """Tools by which a model looks things up in its own thread. They hold no state: any thread may use them."""
+
+    def call(self, name: str, arguments: Any) -> Recalled:
+        """Does what a model asks for. Bad arguments and names that are none of these give a result that says so."""
+        return _finished(self._reading.call(name, arguments))
+
+    def answer(self, call: Any) -> Payload:
+        """The result of a call in the form of the call: a `tool_result` block for a `tool_use` block, a message of
+        role `tool` for an entry of `tool_calls`, a `function_call_output` for a `function_call`.
+        """
+        read = calls.read(call)
+        return read.answer(self.call(read.name, read.arguments))
+
+
+class AsyncRecallTools(_Tools):
+    """The same on an AsyncStore or AsyncReader: `call` and `answer` are awaited."""
+
+    async def call(self, name: str, arguments: Any) -> Recalled:
+        """Does what a model asks for. Bad arguments and names that are none of these give a result that says so."""
+        if self._counter.takes_long(0):
+            await asyncio.to_thread(self._counter.prepare)
+        return await _awaited(self._reading.call(name, arguments))
+
+    async def answer(self, call: Any) -> Payload:
+        """The result of a call in the form of the call: a `tool_result` block for a `tool_use` block, a message of
+        role `tool` for an entry of `tool_calls`, a `function_call_output` for a `function_call`.
+        """
+        read = calls.read(call)
+        return read.answer(await self.call(read.name, read.arguments))
+
+
+@overload
+def recall_tools(
+    store: Reader,
+    thread_id: str,
+    *,
+    max_tokens: int = 4000,
+    counter: tokens.Counter | Callable[[Payload], int] | None = None,
+) -> RecallTools: ...
+
+
+@overload
+def recall_tools(
+    store: AsyncReader,
+    thread_id: str,
+    *,
+    max_tokens: int = 4000,
+    counter: tokens.Counter | Callable[[Payload], int] | None = None,
+) -> AsyncRecallTools: ...
+
+
+def recall_tools(
+    store: Reader | AsyncReader,
+    thread_id: str,
+    *,
+    max_tokens: int = 4000,
+    counter: tokens.Counter | Callable[[Payload], int] | None = None,
+) -> RecallTools | AsyncRecallTools:
+    """Tools for an agent to search, expand and describe what its thread holds, folded or not: that thread only.
+
+    `store` is a Store or a Reader, or an async one. No result takes more than `max_tokens` by `counter`, which is the
+    default one if none is given.
+    """
+    payload.check_thread_id(thread_id)
+    if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
+        raise InvalidInput(f"max_tokens= is a whole number from {LEAST_TOKENS} on")
+    chosen = tokens.chosen(counter)
+    if isinstance(store, AsyncReader):
+        return AsyncRecallTools(store, thread_id, max_tokens, chosen)
+    if isinstance(store, Reader):
+        return RecallTools(store, thread_id, max_tokens, chosen)
+    raise InvalidInput(f"store= is a Store, a Reader or an async one of either, not {type(store).__name__}")
+
+
+# ---- driving
+
+
+def _finished(steps: Steps) -> Recalled:
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            step = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as done:
+            result: Recalled = done.value
+            return result
+        answer, error = step, None
+        try:
+            if isinstance(step, Each):
+                with closing(step.items) as items:
+                    for item in items:
+                        if not step.look(item):
+                            break
+        except Exception as raised:  # noqa: BLE001 — the steps decide what to make of it
+            error = raised
+
+
+async def _awaited(steps: Steps) -> Recalled:
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            step = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as done:
+            result: Recalled = done.value
+            return result
+        answer = error = None
+        try:
+            if isinstance(step, Each):
+                async with aclosing(step.items) as items:
+                    async for item in items:
+                        if not step.look(item):
+                            break
+            else:
+                answer = await step
+        except Exception as raised:  # noqa: BLE001 — the steps decide what to make of it
+            error = raised
