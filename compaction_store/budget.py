@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from compaction_store.errors import InvalidInput
+from compaction_store.models import Measured, View
+
+ViewCounter = Callable[[View], "int | Measured | Awaitable[int | Measured]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +18,9 @@ class TokenBudget:
 
     `reserve_output` is kept for the model's answer; `overhead` for what is sent beside the view, such as tools and
     instructions. A mark that is a float is a fraction of what remains, a whole number is tokens.
+
+    `counter` counts a view exactly: an `AnthropicCounter`, or any callable that is given a view. It is asked outside of
+    transactions, where the best figure without it is above half the trigger; whatever it fails with, that figure holds.
     """
 
     context_window: int
@@ -21,6 +28,7 @@ class TokenBudget:
     overhead: int = 0
     trigger: int | float = 0.8
     target: int | float = 0.5
+    counter: ViewCounter | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("context_window", "reserve_output", "overhead"):
@@ -53,10 +61,16 @@ class TokenBudget:
     def target_tokens(self) -> int:
         return self._tokens(self.target)
 
-    def is_over(self, tokens: int) -> bool:
-        """Whether a view of so many tokens should be compacted."""
-        return tokens > self.trigger_tokens
+    def is_over(self, view: View | int) -> bool:
+        """Whether a view, by the best figure known, or one of so many tokens should be compacted."""
+        return _best(view) > self.trigger_tokens
 
-    def fits(self, tokens: int) -> bool:
-        """Whether the model can be sent a view of so many tokens."""
-        return tokens <= self.limit
+    def fits(self, view: View | int) -> bool:
+        """Whether the model can be sent a view, by the best figure known, or one of so many tokens."""
+        return _best(view) <= self.limit
+
+
+def _best(view: View | int) -> int:
+    if isinstance(view, int):
+        return view
+    return view.tokens if view.measured is None else view.measured.tokens

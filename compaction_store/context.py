@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from compaction_store import framing, spans
+from compaction_store import framing, measuring, spans
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import (
     CompactionStoreError,
@@ -30,7 +30,7 @@ from compaction_store.errors import (
     SplitPair,
     SystemInside,
 )
-from compaction_store.models import Element, Payload, Summary, View
+from compaction_store.models import Element, Measured, Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.plan import Attempt, Mark, Plan, Span
 from compaction_store.summarizers.request import Request
@@ -103,7 +103,10 @@ class CompactionContext:
         awaits: bool = False,
     ) -> None:
         self.thread_id = view.thread_id
-        self.budget = budget
+        #: Its marks are in the tokens of `counter`, as all figures here are, whatever a model's own tokens are.
+        self.budget = measuring.in_own_tokens(budget, view)
+        #: What the view takes by the best figure known.
+        self.measured = view.measured or Measured(view.tokens, view.tokens)
         self._plan = Plan(view.elements)
         self._counter = counter
         self._stalled = frozenset(stalled)

@@ -327,6 +327,13 @@ def commit_compactions(connection: Connection, key: ThreadKey, run_id: UUID, bas
     return [row[0] for row in rows]
 
 
+def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:
+    """The newest of the last messages with a receipt and a usage: its seq, the tokens of its view, payload, meta."""
+    return _rows(
+        connection, "SELECT * FROM compaction_store.reported(%b, %b::text, %b::int4)", (*key, among)
+    )  # fmt: skip
+
+
 def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None] | None:
     """The pos of a message and the receipt stored with it."""
     m = schema.messages.c

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from uuid import UUID
@@ -65,12 +66,51 @@ class Element(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What a view takes by the best figure known, and which that is.
+
+    `exact`: the model's API counted this view. `calibrated`: it reported what the request of the reply at `seq` took,
+    and what was added or folded since is in proportion. `local`: nothing is known but `local`, the sum of the store's
+    own figures for the messages. `rate` is how many tokens one of those is taken for, `counter` who counted exactly,
+    `error` why there is no exact count where one was wanted. The budget's overhead is not in `tokens`.
+    """
+
+    tokens: int
+    local: int
+    source: Literal["local", "calibrated", "exact"] = "local"
+    rate: float = 1.0
+    counter: str | None = None
+    seq: int | None = None
+    error: str | None = None
+
+    @property
+    def difference(self) -> int:
+        """By how much the store's own figures are too low."""
+        return self.tokens - self.local
+
+    def moved(self, local: int) -> Measured:
+        """What the view takes once it is so many of the store's own tokens. It is then no longer exact."""
+        tokens = max(0, round(self.tokens + self.rate * (local - self.local)))
+        if local != self.local and self.source == "exact":
+            return replace(self, tokens=tokens, local=local, source="calibrated")
+        return replace(self, tokens=tokens, local=local)
+
+    def own(self, tokens: int) -> int:
+        """How many of the store's own tokens a view may be to take so many."""
+        return self.local + math.floor((tokens - self.tokens) / self.rate)
+
+
+@dataclass(frozen=True, slots=True)
 class View:
-    """What the model should see of a thread at a pos."""
+    """What the model should see of a thread at a pos. `tokens` are the store's own figures for its messages.
+
+    `measured` is what it takes by the best figure known; only what was measured against a budget has it.
+    """
 
     thread_id: str
     pos: int
     elements: tuple[Element, ...] = field(repr=False)
+    measured: Measured | None = field(default=None, repr=False, compare=False)
 
     @property
     def messages(self) -> list[Payload | None]:
@@ -214,7 +254,8 @@ class Compaction:
 class CompactionRun(Sequence[Compaction]):
     """What one call of `compact` did: its records in order, whatever their outcome; a sentence on why; and the view.
 
-    `errors` are the exceptions of callbacks and summarizers, in the order in which they came.
+    `errors` are the exceptions of callbacks and summarizers, in the order in which they came. With a budget, the view
+    has what it takes by the best figure known as `.measured`.
     """
 
     records: tuple[Compaction, ...]

@@ -12,8 +12,11 @@ from compaction_store.payload import decode, decode_object
 from compaction_store.plan import Attempt
 
 
-def to_json(attempts: Iterable[Attempt], *, trigger: str, actor: str | None, counter: str) -> str:
+def to_json(
+    attempts: Iterable[Attempt], *, trigger: str, actor: str | None, counter: str, measured: Payload | None = None
+) -> str:
     """What a run decided, as the commit takes it: columns, and a body with a salt of its own for each record."""
+    of_run = {} if measured is None else {"measured": measured}
     records = []
     for attempt in attempts:
         columns = {
@@ -22,7 +25,7 @@ def to_json(attempts: Iterable[Attempt], *, trigger: str, actor: str | None, cou
             "callback": attempt.callback, "trigger": trigger, "actor": actor, "counter": counter,
             "model": None if attempt.summary is None else attempt.summary.model, "inputs": list(attempt.inputs),
         }  # fmt: skip
-        records.append(record(columns, _body(attempt)))
+        records.append(record(columns, _body(attempt) | of_run))
     return json.dumps(records)
 
 

@@ -52,6 +52,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path.partition("?")[0] == "/v1/messages/count_tokens":
+            return self._send(json.dumps({"input_tokens": len(json.dumps(request["messages"])) // 4}).encode())
         if self.path.startswith("/v1/messages"):
             answer = message(request)
             if request.get("stream"):

@@ -52,9 +52,9 @@ SECTIONS = (
     Section(
         "Values", "What comes out. All are immutable, and no `repr` shows content.", cs,
         (
-            "Message", "Element", "View", "Rendered", "Thread", "Compaction", "CompactionRun", "CompactionPlan",
-            "Attempt", "Span", "CompactionTree", "Explanation", "SeenView", "Event", "Redaction", "Report", "Finding",
-            "ToLoad", "Loaded", "Observed", "Imported",
+            "Message", "Element", "View", "Measured", "Rendered", "Thread", "Compaction", "CompactionRun",
+            "CompactionPlan", "Attempt", "Span", "CompactionTree", "Explanation", "SeenView", "Event", "Redaction",
+            "Report", "Finding", "ToLoad", "Loaded", "Observed", "Imported",
         ),
     ),
     Section(
@@ -198,7 +198,8 @@ def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
 _ATTRIBUTES = {
     "CompactionContext": {
         "thread_id": "The thread's name.",
-        "budget": "The `TokenBudget` that `compact` was given, or None.",
+        "budget": "The `TokenBudget` that `compact` was given, its marks in the store's own tokens, or None.",
+        "measured": "What the view takes by the best figure known: a `Measured`.",
         "errors": "What callbacks and summarizers have raised so far.",
     }
 }

@@ -302,6 +302,17 @@ def test_a_call_reads_the_rows_it_returns_and_hardly_any_other(
     assert sum(read.values()) <= returned + 10, read
 
 
+@pytest.mark.parametrize("calls_before", [0, 8])
+def test_the_newest_report_of_a_usage_is_looked_for_at_the_end_only(uneven: str, calls_before: int) -> None:
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        statement = "SELECT * FROM compaction_store.reported(%s, 'default', 100)"
+        for _ in range(calls_before):
+            connection.execute(statement, (_UID,))
+        returned, read = _rows_read(connection, statement, (_UID,))
+    assert returned == 0
+    assert sum(read.values()) <= 110, read
+
+
 def test_a_view_of_a_folded_thread_is_one_statement(uneven: str, queries: list[tuple[str, Any]]) -> None:
     with Store.open(uneven) as store:
         for at in (None, _LONG + 150):
@@ -415,6 +426,8 @@ def test_the_threads_that_are_due_are_found_by_index(uneven: str, queries: list[
     with Store.open(uneven) as store:
         budget = TokenBudget(500_000, trigger=150_000, target=100_000)
         assert len(list(store.due(budget))) == 10
+    # Of each that is found its newest replies are asked for, too.
+    queries[:] = [query for query in queries if "view_tokens_coarse" in query[0]]
     nodes = _plan_of_last(uneven, queries)
     assert {n.get("Index Name") for n in nodes} >= {"heads_due_idx"}, nodes
     assert _read_by(nodes, "heads") <= 11, nodes

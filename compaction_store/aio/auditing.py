@@ -8,15 +8,26 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from compaction_store import checks, erasure, ledger, records, values
+from compaction_store import checks, erasure, ledger, measuring, records, values
 from compaction_store import view as views
 from compaction_store.aio.verifying import AsyncVerifying
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound
 from compaction_store.ledger import CompactionFilter, CompactionKey
-from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Message, SeenView, Thread
+from compaction_store.models import (
+    Compaction,
+    CompactionTree,
+    Event,
+    Explanation,
+    Measured,
+    Message,
+    SeenView,
+    Thread,
+)
 
 _PAGE = 100
+# Among so many of the last messages the newest report of a usage is looked for.
+_REPORTS = 100
 _KINDS = ("summary", "truncation", "removal", "revocation")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 
@@ -155,8 +166,9 @@ class AsyncReader(AsyncVerifying):
         return SeenView("proved" if views.matches(view, receipt) else "differs", view, receipt)
 
     async def due(self, budget: TokenBudget) -> AsyncIterator[Thread]:
-        """The threads whose view is over the budget, about the largest first.
+        """The threads whose view is over the budget by the store's own figures, about the largest first.
 
+        Not those that are within it by what the API reported of the thread; the budget's counter is not asked.
         Left out: those that somebody is compacting now, and those whose last attempt made no progress, until their view
         has grown by as much as lies between the budget's target and its trigger.
         """
@@ -167,7 +179,16 @@ class AsyncReader(AsyncVerifying):
                 ledger.due, self._tenant, budget.trigger_tokens, margin, place, _PAGE
             )  # fmt: skip
             for row in rows:
-                yield values.thread(row[:-2])
+                thread = values.thread(row[:-2])
+                if budget.is_over((await self._calibrated(thread.thread_id, thread.view_tokens, budget)).tokens):
+                    yield thread
             if len(rows) < _PAGE:
                 return
             place = rows[-1][-2:]
+
+    async def _calibrated(self, thread_id: str, local: int, budget: TokenBudget) -> Measured:
+        """What a view of so many of the store's own tokens takes, by the newest reply that says what it took."""
+        rows = await self._reach.write(
+            None, checks.about(thread_id), ledger.reported, self._key(thread_id), _REPORTS
+        )  # fmt: skip
+        return measuring.calibrated(local, budget, measuring.reported(rows))

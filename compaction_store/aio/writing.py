@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, cast
 from uuid import uuid4
 
-from compaction_store import checks, connections, erasure, ledger, observed, payload, tokens, values
+from compaction_store import checks, connections, erasure, ledger, measuring, observed, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.aio.auditing import AsyncReader
 from compaction_store.errors import InvalidInput, ThreadErased
@@ -48,7 +48,8 @@ class AsyncWriting(AsyncReader):
 
         A message is a dict of any JSON shape, a pydantic model or an SDK's object. With `key`, the same call again
         returns the first result. `expected_seq` is the seq the thread must end with. `view` is what a reply was
-        written from, or its rendering for an API, kept as the receipt. `meta` and `tokens` are one for all or one each.
+        written from, or its rendering for an API, kept as the receipt. `meta` and `tokens` are one for all or one each;
+        without any, the meta of an SDK's reply with a view is the `usage` that it tells of.
         """
         thread = self._own_key(thread_id)
         given = [messages] if payload.is_one(messages) else list(islice(messages, payload.MAX_BATCH + 1))
@@ -65,6 +66,8 @@ class AsyncWriting(AsyncReader):
             counter, counts = await self._reach.aside(_counted, self._counter, encoded, tokens)
         else:
             counter, counts = _counted(self._counter, encoded, tokens)
+        if meta is None and view is not None:
+            meta = [measuring.usage_of(reply) for reply in given]
         metas = _metas(meta, len(encoded))
         salts = os.urandom(16 * len(encoded))
         new = [

@@ -4,19 +4,20 @@ committed in one piece.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 from uuid import UUID, uuid4
 
-from compaction_store import checks, connections, ledger, records
+from compaction_store import checks, connections, ledger, measuring, records
 from compaction_store.store.redacting import Redacting
 from compaction_store.budget import TokenBudget
 from compaction_store.context import CompactionContext, Stalled, callback_name, check_callback, run_callback
 from compaction_store.errors import BudgetExceeded, CompactionStoreError, InvalidInput, SpanConflict
 from compaction_store.ledger import CompactionFilter, ThreadKey
-from compaction_store.models import Compaction, CompactionRun, View
+from compaction_store.models import Compaction, CompactionRun, Measured, View
 from compaction_store.plan import CompactionPlan
 
 _AWAITS = False
@@ -61,10 +62,11 @@ class Store(Redacting):
         checks.optional_name(actor, "actor")
         chosen = self._chosen(callbacks)
         run_id = uuid4()
-        view = self.view(thread_id)
         if budget is None:
+            view = self.view(thread_id)
             return self._compact(key, view, run_id, chosen, None, "manual", actor)
-        if not force and not budget.is_over(view.tokens):
+        view = self._look(thread_id, budget)
+        if not force and not budget.is_over(view):
             return CompactionRun((), "the view is within its budget", view)
         try:
             return self._compact_alone(key, view, run_id, chosen, budget, force, actor)
@@ -84,11 +86,12 @@ class Store(Redacting):
         """What `compact` would do now: the callbacks are run, with their summarizers, and nothing is written."""
         key = self._own_key(thread_id)
         chosen = self._chosen(callbacks)
-        view = self.view(thread_id)
-        if budget is not None and not force and not budget.is_over(view.tokens):
+        view = self.view(thread_id) if budget is None else self._look(thread_id, budget)
+        if budget is not None and not force and not budget.is_over(view):
             return CompactionPlan((), "the view is within its budget", view, view)
         ctx = self._run(key, view, chosen, budget)
-        after = replace(view, elements=ctx.elements)
+        measured = None if view.measured is None else view.measured.moved(ctx.total_tokens)
+        after = replace(view, elements=ctx.elements, measured=measured)
         return CompactionPlan(tuple(ctx.attempts), ctx.reason(tried=bool(chosen)), view, after, tuple(ctx.errors))
 
     def fit(
@@ -98,26 +101,26 @@ class Store(Redacting):
         *callbacks: Callable[..., Any],
         actor: str | None = None,
     ) -> View:
-        """The view, compacted first if it is over the budget.
+        """The view, compacted first if it is over the budget. Its `measured` says what it takes, and how that is known.
 
         Whatever failed, a view that fits the window is returned; one that does not is `BudgetExceeded`.
         """
-        view = self.view(thread_id)
-        if not budget.is_over(view.tokens):
+        view = self._look(thread_id, budget)
+        if not budget.is_over(view):
             return view
         failure: CompactionStoreError | None = None
         try:
             view = (self.compact(thread_id, *callbacks, budget=budget, actor=actor)).view
         except SpanConflict:
-            view = self.view(thread_id)
+            view = self._look(thread_id, budget)
         except InvalidInput:
             raise
         except CompactionStoreError as error:
             failure = error
-        if budget.fits(view.tokens):
+        if budget.fits(view):
             return view
         raise BudgetExceeded(
-            f"the view takes {view.tokens} tokens, {budget.limit} fit{checks.about(thread_id)}", view=view
+            f"the view takes {measuring.told(view)}, {budget.limit} fit{checks.about(thread_id)}", view=view
         ) from failure
 
     def revoke(
@@ -147,19 +150,19 @@ class Store(Redacting):
         thread_id = view.thread_id
         wait = _FIRST_WAIT
         while self._leased(key, thread_id, run_id):
-            if budget.fits(view.tokens):
+            if budget.fits(view):
                 return CompactionRun((), "another run is compacting the thread", view)
             self._reach.pause(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
-            view = self.view(thread_id)
-            if not budget.is_over(view.tokens):
+            view = self._look(thread_id, budget, view)
+            if not budget.is_over(view):
                 return CompactionRun((), "another run has compacted the thread", view)
         # What another run did before the lease came free is part of what the callbacks see.
-        view = self.view(thread_id)
-        if not force and not budget.is_over(view.tokens):
+        view = self._look(thread_id, budget, view)
+        if not force and not budget.is_over(view):
             self._release(key, thread_id, run_id, stalled=False)
             return CompactionRun((), "another run has compacted the thread", view)
-        trigger = "budget" if budget.is_over(view.tokens) else "forced"
+        trigger = "budget" if budget.is_over(view) else "forced"
         return self._compact(key, view, run_id, callbacks, budget, trigger, actor)
 
     def _compact(
@@ -177,12 +180,40 @@ class Store(Redacting):
             if budget is not None:
                 self._release(key, view.thread_id, run_id, stalled=True)
             return CompactionRun((), ctx.reason(tried=bool(callbacks)), view, tuple(ctx.errors))
-        text = records.to_json(ctx.attempts, trigger=trigger, actor=actor, counter=self._counter.name)
+        text = records.to_json(
+            ctx.attempts,
+            trigger=trigger,
+            actor=actor,
+            counter=self._counter.name,
+            measured=measuring.as_json(view),
+        )
         self._commit(key, view.thread_id, run_id, view.pos, text)
         with connections.reading_back(str(run_id), checks.about(view.thread_id)):
             written = self._records(key, run_id)
             after = self.view(view.thread_id) if ctx.applied else view
+        if ctx.applied and budget is not None and view.measured is not None:
+            after = self._counted(after, budget, view.measured.moved(after.tokens))
         return CompactionRun(tuple(written), ctx.reason(tried=bool(callbacks)), after, tuple(ctx.errors))
+
+    def _look(self, thread_id: str, budget: TokenBudget, known: View | None = None) -> View:
+        """The view, with what it takes by the best figure known. What is known of it at the same pos still holds."""
+        measuring.check_counter(budget, awaits=_AWAITS)
+        view = self.view(thread_id)
+        if known is not None and known.pos == view.pos:
+            return known
+        return self._counted(view, budget, self._calibrated(thread_id, view.tokens, budget))
+
+    def _counted(self, view: View, budget: TokenBudget, estimate: Measured) -> View:
+        """The view with an estimate of what it takes, or with an exact count. No connection is held meanwhile."""
+        if budget.counter is not None and measuring.is_worth_counting(estimate, budget):
+            try:
+                found: Any = self._reach.aside(budget.counter, view)
+                if inspect.isawaitable(found):
+                    found = found
+                estimate = measuring.counted(estimate, found, budget)
+            except Exception as error:  # noqa: BLE001 — whatever keeps a count from being made, the estimate is there
+                estimate = measuring.failed(estimate, error)
+        return replace(view, measured=estimate)
 
     def _chosen(self, callbacks: tuple[Callable[..., Any], ...]) -> tuple[Callable[..., Any], ...]:
         for callback in callbacks:

@@ -1,17 +1,19 @@
 """What writes summaries: by a model, without one, or by the first of several that can.
 
 A summarizer is any callable that is given the elements of a span; these are, and so is a function of your own. The
-Anthropic one imports its SDK, an extra, when the first is made.
+Anthropic one imports its SDK, an extra, when the first is made; so does the counter that asks the same API.
 """
 
 from __future__ import annotations
 
 from compaction_store.summarizers.anthropic import AnthropicSummarizer
+from compaction_store.summarizers.counter import AnthropicCounter
 from compaction_store.summarizers.extractive import ExtractiveSummarizer
 from compaction_store.summarizers.fallback import FallbackSummarizer, needs_async
 from compaction_store.summarizers.request import Request, Summarizer
 
 __all__ = [
+    "AnthropicCounter",
     "AnthropicSummarizer",
     "ExtractiveSummarizer",
     "FallbackSummarizer",

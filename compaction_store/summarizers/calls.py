@@ -13,7 +13,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,11 +49,19 @@ class Send(NamedTuple):
     seconds: float
 
 
+class Count(NamedTuple):
+    """The same, of which only the tokens are to be counted."""
+
+    parameters: Payload
+    native: bool
+    seconds: float
+
+
 class Wait(NamedTuple):
     seconds: float
 
 
-Work = Generator[Send | Wait, Any, _T]
+Work = Generator[Send | Count | Wait, Any, _T]
 
 
 class Deadline:
@@ -69,11 +77,11 @@ class _Interrupted(Exception):
     """The stream ended before the answer did."""
 
 
-def sdk() -> ModuleType:
+def sdk(what: str = "AnthropicSummarizer") -> ModuleType:
     try:
         import anthropic  # noqa: PLC0415 — an extra
     except ImportError:
-        raise MissingExtra("AnthropicSummarizer", "anthropic") from None
+        raise MissingExtra(what, "anthropic") from None
     return anthropic
 
 
@@ -96,6 +104,8 @@ def run(client: Any, work: Work[_T]) -> _T:
         if isinstance(step, Wait):
             time.sleep(step.seconds)
             answer = None
+        elif isinstance(step, Count):
+            answer = _count(client, step)
         else:
             with model_call(client, step.parameters) as told:
                 answer = told(_send(client, step))
@@ -113,6 +123,8 @@ async def run_async(client: Any, work: Work[_T]) -> _T:
         if isinstance(step, Wait):
             await asyncio.sleep(step.seconds)
             answer = None
+        elif isinstance(step, Count):
+            answer = await _count_async(client, step)
         else:
             with model_call(client, step.parameters) as told:
                 answer = told(await _send_async(client, step))
@@ -158,7 +170,26 @@ async def _send_async(client: Any, step: Send) -> Any:
         return error
 
 
-def _api(client: Any, step: Send) -> Any:
+def _count(client: Any, step: Count) -> Any:
+    deadline = Deadline(step.seconds)
+    try:
+        with _api(client, step).with_streaming_response.count_tokens(**step.parameters) as response:
+            return json.loads(b"".join(_in_time(response.iter_bytes(), deadline)))
+    except Exception as error:  # noqa: BLE001 — the work decides what to make of it
+        return error
+
+
+async def _count_async(client: Any, step: Count) -> Any:
+    try:
+        async with asyncio.timeout(step.seconds):
+            asked = _api(client, step).with_streaming_response.count_tokens(**step.parameters)
+            async with asked as response:
+                return json.loads(await response.read())
+    except Exception as error:  # noqa: BLE001 — the work decides what to make of it
+        return error
+
+
+def _api(client: Any, step: Send | Count) -> Any:
     """The client as it was given, but for the retries, which are ours, and no timeout beyond the deadline."""
     scoped = client.with_options(max_retries=0, timeout=_timeout(client.timeout, step.seconds))
     return scoped.beta.messages if step.native else scoped.messages
@@ -188,10 +219,23 @@ def _whole(stream: Any) -> Any:
 
 def answer(parameters: Payload, *, native: bool, stream: bool, deadline: Deadline, retries: int) -> Work[Any]:
     """Sends a request until there is an answer. What cannot be had is a typed error."""
+    return _asked(lambda left: Send(parameters, native, stream, left), deadline, retries)
+
+
+def count(parameters: Payload, *, native: bool, deadline: Deadline, retries: int) -> Work[int]:
+    """The tokens of a request, which is not sent."""
+    told = yield from _asked(lambda left: Count(parameters, native, left), deadline, retries)
+    tokens = told.get("input_tokens") if isinstance(told, dict) else None
+    if type(tokens) is not int or tokens < 0:
+        raise SummarizerRejected("the API answered without a count")
+    return tokens
+
+
+def _asked(step: Callable[[float], Send | Count], deadline: Deadline, retries: int) -> Work[Any]:
     tries = broken = 0
     status: int | None = None
     while (left := deadline.left) > 0:
-        got = yield Send(parameters, native, stream, left)
+        got = yield step(left)
         if not isinstance(got, Exception):
             return got
         status = getattr(got, "status_code", None)

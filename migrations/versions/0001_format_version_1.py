@@ -57,6 +57,7 @@ _FILES = (
     "functions/entries.sql",
     "functions/standing.sql",
     "functions/span_tokens.sql",
+    "functions/reported.sql",
     "functions/fold.sql",
     "functions/commit_compactions.sql",
     "functions/append_observed.sql",

@@ -59,6 +59,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers["content-length"]))
         body = json.loads(sent)
+        if self.path.partition("?")[0].endswith("/count_tokens"):
+            self.server.counted.append(body)
+            self.server.counting(self, body)
+            return
         self.server.bodies.append(sent)
         self.server.requests.append(body)
         self.server.headers.append(dict(self.headers))
@@ -99,6 +103,8 @@ class Server(ThreadingHTTPServer):
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.behaviours: list[Behaviour] = [says("They will meet on Tuesday.")]
+        self.counted: list[Payload] = []
+        self.counting: Behaviour = counts()
         self.stopped = threading.Event()
         self._connections: set[int] = set()
         self._changed = threading.Condition()
@@ -177,6 +183,16 @@ def answers(whole: Payload) -> Behaviour:
 
 def says(text: str, reason: str | None = "end_turn") -> Behaviour:
     return answers(message({"type": "text", "text": text}, reason=reason))
+
+
+def taken(body: Payload) -> int:
+    """What the model of this server takes a request to have: a token for every three characters of it."""
+    return len(json.dumps([body.get(part) for part in ("system", "messages", "tools")])) // 3
+
+
+def counts(answer: Callable[[Payload], Any] = taken) -> Behaviour:
+    """Answers how many tokens a request has."""
+    return lambda handler, body: handler.send(200, json.dumps({"input_tokens": answer(body)}).encode())
 
 
 def fails(status: int, kind: str, said: str = "no", **headers: str) -> Behaviour:

@@ -33,7 +33,7 @@ BEGIN
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
         compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
-        compaction_store.standing, compaction_store.events
+        compaction_store.standing, compaction_store.events, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,

@@ -1,0 +1,139 @@
+"""Exact counts of views by Anthropic's API: what the request made of a view would take, without sending it.
+
+Nothing is stored and nothing is held meanwhile. The same content is asked about once; where there is no answer, the
+store's own figure is given, with the reason, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from compaction_store.errors import InvalidInput, NotRenderable, SummarizerError
+from compaction_store.models import Measured, Payload, View
+from compaction_store.rendering import for_anthropic
+from compaction_store.summarizers import calls
+from compaction_store.summarizers.calls import Deadline, Work
+
+# What shapes the answer has no part in the count, and the API refuses it there.
+_OF_THE_ANSWER = frozenset(
+    {
+        "container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier", "stop_sequences",
+        "stream", "temperature", "top_k", "top_p",
+    }
+)  # fmt: skip
+_OURS = ("model", "messages")
+_BESIDE = ("system", "tools", "mcp_servers")
+
+
+class AnthropicCounter:
+    """Asks the API what a request made of a view takes, through a client that is the caller's.
+
+    `parameters` are those of your requests: give the `system` and `tools` that you send, and the count has them in it;
+    `counts_overhead` is then true, and a budget takes its `overhead` off. `render` makes the request of the view.
+    With an async client the result is to be awaited. `deadline` is in seconds, for one view, all tries together. The
+    last `remembered` counts are kept by the hash of what was asked.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        model: str,
+        parameters: Mapping[str, Any] | None = None,
+        render: Callable[[View], Mapping[str, Any]] = for_anthropic,
+        deadline: float = 5.0,
+        remembered: int = 256,
+    ) -> None:
+        calls.sdk("AnthropicCounter")
+        if not hasattr(client, "messages"):
+            raise InvalidInput("client= is an Anthropic client, or an AsyncAnthropic one")
+        if not isinstance(model, str) or not model:
+            raise InvalidInput("model= is a model's name")
+        if not deadline > 0:
+            raise InvalidInput("deadline= is a number of seconds")
+        if type(remembered) is not int or remembered < 0:
+            raise InvalidInput("remembered= is a whole number from 0 on")
+        given = dict(parameters or {})
+        if found := [name for name in _OURS if name in given]:
+            raise InvalidInput(f"parameters= cannot hold {', '.join(found)}")
+        self._client = client
+        self._model = model
+        self._parameters = {name: value for name, value in given.items() if name not in _OF_THE_ANSWER}
+        self._render = render
+        self._deadline = deadline
+        self._remembered = remembered
+        self._known: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return f"anthropic/{self._model}"
+
+    @property
+    def needs_async(self) -> bool:
+        return calls.is_async(self._client)
+
+    @property
+    def counts_overhead(self) -> bool:
+        """Whether a count has in it what is sent beside the view."""
+        return any(self._parameters.get(name) for name in _BESIDE)
+
+    def __repr__(self) -> str:
+        return f"AnthropicCounter(model={self._model!r})"
+
+    def __call__(self, view: View, /) -> Measured | Awaitable[Measured]:
+        asked: Payload | NotRenderable
+        try:
+            asked = self._request(view)
+        except NotRenderable as error:
+            asked = error
+        work = self._work(view.tokens, asked)
+        return calls.run_async(self._client, work) if self.needs_async else calls.run(self._client, work)
+
+    def _request(self, view: View) -> Payload:
+        rendered = dict(self._render(view))
+        betas = sorted({*rendered.pop("betas", ()), *self._parameters.get("betas", ())})
+        asked = {**rendered, **self._parameters, "model": self._model}
+        return asked | {"betas": betas} if betas else asked
+
+    def _work(self, local: int, asked: Payload | NotRenderable) -> Work[Measured]:
+        try:
+            if isinstance(asked, NotRenderable):
+                raise asked
+            key = _hash(asked)
+            tokens = self._recall(key)
+            if tokens is None:
+                # Only the beta endpoint knows of betas; gateways may not have it.
+                tokens = yield from calls.count(
+                    asked,
+                    native="betas" in asked,
+                    deadline=Deadline(self._deadline),
+                    retries=self._client.max_retries,
+                )
+                self._remember(key, tokens)
+        except (NotRenderable, SummarizerError) as error:
+            return Measured(local, local, error=str(error))
+        return Measured(tokens, local, "exact", counter=self.name)
+
+    def _recall(self, key: str) -> int | None:
+        with self._lock:
+            tokens = self._known.get(key)
+            if tokens is not None:
+                self._known.move_to_end(key)
+            return tokens
+
+    def _remember(self, key: str, tokens: int) -> None:
+        with self._lock:
+            self._known[key] = tokens
+            while len(self._known) > self._remembered:
+                self._known.popitem(last=False)
+
+
+def _hash(asked: Payload) -> str:
+    """What was asked, whole: lone surrogates escaped, and an SDK's object by what it says of itself."""
+    return sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()

@@ -1,0 +1,42 @@
+-- The newest reply, among the last messages, whose receipt names a view and which says what its request took; and what
+-- that view took by the figures stored here. Neither the payload nor the meta is parsed: either may hold what json refuses
+-- to take apart. Both are compact JSON, so that inside a string the quotes looked for would stand escaped.
+CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_among integer)
+RETURNS TABLE (seq bigint, view_tokens bigint, payload text, meta text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+-- A new table has no statistics: without them the planner would sort a whole thread to find its end.
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+-- The plan is the same whatever the values, and to make it takes as long as to run it.
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_pos bigint;
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT r.seq, r.view_pos, r.payload, r.meta INTO seq, v_pos, payload, meta
+    FROM (
+        SELECT n.seq, n.pos, substring(n.receipt FROM '^\{"pos":([0-9]{1,18})[,}]')::bigint AS view_pos,
+            CASE WHEN strpos(n.payload::text, '"usage":{') > 0 THEN n.payload::text END AS payload,
+            CASE WHEN strpos(n.meta::text, '"usage":{') > 0 THEN n.meta::text END AS meta
+        FROM (
+            SELECT m.seq, m.pos, m.receipt, m.payload, m.meta
+            FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_thread_uid
+            ORDER BY m.seq DESC
+            LIMIT p_among
+        ) AS n
+        WHERE n.receipt IS NOT NULL
+    ) AS r
+    WHERE r.view_pos >= 1 AND r.view_pos < r.pos AND (r.payload IS NOT NULL OR r.meta IS NOT NULL)
+    ORDER BY r.seq DESC
+    LIMIT 1;
+    IF FOUND THEN
+        view_tokens := compaction_store.span_tokens(
+            p_thread_uid, v_pos, 1, compaction_store.seq_at(p_thread_uid, v_pos)
+        );
+        RETURN NEXT;
+    END IF;
+END
+$$;
