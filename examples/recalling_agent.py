@@ -33,8 +33,8 @@ FIND_ORDER: Any = {
         "required": ["number"],
     },
 }
-# So small that some fifty turns fill it.
-BUDGET = TokenBudget(context_window=5600, reserve_output=400, overhead=800)
+# So small that some thirty turns fill it.
+BUDGET = TokenBudget(context_window=4800, reserve_output=400, overhead=800)
 KEPT_QUESTIONS = 2
 
 

@@ -237,10 +237,10 @@ def test_no_bad_argument_raises_or_reads_what_it_should_not(thread: Face) -> Non
         assert recall.answer(call)["output"].startswith("Not done: ")
 
 
-@pytest.mark.parametrize("call", [None, {}, {"type": "tool_use", "name": "recall_search"}, {"type": "text"}, "x"])
-def test_what_is_no_call_at_all_is_the_callers_mistake(store: Face, call: Any) -> None:
-    with pytest.raises(cs.InvalidInput, match="a call is"):
-        Tools(store).answer(call)
+def test_what_is_no_call_at_all_is_the_callers_mistake(store: Face) -> None:
+    for call in (None, {}, {"type": "tool_use", "name": "recall_search"}, {"type": "text"}, "x"):
+        with pytest.raises(cs.InvalidInput, match="a call is"):
+            Tools(store).answer(call)
 
 
 def test_the_definitions_and_the_answers_are_what_the_sdks_take(thread: Face) -> None:
@@ -345,24 +345,22 @@ def test_what_a_search_keeps_is_bounded_and_one_call_looks_at_so_many_messages_a
     assert len(search.erased_seqs) == 20
 
 
-@pytest.mark.parametrize("counter", [tokens.bytes_over_four(), lambda message: len(str(message))], ids=["bytes", "own"])
-def test_the_budget_is_kept_by_any_counter(store: Face, counter: Any) -> None:
+def test_the_budget_is_kept_by_any_counter(store: Face) -> None:
     store.append("t", [{"role": "user", "content": "é<&🙂\x00" * 900}, *map(said, range(2, 40))])
-    chosen = tokens.chosen(counter)
-    tools: Any = cs.recall_tools(store.store, "t", max_tokens=1500, counter=counter)
-    for name, arguments in (("recall_expand", {"start_seq": 1, "end_seq": 39}), ("recall_search", {"query": "é"})):
-        result = tools.call(name, arguments)
-        text = (store._run(result) if inspect.isawaitable(result) else result).text
-        assert text.count("\n") == 3
-        assert chosen.text(text) <= 1500
+    for counter in (tokens.bytes_over_four(), lambda message: len(str(message))):
+        tools: Any = cs.recall_tools(store.store, "t", max_tokens=1500, counter=counter)
+        for name, arguments in (("recall_expand", {"start_seq": 1, "end_seq": 39}), ("recall_search", {"query": "é"})):
+            result = tools.call(name, arguments)
+            text = (store._run(result) if inspect.isawaitable(result) else result).text
+            assert text.count("\n") == 3
+            assert tokens.chosen(counter).text(text) <= 1500
 
 
-@pytest.mark.parametrize(
-    ("thread_id", "options"), [("", {}), ("t", {"max_tokens": 499}), ("t", {"max_tokens": 2e3}), ("t", {"counter": 3})]
-)
-def test_what_cannot_be_made_tools_of_is_refused(store: Face, thread_id: str, options: Any) -> None:
-    with pytest.raises(cs.InvalidInput):
-        cs.recall_tools(store.store, thread_id, **options)
+def test_what_cannot_be_made_tools_of_is_refused(store: Face) -> None:
+    options: list[dict[str, Any]] = [{"max_tokens": 499}, {"max_tokens": 2e3}, {"counter": 3}, {"thread_id": ""}]
+    for unfit in options:
+        with pytest.raises(cs.InvalidInput):
+            cs.recall_tools(store.store, **{"thread_id": "t"} | unfit)
     with pytest.raises(cs.InvalidInput, match="store= is"):
         cs.recall_tools(object(), "t")  # type: ignore[call-overload]
 

@@ -16,6 +16,8 @@ from compaction_store.recall.pages import LEAST_TOKENS, Recalled
 from compaction_store.recall.reading import Each, Reading, Steps
 from compaction_store.store import Reader
 
+_AT_ONCE = 100
+
 
 class _Tools:
     def __init__(self, reader: Any, thread_id: str, max_tokens: int, counter: tokens.Counter) -> None:
@@ -150,9 +152,14 @@ async def _awaited(steps: Steps) -> Recalled:
         try:
             if isinstance(step, Each):
                 async with aclosing(step.items) as items:
+                    looked = 0
                     async for item in items:
                         if not step.look(item):
                             break
+                        looked += 1
+                        # Within a page of thousands nothing is waited for.
+                        if looked % _AT_ONCE == 0:
+                            await asyncio.sleep(0)
             else:
                 answer = await step
         except Exception as raised:  # noqa: BLE001 — the steps decide what to make of it
