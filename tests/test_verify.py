@@ -550,11 +550,11 @@ def test_appends_and_records_during_a_verification_are_no_findings(url: str) -> 
 
         def write() -> None:
             with psycopg.connect(url, autocommit=True) as connection:
-                for i in range(1, 200):
+                for i in itertools.count(1):
                     if done.is_set():
                         return
                     store.append("t", [{"n": i}] * (i % 5 + 1))
-                    if i % 3 == 0:
+                    if i % 3 == 0 and i < 900:
                         commit(connection, "t", full_record(4 * i, 4 * i + 2))
 
         writer = threading.Thread(target=write)

@@ -59,32 +59,6 @@ print(len(VERBS))
     assert (done.returncode, done.stdout) == (0, f"{len(VERBS)}\n"), done.stderr
 
 
-def test_every_command_in_the_documentation_is_one_that_the_program_takes(tmp_path: Path) -> None:
-    found = []
-    for page in [_ROOT / "README.md", _ROOT / "CHANGELOG.md", *sorted((_ROOT / "docs").rglob("*.md"))]:
-        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        for written in re.findall(r"(?<![\w/])compaction-store ([a-z]+ [^`|<>;#\n]+)", text):
-            verb = written.split()[0]
-            if verb in {name for name, *_ in VERBS} and not written.rstrip().endswith("--url"):
-                found.append((page.name, written))
-    code = """
-import json, shlex, sys, typer
-from compaction_store.cli.program import program
-commands = typer.main.get_command(program).commands
-for page, written in json.load(sys.stdin):
-    name, *arguments = shlex.split(written)
-    try:
-        commands[name].make_context(name, arguments)
-    except Exception as error:
-        print(page, written, type(error).__name__, error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(found), capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == ""
-    assert len(found) > 20
-
-
 def test_the_page_of_the_command_line_is_what_the_help_texts_make() -> None:
     script = _ROOT / "scripts" / "cli_docs.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
