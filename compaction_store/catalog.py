@@ -6,6 +6,7 @@ login needs no privilege for them. What the facts should be is `protection`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
@@ -196,19 +197,53 @@ _ON_SHARDS = """
     FROM pg_catalog.run_command_on_shards(pg_catalog.format('compaction_store.%%I', %b::text)::regclass, %b::text) AS s
 """
 _ON_SHARD = """
-    SELECT coalesce(pg_catalog.string_agg(
-        pg_catalog.regexp_replace(g.tgname, '_[0-9]+$', '') || ' ' || g.tgenabled::text || ' ' || g.tgtype::text, '; '
-        ORDER BY g.tgname), 'none')
-    FROM pg_catalog.pg_trigger AS g WHERE g.tgrelid = '%s'::regclass AND NOT g.tgisinternal
+    SELECT pg_catalog.concat_ws(', ', CASE WHEN c.relrowsecurity THEN 'row security' ELSE 'no row security' END,
+            CASE WHEN c.relforcerowsecurity THEN 'forced' END)
+        || '; policies ' || coalesce((
+            SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', p.polname,
+                CASE WHEN NOT p.polpermissive THEN 'restrictive' END, p.polcmd::text,
+                CASE WHEN p.polroles <> '{0}' THEN 'to some' END,
+                'using ' || pg_catalog.pg_get_expr(p.polqual, p.polrelid),
+                'check ' || pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid)), '; ' ORDER BY p.polname)
+            FROM pg_catalog.pg_policy AS p WHERE p.polrelid = c.oid), 'none')
+        || '; triggers ' || coalesce((
+            SELECT pg_catalog.string_agg(pg_catalog.regexp_replace(g.tgname, '_[0-9]+$', '') || ' '
+                || g.tgenabled::text || ' ' || g.tgtype::text, '; ' ORDER BY g.tgname)
+            FROM pg_catalog.pg_trigger AS g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal), 'none')
+    FROM pg_catalog.pg_class AS c WHERE c.oid = '%s'::regclass
+"""
+_ON_NODES = """
+    SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
+    FROM pg_catalog.run_command_on_workers(%b::text) AS w
+"""
+# All that decides what a function does, of all of ours, as one digest.
+_ON_NODE = """
+    SELECT coalesce(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
+        pg_catalog.concat_ws(' ', p.proname, pg_catalog.pg_get_function_arguments(p.oid), l.lanname,
+            p.provolatile::text, p.prosecdef::text, p.proconfig::text, pg_catalog.pg_get_userbyid(p.proowner)::text,
+            p.prosrc),
+        ' ' ORDER BY p.proname, p.oid), 'UTF8')), 'hex'), 'none')
+    FROM pg_catalog.pg_proc AS p
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+    WHERE n.nspname = 'compaction_store'
 """
 
 
 class Facts(NamedTuple):
-    """What is so, by subject; the roles there are; and the triggers of each shard, by its table."""
+    """What is so, by subject; the roles there are; and where the tables are spread, what each shard has, by its table,
+    and a digest of the functions of each node, and of those here.
+    """
 
     facts: dict[str, str]
     roles: dict[str, str]
     shards: list[tuple[str, int, str]]
+    nodes: Sequence[tuple[str, str]] = ()
+    functions: str = ""
+
+    @property
+    def is_spread(self) -> bool:
+        return bool(self.shards)
 
 
 def read(connection: Connection) -> Facts:
@@ -219,11 +254,15 @@ def read(connection: Connection) -> Facts:
             found.update(ledger.rows(connection, statement))
         roles: dict[str, str] = dict(ledger.rows(connection, _ROLES, {"ours": list(OURS)}))
         shards = _shards(connection) if ledger.rows(connection, _IS_SHARDED)[0][0] else []
-    return Facts(found, roles, shards)
+        if not shards:
+            return Facts(found, roles, [])
+        nodes: list[tuple[str, str]] = [*ledger.rows(connection, _ON_NODES, (_ON_NODE,))]
+        [(functions,)] = ledger.rows(connection, _ON_NODE)
+    return Facts(found, roles, shards, nodes, functions)
 
 
 def _shards(connection: Connection) -> list[tuple[str, int, str]]:
-    """Unreachable shards are told with what went wrong in the place of their triggers."""
+    """Unreachable shards are told with what went wrong in the place of what they have."""
     names = [table.name for table in schema.metadata.sorted_tables]
     return [
         (name, shard, result)

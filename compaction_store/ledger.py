@@ -18,6 +18,7 @@ from uuid import UUID
 
 import psycopg
 import sqlalchemy as sa
+from psycopg import sql
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only
@@ -84,18 +85,25 @@ _ALL_HEADS = (
     " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
 )
 _HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
+# By way of the heads: what joins the other tables is a column of each thread's shard, wherever it is.
 _ENTRIES_AT = """
-    SELECT coalesce(
-        (SELECT c.entry FROM compaction_store.compactions AS c WHERE c.thread_uid = w.uid AND c.pos = w.pos LIMIT 1),
-        (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = w.uid AND e.pos = w.pos),
+    SELECT w.i, coalesce(
+        (
+            SELECT c.entry FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = h.thread_uid AND c.pos = w.pos LIMIT 1
+        ),
+        (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = h.thread_uid AND e.pos = w.pos),
         (
             SELECT m.entry FROM compaction_store.messages AS m
-            WHERE m.thread_uid = w.uid AND m.pos = w.pos AND m.seq = w.pos
-                - (SELECT count(*) FROM compaction_store.compactions AS c WHERE c.thread_uid = w.uid AND c.pos <= w.pos)
-                - (SELECT count(*) FROM compaction_store.events AS e WHERE e.thread_uid = w.uid AND e.pos <= w.pos)
+            WHERE m.thread_uid = h.thread_uid AND m.pos = w.pos AND m.seq = w.pos
+                - (SELECT count(*) FROM compaction_store.compactions AS c
+                    WHERE c.thread_uid = h.thread_uid AND c.pos <= w.pos)
+                - (SELECT count(*) FROM compaction_store.events AS e
+                    WHERE e.thread_uid = h.thread_uid AND e.pos <= w.pos)
         )
     )
-    FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i) ORDER BY w.i
+    FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
+    JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
 """
 
 
@@ -396,36 +404,26 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     """The statement for the filters that are given."""
     c, t = schema.compactions.c, schema.threads.c
     order = [c.number] if "thread_uid" in given else [c.created_at, c.thread_uid, c.number]
-    page = (
-        sa.select(schema.compactions)
-        .where(c.tenant == _value("tenant", c.tenant), *_conditions(given))
-        .order_by(*[column.desc() if newest_first else column for column in order])
-        .limit(_value("limit", c.number))
-    )
-    if goes_on:
-        at = sa.tuple_(*order)
-        reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])
-        page = page.where(at < reached if newest_first else at > reached)
-    found = page.subquery("found")
-    f = found.c
     # Literals, because a partial index is only used where its condition is seen to hold.
     applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
     undone = schema.compactions.alias("undone")
     later = schema.compactions.alias("later")
     revoked_by = (
         sa.select(sa.func.min(undone.c.number))
-        .where(undone.c.thread_uid == f.thread_uid, undone.c.revokes == f.number, undone.c.outcome == applied)
+        .where(undone.c.thread_uid == c.thread_uid, undone.c.revokes == c.number, undone.c.outcome == applied)
         .scalar_subquery()
     )
     # Spans in force are nested or disjoint: of those that hold this one, the nearest is the first that came. Thread and
-    # start are compared as one, so that whatever the planner takes a thread for, they are looked up in one index.
+    # start are compared as one, so that whatever the planner takes a thread for, they are looked up in one index; that
+    # the threads are equal is said for a cluster, which has one of them in one place.
     place = sa.tuple_(later.c.thread_uid, later.c.start_seq)
     superseded_by = (
         sa.select(later.c.number)
         .where(
-            f.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
-            place >= sa.tuple_(f.thread_uid, sa.literal_column("1")), place <= sa.tuple_(f.thread_uid, f.start_seq),
-            later.c.redacted_pos.is_(None), later.c.number > f.number, later.c.end_seq >= f.end_seq,
+            c.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
+            later.c.thread_uid == c.thread_uid,
+            place >= sa.tuple_(c.thread_uid, sa.literal_column("1")), place <= sa.tuple_(c.thread_uid, c.start_seq),
+            later.c.redacted_pos.is_(None), later.c.number > c.number, later.c.end_seq >= c.end_seq,
             ~sa.exists().where(
                 undone.c.thread_uid == later.c.thread_uid, undone.c.revokes == later.c.number,
                 undone.c.outcome == applied,
@@ -436,12 +434,17 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         .scalar_subquery()
     )  # fmt: skip
     query = sa.select(
-        t.thread_id, f.number, f.pos, f.created_at, f.kind, f.outcome, f.start_seq, f.end_seq, f.tokens_before,
-        f.tokens_after, f.source_count, f.inputs, f.run_id, f.callback, f.trigger, f.actor, f.model, f.counter,
-        f.revokes, f.redacted_pos, superseded_by, revoked_by, sa.cast(f.body, sa.Text), f.thread_uid,
-    ).join(schema.threads, t.thread_uid == f.thread_uid)  # fmt: skip
-    query = query.order_by(*[f[column.name].desc() if newest_first else f[column.name] for column in order])
-    return str(query.compile(dialect=_DIALECT))
+        t.thread_id, c.number, c.pos, c.created_at, c.kind, c.outcome, c.start_seq, c.end_seq, c.tokens_before,
+        c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.model, c.counter,
+        c.revokes, c.redacted_pos, superseded_by, revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
+    ).join(schema.threads, t.thread_uid == c.thread_uid)  # fmt: skip
+    query = query.where(c.tenant == _value("tenant", c.tenant), *_conditions(given))
+    if goes_on:
+        at = sa.tuple_(*order)
+        reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])
+        query = query.where(at < reached if newest_first else at > reached)
+    query = query.order_by(*[column.desc() if newest_first else column for column in order])
+    return str(query.limit(_value("limit", c.number)).compile(dialect=_DIALECT))
 
 
 def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
@@ -520,12 +523,17 @@ def _transaction(connection: Connection, tenant: str, *, read_only: bool) -> Ite
     """A transaction on an autocommit connection: begun by hand, with the tenant set in it and gone with it."""
     _rows(connection, "BEGIN READ ONLY" if read_only else "BEGIN")
     try:
-        _rows(connection, "SELECT set_config('compaction_store.tenant', %b::text, true)", (tenant,))
+        _rows(connection, f"SET LOCAL compaction_store.tenant = {_literal(tenant)}")
         yield
     except BaseException:
         _rows(connection, "ROLLBACK")
         raise
     _rows(connection, "COMMIT")
+
+
+def _literal(text: str) -> str:
+    """For the one statement that takes no parameters; a set_config() would not reach the nodes of a cluster."""
+    return sql.Literal(text).as_string().replace("%", "%%")
 
 
 def rows(connection: Connection, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
@@ -561,7 +569,7 @@ def checkpointing(connection: Connection, tenant: str | None) -> Iterator[None]:
             # A policy that applies is then an error, and never a list with tenants missing.
             _rows(connection, "SET LOCAL row_security = off")
         else:
-            _rows(connection, "SELECT set_config('compaction_store.tenant', %b::text, true)", (tenant,))
+            _rows(connection, f"SET LOCAL compaction_store.tenant = {_literal(tenant)}")
         _rows(connection, f"SELECT pg_advisory_xact_lock({_CHECKPOINT_LOCK})")
         yield
     except psycopg.errors.InsufficientPrivilege as error:
@@ -587,8 +595,8 @@ def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[l
 
 def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
     """The entry of each thread at a pos, in the order given; None where there is none."""
-    rows = _rows(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places]))
-    return [row[0] for row in rows]
+    found = dict(_rows(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
+    return [found.get(i) for i in range(1, len(places) + 1)]
 
 
 def present(connection: Connection, tenant: str, thread_uids: Sequence[UUID]) -> set[UUID]:

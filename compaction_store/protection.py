@@ -24,13 +24,14 @@ _OWNER = OURS[0]
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 # As Postgres writes it out again.
 _TENANT_ONLY = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
+_TENANT_ONLY_SPREAD = "(tenant = compaction_store.tenant())"
 _TABLE_ONLY = "alembic_version"
 _ROW, _BEFORE = 1, 2
 _EVENTS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
 _ALIASES = {"timestamptz": "timestamp with time zone", "int": "integer", "int8": "bigint", "int4": "integer"}
 
 _FUNCTION = re.compile(
-    r"CREATE FUNCTION compaction_store\.(?P<name>\w+)\((?P<arguments>[^)]*)\)\s*"
+    r"CREATE (?:OR REPLACE )?FUNCTION compaction_store\.(?P<name>\w+)\((?P<arguments>[^)]*)\)\s*"
     r"(?:RETURNS (?P<result>.*?))?\s*LANGUAGE (?P<says>[^\n]*)\n(?P<settings>(?:SET [^\n]*\n|--[^\n]*\n)*)"
     r"AS \$\$(?P<body>.*?)\$\$;",
     re.DOTALL,
@@ -54,7 +55,7 @@ def judge(seen: Facts) -> Judged:
     """Compares what is so with what should be."""
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not k.startswith("owner of ")}
-    whats = [*_compare(_expected(has_roles), facts), *_shards(seen)]
+    whats = [*_compare(_expected(has_roles, is_spread=seen.is_spread), facts), *_shards(seen)]
     notes: tuple[str, ...] = ()
     if has_roles:
         whats += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
@@ -82,11 +83,17 @@ def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
 
 
 def _shards(seen: Facts) -> Iterator[str]:
-    """Where a table is spread over shards, each of them has the table's triggers."""
-    for table, shard, triggers in seen.shards:
-        wanted = "; ".join(f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers().items()) if on == table)
-        if triggers != wanted:
-            yield f"shard {shard} of table {table}: triggers {triggers}; they should be: {wanted}"
+    """Where a table is spread over shards, each has its triggers and its policy, and each node the functions."""
+    rule = _rule(is_spread=True)
+    for table, shard, found in seen.shards:
+        triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers().items()) if on == table]
+        policy = f"tenant * using {rule} check {rule}"
+        wanted = f"row security, forced; policies {policy}; triggers {'; '.join(triggers)}"
+        if found != wanted:
+            yield f"shard {shard} of table {table}: {found}; it should be: {wanted}"
+    for node, found in seen.nodes:
+        if found != seen.functions:
+            yield f"node {node}: its functions are not the coordinator's ({found})"
 
 
 @cache
@@ -97,13 +104,12 @@ def _sql(folder: str) -> str:
 
 
 @cache
-def _expected(has_roles: bool) -> dict[str, str]:
+def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     facts: dict[str, str] = {f"table {_TABLE_ONLY}": "table"}
+    rule = _rule(is_spread)
     for table in schema.metadata.sorted_tables:
         facts[f"table {table.name}"] = "table, row security, forced"
-        facts[f"policy {table.name}.tenant"] = (
-            f"permissive, for *, to all, using {_TENANT_ONLY}, check {_TENANT_ONLY}"
-        )  # fmt: skip
+        facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {rule}, check {rule}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
         facts |= dict(_unique(table))
         if has_roles:
@@ -111,7 +117,7 @@ def _expected(has_roles: bool) -> dict[str, str]:
     facts |= dict(_checks())
     for (table_name, name), (kind, function) in _triggers().items():
         facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
-    for name, says in _functions().items():
+    for name, says in _functions(is_spread).items():
         facts |= says
         if has_roles:
             facts[f"owner of function {name}"] = _OWNER
@@ -170,11 +176,17 @@ def _triggers() -> dict[tuple[str, str], tuple[int, str]]:
     return found
 
 
+def _rule(is_spread: bool) -> str:
+    """What a policy says: a cluster takes no sub-select in it."""
+    return _TENANT_ONLY_SPREAD if is_spread else _TENANT_ONLY
+
+
 @cache
-def _functions() -> dict[str, dict[str, str]]:
-    """The facts of each function, by its name."""
+def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
+    """The facts of each function, by its name; of those that a cluster has another way, that one."""
     found = {}
-    for match in _FUNCTION.finditer(_sql("functions")):
+    text = _sql("functions") + (_sql("distributed") if is_spread else "")
+    for match in _FUNCTION.finditer(text):
         arguments = [_words(part) for part in match["arguments"].split(",") if part.strip()]
         name = f"{match['name']}()"
         settings = (_setting(line) for line in match["settings"].splitlines() if line.startswith("SET "))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import compaction_store as cs
-from compaction_store import embedded, errors, grants, importers, migrate, strategies, summarizers, tokens
+from compaction_store import distribution, embedded, errors, grants, importers, migrate, strategies, summarizers, tokens
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
@@ -86,6 +86,9 @@ SECTIONS = (
     ),
     Section(
         "Deploying", "`compaction_store.migrate`.", migrate, ("upgrade", "check", "current", "downgrade"),
+    ),
+    Section("Distributing", "`compaction_store.distribution`. [How to](how-to/citus.md).", distribution,
+        ("distribute", "Distributed"),
     ),
     Section("Roles", "`compaction_store.grants`. [Threats](threats.md#2-roles) has what each may do.", grants,
         ("grant", "revoke"),

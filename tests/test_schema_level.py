@@ -406,15 +406,29 @@ def test_every_single_fact_is_held(subject: str) -> None:
         assert subject in finding.what
 
 
-def test_every_shard_has_the_triggers_of_its_table() -> None:
-    whole = "refuse_change A 27; refuse_truncate A 34"
-    seen = facts()._replace(
-        shards=[("messages", 102008, whole), ("heads", 102009, "refuse_change A 11; refuse_truncate A 34")]
-    )
-    assert protection.judge(seen).findings == ()
-    for triggers in ("none", whole.replace(" A ", " O "), "refuse_change A 27", "could not connect"):
-        [finding] = protection.judge(facts()._replace(shards=[("messages", 102008, triggers)])).findings
-        assert finding.what.startswith("shard 102008 of table messages: triggers ")
+def spread(shards: list[tuple[str, int, str]], nodes: list[tuple[str, str]]) -> list[str]:
+    """What is found where the tables are spread."""
+    expected = dict(protection._expected(has_roles=True, is_spread=True))
+    seen = Facts(expected, {f"role {role}": "there" for role in OURS}, shards, nodes, "digest")
+    return [finding.what for finding in protection.judge(seen).findings]
+
+
+def test_every_shard_has_the_triggers_and_the_policy_of_its_table_and_every_node_the_functions() -> None:
+    rule = "(tenant = compaction_store.tenant())"
+    policy = f"row security, forced; policies tenant * using {rule} check {rule}; triggers "
+    whole = f"{policy}refuse_change A 27; refuse_truncate A 34"
+    heads = f"{policy}refuse_change A 11; refuse_truncate A 34"
+    assert spread([("messages", 102008, whole), ("heads", 102009, heads)], [("a:1", "digest")]) == []
+    changes = (
+        "could not connect", whole.replace(" A ", " O "), whole.replace(", forced", ""), whole.replace(rule, "true"),
+        f"{policy}none", whole.replace("tenant *", "all * using true check true; tenant *"),
+    )  # fmt: skip
+    for changed in changes:
+        [what] = spread([("messages", 102008, changed)], [])
+        assert what.startswith(f"shard 102008 of table messages: {changed}; it should be: ")
+    assert spread([("heads", 102009, heads)], [("a:1", "digest"), ("a:2", "other")]) == [
+        "node a:2: its functions are not the coordinator's (other)"
+    ]
 
 
 def test_where_the_roles_could_not_be_made_the_owner_is_named() -> None:

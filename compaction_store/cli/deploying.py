@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from compaction_store import diagnosis, embedded, grants, schema
+from compaction_store import diagnosis, distribution, embedded, grants, schema
 from compaction_store.cli import exits
 from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Output
@@ -87,6 +87,27 @@ def grant(
         out.json({"login": login, "role": role.value, "granted": not revoke})
     else:
         out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {grants.ROLES[role.value]}")
+
+
+def distribute(
+    shards: Annotated[
+        int | None, typer.Option(metavar="N", help="How many; else what citus.shard_count says.", show_default=False)
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = None,
+) -> None:
+    """Spreads the tables of a migrated database over the nodes of its Citus cluster, with what is in them.
+
+    The URL is the coordinator's, the login a superuser. All or nothing; done again, it changes nothing. Writers wait
+    meanwhile. docs/how-to/citus.md says what else there is to do.
+    """
+    out = Output(as_json=as_json)
+    with reached(url) as address:
+        done = distribution.distribute(address, shards=shards)
+    if out.as_json:
+        out.json({"distributed": done.now, "nodes": done.nodes})
+    else:
+        out.text(f"the tables are spread over {done.nodes} nodes{'' if done.now else ' already'}")
 
 
 def doctor(url: Url = None, as_json: AsJson = None) -> None:

@@ -49,6 +49,12 @@ VERBS = (
         deploying.migrate_,
     ),
     Verb(
+        "distribute",
+        "Spread the tables over a Citus cluster.",
+        "distribute --shards 32 --url postgresql://postgres@coordinator/database",
+        deploying.distribute,
+    ),
+    Verb(
         "doctor",
         "Find out what is wrong, and the remedy.",
         "doctor --url postgresql://app@host/database",

@@ -1,0 +1,179 @@
+-- Writes what one run decided, in one piece: p_records is a JSON array of records. The snapshot the run was planned on
+-- is p_base_pos: whatever touched a span since then refuses the whole run, and so does an erasure in what any attempt
+-- was made from. The same run_id again returns its numbers.
+CREATE OR REPLACE FUNCTION compaction_store.commit_compactions(
+    p_thread_uid uuid, p_tenant text, p_run_id uuid, p_base_pos bigint, p_records text
+) RETURNS TABLE (number bigint, pos bigint)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_head compaction_store.heads;
+    v_row compaction_store.compactions;
+    v_target compaction_store.compactions;
+    v_record json;
+    v_body text;
+    v_base bigint;
+    v_change bigint;
+    v_first bigint;
+    v_progress boolean := false;
+    v_tried boolean := false;
+    v_erased boolean;
+    v_starts bigint[];
+    v_ends bigint[];
+    v_tokens bigint[];
+    v_touched int8multirange;
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+    RETURN QUERY
+        SELECT c.number, c.pos FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id ORDER BY c.number;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+
+    PERFORM compaction_store.refuse_erased(v_head.erased_pos);
+    v_erased := EXISTS (
+        SELECT FROM compaction_store.events AS e
+        WHERE e.thread_uid = p_thread_uid AND e.pos > p_base_pos AND e.kind = 'redaction'
+    );
+
+    v_first := v_head.last_number + 1;
+    v_base := compaction_store.number_at(p_thread_uid, p_base_pos);
+    SELECT coalesce(range_agg(int8range(c.start_seq, c.end_seq, '[]')), '{}') INTO v_touched
+    FROM compaction_store.compactions AS c
+    WHERE c.thread_uid = p_thread_uid AND c.number > v_base
+        AND c.outcome = 'applied';
+    FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
+    LOOP
+        -- Whatever a record says of identity, place, time and hashes, this function says.
+        v_row := json_populate_record(NULL::compaction_store.compactions, v_record -> 'columns');
+        v_row.thread_uid := p_thread_uid;
+        v_row.tenant := p_tenant;
+        v_row.run_id := p_run_id;
+        v_row.number := v_head.last_number + 1;
+        v_row.pos := v_head.last_pos + 1;
+        v_row.created_at := greatest(clock_timestamp(), v_head.last_at);
+        v_row.redacted_pos := NULL;
+        -- A negative input is a record of this run: -1 its first, -2 its second.
+        v_row.inputs := coalesce((
+            SELECT array_agg(CASE WHEN i.n < 0 THEN v_first - 1 - i.n ELSE i.n END ORDER BY i.o)
+            FROM unnest(v_row.inputs) WITH ORDINALITY AS i (n, o)
+        ), '{}');
+        v_row.salt := decode(v_record ->> 'salt', 'hex');
+        IF (octet_length(v_row.salt) = 16) IS NOT TRUE THEN
+            RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
+        END IF;
+        v_body := v_record ->> 'body';
+        v_row.body := v_body::json;
+        v_row.commitment := compaction_store.commitment(v_row.salt, v_body);
+        v_row.source_before := NULL;
+        v_row.source_end := NULL;
+        v_row.source_count := NULL;
+        v_change := 0;
+
+        IF v_erased AND (
+            EXISTS (
+                SELECT FROM compaction_store.messages AS m
+                WHERE m.thread_uid = p_thread_uid AND m.seq BETWEEN v_row.start_seq AND v_row.end_seq
+                    AND m.redacted_pos > p_base_pos
+            ) OR EXISTS (
+                SELECT FROM compaction_store.compactions AS c
+                WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_row.inputs) AND c.redacted_pos > p_base_pos
+            )
+        ) THEN
+            RAISE EXCEPTION 'what the compaction was made from has been erased since'
+                USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
+        END IF;
+
+        IF v_row.outcome = 'applied' AND v_row.kind = 'revocation' THEN
+            SELECT c.* INTO v_target FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = p_thread_uid AND c.number = v_row.revokes;
+            IF NOT EXISTS (
+                SELECT FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a WHERE a.number = v_row.revokes
+            ) THEN
+                RAISE EXCEPTION 'compaction % is not active', v_row.revokes
+                    USING ERRCODE = 'CS006', DETAIL = coalesce(v_row.revokes::text, 'none');
+            END IF;
+            v_row.start_seq := v_target.start_seq;
+            v_row.end_seq := v_target.end_seq;
+            v_row.tokens_before := v_target.tokens_after;
+            v_row.tokens_after := v_target.tokens_before;
+            v_change := v_row.tokens_after - v_row.tokens_before;
+            v_starts := NULL;
+        ELSIF v_row.outcome = 'applied' THEN
+            IF (
+                v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_head.last_seq
+            ) IS NOT TRUE THEN
+                RAISE EXCEPTION 'no span %..%', v_row.start_seq, v_row.end_seq USING ERRCODE = 'CS007';
+            END IF;
+            IF v_touched && int8range(v_row.start_seq, v_row.end_seq, '[]') THEN
+                RAISE EXCEPTION 'span %..% is not free', v_row.start_seq, v_row.end_seq
+                    USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
+            END IF;
+            -- What is active is read once; from then on the spans of this run are put in their places.
+            IF v_starts IS NULL THEN
+                SELECT coalesce(array_agg(a.start_seq), '{}'), coalesce(array_agg(a.end_seq), '{}'),
+                    coalesce(array_agg(a.tokens_after), '{}')
+                INTO v_starts, v_ends, v_tokens
+                FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a;
+            END IF;
+            SELECT f.starts, f.ends, f.tokens, f.tokens_before
+            INTO v_starts, v_ends, v_tokens, v_row.tokens_before
+            FROM compaction_store.fold(
+                p_thread_uid, v_row.start_seq, v_row.end_seq, v_row.tokens_after, v_starts, v_ends, v_tokens
+            ) AS f;
+            v_row.source_count := v_row.end_seq - v_row.start_seq + 1;
+            SELECT m.entry INTO v_row.source_before FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.start_seq - 1;
+            SELECT m.entry INTO STRICT v_row.source_end FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.end_seq;
+            v_change := v_row.tokens_after - v_row.tokens_before;
+        END IF;
+        -- What a provider did by itself says nothing of what our callbacks can do.
+        v_tried := v_tried OR v_row.outcome <> 'observed';
+        v_progress := v_progress OR v_row.outcome = 'applied';
+
+        v_row.entry := compaction_store.entry(
+            v_head.head, v_row.pos, v_row.number, v_row.created_at, compaction_store.compaction_header(v_row),
+            v_row.commitment
+        );
+        INSERT INTO compaction_store.compactions (
+            thread_uid, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before,
+            tokens_after, source_count, revokes, run_id, tenant, kind, outcome, callback, trigger, actor,
+            model, counter, inputs, source_before, source_end, salt, commitment, entry, body
+        ) VALUES (
+            v_row.thread_uid, v_row.number, v_row.pos, v_row.created_at, v_row.redacted_pos,
+            v_row.start_seq, v_row.end_seq, v_row.tokens_before, v_row.tokens_after, v_row.source_count,
+            v_row.revokes, v_row.run_id, v_row.tenant, v_row.kind, v_row.outcome, v_row.callback,
+            v_row.trigger, v_row.actor, v_row.model, v_row.counter, v_row.inputs, v_row.source_before,
+            v_row.source_end, v_row.salt, v_row.commitment, v_row.entry, v_row.body
+        );
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the record was not stored' USING ERRCODE = 'CS010';
+        END IF;
+        v_head.last_number := v_row.number;
+        v_head.last_pos := v_row.pos;
+        v_head.last_at := v_row.created_at;
+        v_head.head := v_row.entry;
+        v_head.view_tokens := v_head.view_tokens + v_change;
+        number := v_row.number;
+        pos := v_row.pos;
+        RETURN NEXT;
+    END LOOP;
+    UPDATE compaction_store.heads AS h
+    SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
+        view_tokens = v_head.view_tokens,
+        stalled_tokens = CASE
+            WHEN NOT v_tried THEN h.stalled_tokens WHEN NOT v_progress THEN v_head.view_tokens
+        END,
+        lease_until = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_until END,
+        lease_run = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_run END
+    WHERE h.thread_uid = p_thread_uid;
+END
+$$;

@@ -1,0 +1,77 @@
+-- Erases the content of messages and of records in the name of one event, which is written first: its body names both
+-- and says what p_body says besides. The caller has locked the head.
+CREATE OR REPLACE FUNCTION compaction_store.erase_content(
+    p_head compaction_store.heads, p_actor text, p_salt bytea, p_body text, p_seqs int8multirange,
+    p_numbers int8multirange
+) RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_uid uuid := p_head.thread_uid;
+    v_pos bigint;
+    v_range int8range;
+    v_count bigint;
+    v_missing bigint;
+    v_starts bigint[];
+    v_ends bigint[];
+    v_folded bigint;
+    v_change bigint;
+    v_span record;
+BEGIN
+    SELECT w.event_pos INTO v_pos FROM compaction_store.write_event(
+        p_head, 'redaction', p_actor, p_salt,
+        format(
+            '{"seqs":%s,"records":%s,%s', compaction_store.ranges(p_seqs), compaction_store.ranges(p_numbers),
+            substring(p_body FROM 2)
+        )
+    ) AS w;
+    SELECT array_agg(a.start_seq), array_agg(a.end_seq), sum(a.tokens_after) INTO v_starts, v_ends, v_folded
+    FROM compaction_store.active(v_uid, p_head.last_pos) AS a WHERE a.number <@ p_numbers;
+
+    SELECT sum(upper(r) - lower(r)) INTO v_missing
+    FROM (SELECT unnest(p_seqs) UNION ALL SELECT unnest(p_numbers)) AS e (r);
+    -- A range at a time: whatever the planner thinks of ranges, each is one look into the primary key.
+    FOR v_range IN SELECT unnest(p_seqs) LOOP
+        UPDATE compaction_store.messages AS m SET payload = NULL, meta = NULL, salt = NULL, redacted_pos = v_pos
+        WHERE m.thread_uid = v_uid AND m.seq >= lower(v_range) AND m.seq < upper(v_range);
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_missing := v_missing - v_count;
+    END LOOP;
+    FOR v_range IN SELECT unnest(p_numbers) LOOP
+        UPDATE compaction_store.compactions AS c SET body = NULL, salt = NULL, redacted_pos = v_pos
+        WHERE c.thread_uid = v_uid AND c.number >= lower(v_range) AND c.number < upper(v_range);
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_missing := v_missing - v_count;
+    END LOOP;
+    IF v_missing <> 0 THEN
+        RAISE EXCEPTION 'the content was not erased' USING ERRCODE = 'CS010';
+    END IF;
+
+    IF v_starts IS NULL THEN
+        RETURN v_pos;
+    END IF;
+    -- Where an active record is gone, what it stood for is in the view again: messages, and records inside it.
+    v_change := -v_folded;
+    FOR v_span IN
+        WITH gone AS (
+            SELECT g.first, g.last FROM unnest(v_starts, v_ends) AS g (first, last)
+        ),
+        inside AS (
+            SELECT a.start_seq AS first, a.end_seq AS last, a.tokens_after
+            FROM compaction_store.active(v_uid, v_pos) AS a
+            JOIN gone AS g ON a.start_seq >= g.first AND a.end_seq <= g.last
+        )
+        SELECT g.first, g.last, 1 AS sign, 0 AS tokens FROM gone AS g
+        UNION ALL SELECT i.first, i.last, -1, i.tokens_after FROM inside AS i
+    LOOP
+        SELECT coalesce(sum(m.tokens), 0) INTO v_count FROM compaction_store.messages AS m
+        WHERE m.thread_uid = v_uid AND m.seq BETWEEN v_span.first AND v_span.last;
+        v_change := v_change + v_span.sign * v_count + v_span.tokens;
+    END LOOP;
+    UPDATE compaction_store.heads AS h
+    SET view_tokens = h.view_tokens + v_change, stalled_tokens = NULL
+    WHERE h.thread_uid = v_uid;
+    RETURN v_pos;
+END
+$$;

@@ -1,0 +1,29 @@
+-- Takes the right to compact a thread for some seconds, so that of many workers one pays for a summary. NULL when it is
+-- taken; else until when another run holds it. Nothing but the clock ends a lease whose holder died.
+CREATE OR REPLACE FUNCTION compaction_store.lease(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_seconds double precision)
+RETURNS timestamptz
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_until timestamptz;
+    v_run uuid;
+    v_erased bigint;
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.lease_until, h.lease_run, h.erased_pos INTO v_until, v_run, v_erased
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
+    PERFORM compaction_store.refuse_erased(v_erased);
+    IF v_run <> p_run_id AND v_until > clock_timestamp() THEN
+        RETURN v_until;
+    END IF;
+    v_until := clock_timestamp() + make_interval(secs => p_seconds);
+    UPDATE compaction_store.heads AS h SET lease_run = p_run_id, lease_until = v_until
+    WHERE h.thread_uid = p_thread_uid;
+    RETURN NULL;
+END
+$$;

@@ -1,0 +1,26 @@
+-- The newest messages of a thread, newest first. Never folded.
+CREATE OR REPLACE FUNCTION compaction_store.newest(
+    p_thread_uid uuid, p_tenant text, p_limit integer
+) RETURNS TABLE (
+    seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
+    redacted_pos bigint
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+-- A new table has no statistics: without them the planner would sort a whole thread to find its end.
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    RETURN QUERY
+        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos
+        FROM compaction_store.messages AS m
+        WHERE m.thread_uid = p_thread_uid
+        ORDER BY m.seq DESC
+        LIMIT p_limit;
+    IF NOT FOUND THEN
+        PERFORM compaction_store.require_thread(p_thread_uid);
+    END IF;
+END
+$$;

@@ -1,0 +1,40 @@
+-- The records that may repeat what some messages say, whatever became of them: those whose span holds one of the
+-- messages, those of which such a message itself tells, and those that were made from records like these.
+CREATE OR REPLACE FUNCTION compaction_store.reached(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_record record;
+    v_of int8range;
+    v_found bigint[] := '{}';
+    v_numbers bigint[] := '{}';
+    v_inputs bigint[] := '{}';
+    v_reached int8multirange;
+BEGIN
+    FOR v_record IN
+        SELECT c.number, c.pos, c.outcome, c.start_seq, c.end_seq, c.inputs
+        FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL ORDER BY c.number
+    LOOP
+        v_of := CASE
+            WHEN v_record.outcome <> 'observed' THEN int8range(v_record.start_seq, v_record.end_seq, '[]')
+            -- What a provider did before a message is told by that message.
+            WHEN v_record.start_seq IS NOT NULL THEN int8range(v_record.start_seq, v_record.end_seq + 1, '[]')
+            ELSE compaction_store.told_by(p_thread_uid, v_record.pos)
+        END;
+        IF (v_record.outcome = 'observed' OR v_record.start_seq IS NOT NULL) AND v_of && p_seqs THEN
+            v_found := v_found || v_record.number;
+        END IF;
+        v_numbers := v_numbers || array_fill(v_record.number, ARRAY[cardinality(v_record.inputs)]);
+        v_inputs := v_inputs || v_record.inputs;
+    END LOOP;
+    WITH RECURSIVE reached (number) AS (
+        SELECT f.number FROM unnest(v_found) AS f (number)
+        UNION
+        SELECT m.number FROM reached AS r JOIN unnest(v_numbers, v_inputs) AS m (number, input) ON m.input = r.number
+    )
+    SELECT coalesce(range_agg(int8range(r.number, r.number, '[]')), '{}') INTO v_reached FROM reached AS r;
+    RETURN v_reached;
+END
+$$;

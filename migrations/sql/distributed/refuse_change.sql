@@ -1,0 +1,40 @@
+-- Stands before every change and removal of what is append-only. The one change let through is an erasure: content and
+-- salt go, the pos of the redaction comes, and nothing else differs; a thread's name becomes that of its stub. What
+-- differs is asked of the rows' images: json has no equality.
+CREATE OR REPLACE FUNCTION compaction_store.refuse_change() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- A shard is called after its table and its number.
+    v_table text := regexp_replace(TG_TABLE_NAME, '_[0-9]+$', '');
+BEGIN
+    IF TG_OP = 'UPDATE' AND v_table IN ('messages', 'compactions') THEN
+        IF OLD.redacted_pos IS NULL AND NEW.redacted_pos IS NOT NULL THEN
+            OLD.redacted_pos := NEW.redacted_pos;
+            OLD.salt := NULL;
+            IF v_table = 'messages' THEN
+                OLD.payload := NULL;
+                OLD.meta := NULL;
+            ELSE
+                OLD.body := NULL;
+            END IF;
+            IF OLD *= NEW THEN
+                RETURN NEW;
+            END IF;
+        END IF;
+    ELSIF TG_OP = 'UPDATE' AND v_table = 'threads' THEN
+        OLD.metadata := NEW.metadata;
+        IF OLD *= NEW THEN
+            RETURN NEW;
+        END IF;
+        OLD.thread_id := 'erased:' || OLD.thread_uid;
+        OLD.metadata := '{}';
+        IF OLD *= NEW THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    RAISE EXCEPTION '% of compaction_store.% is refused: it is append-only', TG_OP, v_table
+        USING ERRCODE = 'CS011';
+END
+$$;

@@ -1,0 +1,12 @@
+CREATE OR REPLACE FUNCTION compaction_store.refuse_no_tenant() RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Citus evaluates every branch of a CASE beforehand.
+    IF current_setting('compaction_store.tenant', true) <> '' THEN
+        RETURN current_setting('compaction_store.tenant', true);
+    END IF;
+    RAISE EXCEPTION 'compaction_store.tenant is not set' USING ERRCODE = 'CS009';
+END
+$$;
