@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
@@ -54,11 +53,16 @@ class Standing(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Asks for some messages to be stored; the answer is the first seq, the size, and whether it was there before."""
+    """Asks for some messages to be stored; the answer is the first seq, the size, and whether it was there before.
+
+    The salts, 16 bytes for each message, are those of every attempt: so the chunk knows itself again when it was stored
+    and the answer was lost.
+    """
 
     key: str
     expected_seq: int | None
     rows: list[Row]
+    salts: bytes
 
     @property
     def size(self) -> int:
@@ -102,14 +106,13 @@ def blocks(thread_uid: UUID, tenant: str, chunk: Chunk, standing: Standing) -> I
 def _rows(
     thread_uid: UUID, tenant: str, chunk: Chunk, standing: Standing
 ) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
-    salts = os.urandom(16 * len(chunk.rows))
     uid, head, microseconds = thread_uid.bytes, standing.head, standing.microseconds
     moment = microseconds - _POSTGRES_EPOCH
     call_size = len(chunk.rows) if len(chunk.rows) > 1 else None
     shapes: dict[tuple[str | None, str, int, bool], tuple[bytes, bytes]] = {}
     for i, (body, role, counter, tokens, meta) in enumerate(chunk.rows, 1):
         seq, pos = standing.last_seq + i, standing.last_pos + i
-        salt = salts[16 * i - 16 : 16 * i]
+        salt = chunk.salts[16 * i - 16 : 16 * i]
         commitment = chain.commitment(salt, body)
         alike = (role, counter, tokens, meta is None)
         if i == 1:

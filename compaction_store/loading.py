@@ -12,6 +12,7 @@ so that its place in the log is where it happened; its run_id is made from the l
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
@@ -140,6 +141,7 @@ class Load:
                 self._recorded += yield record
             key = self.key if self.stored == 0 else f"{self.key}#{self.stored}"
             placed: Placed | None = None
+            salts = b""
             found: tuple[int, int] | None = yield Find(key)
             if found is None:
                 rows = yield from self._gather()
@@ -147,13 +149,13 @@ class Load:
                     continue
                 if not rows:
                     break
-                placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows)
+                salts = os.urandom(16 * len(rows))
+                placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows, salts)
                 if placed.replayed:
                     self._waiting.extendleft(reversed(rows))
                     found = placed.first_seq, placed.size
             if found is not None:
-                placed = Placed(*found, replayed=True)
-                yield from self._compare(placed)
+                placed = yield from self._compare(*found, salts)
             assert placed is not None  # noqa: S101 — one of the two ways gave it
             self._log.note(self.stored + 1, placed.first_seq)
             self._first_seq = self._first_seq or placed.first_seq
@@ -179,9 +181,10 @@ class Load:
                 break
         return rows
 
-    def _compare(self, placed: Placed) -> _Steps[None]:
-        first = placed.first_seq
-        end = first + placed.size
+    def _compare(self, first: int, size: int, salts: bytes) -> _Steps[Placed]:
+        """Holds what is stored against the messages. Under this load's own salts it was not there before."""
+        placed = Placed(first, size, replayed=True)
+        end = first + size
         while first < end:
             stored = yield Compare(first, min(_PAGE, end - first))
             for seq, salt, commitment in stored:
@@ -190,7 +193,10 @@ class Load:
                     raise IdempotencyConflict(f"the key was used before to load more messages{self._about}")
                 if salt is None or chain.commitment(salt, row.body) != commitment:
                     raise IdempotencyConflict(f"the key was used before, for other content at seq {seq}{self._about}")
+                if salt == salts[:16]:
+                    placed = placed._replace(replayed=False)
             first += len(stored)
+        return placed
 
     def _next(self, *, counted: bool) -> _Steps[Row | None]:
         if self._waiting:

@@ -532,7 +532,7 @@ def test_a_loaders_role_under_row_level_security_is_told_what_it_lacks(
 @pytest.mark.parametrize("spoil", ["salt", "head", "pos", "short"])
 def test_rows_that_do_not_continue_the_chain_leave_nothing(url: str, spoil: str) -> None:
     rows = [bulk.Row(b'{"a":1}', None, "caller", 1, None)] * 10
-    chunk = bulk.Chunk("k", None, rows)
+    chunk = bulk.Chunk("k", None, rows, bytes(16 * len(rows)))
 
     def place(uid: Any, tenant: str, chunk: bulk.Chunk, standing: bulk.Standing) -> Iterator[bytes]:
         if spoil == "head":

@@ -23,7 +23,7 @@ from rigs.proxy import Proxy
 
 MIB = 1024 * 1024
 LEAST = 500
-_FEW = 180
+_FEW = 120
 
 TEXTS = (
     "", " ", "\n", "\r\n", "\t", "\0", "a\0b", "\0" * 1000, "\ud800", "\udc00", "\udc00\ud800", "a\ud800b", "\ud83d",

@@ -64,6 +64,26 @@ def test_what_was_written_and_cannot_be_read_back_is_unknown(
     assert healthy.verify("t").findings == ()
 
 
+def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, way: Proxy) -> None:
+    store = faces.open(way.url)
+    faces.open(url).load("t", [HI] * 3, key="there")
+    lost: list[bool] = []
+
+    def heard(request: bytes) -> bool:
+        if b"COMMIT" in request:
+            lost.append(True)
+        return False
+
+    way.on_request = heard
+    # Of the first commit, and of nothing before it or after.
+    way.on_reply = lambda: lost == [True] and not lost.append(False)  # type: ignore[func-returns-value]
+    assert store.load("t", [HI] * 5, key="k") == cs.Loaded(4, 8, 5, 5)
+    assert way.seen["cut after"] == 1
+    assert store.load("t", [HI] * 5, key="k") == cs.Loaded(4, 8, 5, 0)
+    assert store.load("t", [HI] * 3, key="there").added == 0
+    assert store.verify("t").findings == ()
+
+
 def test_connections_lost_under_many_callers_are_closed(url: str, way: Proxy) -> None:
     """Those that others held when one was lost are given back to the pool, and not left open beside it."""
     with (
