@@ -1,1 +1,1 @@
-"""Timings, never part of the tests: `python -m benchmarks [URL]`."""
+"""Timings, never part of the tests: `python -m benchmarks --help`."""

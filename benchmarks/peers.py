@@ -1,285 +1,346 @@
-"""The same work by the stores that people use now, in one interleaved run on one server. Those not installed are left
-out.
+"""The same work by the stores that people use now; those that are not installed are left out.
 
-Each appends single messages to a short thread and to one of ten thousand, loads that one whole, and reads its newest
-twenty where it has a way to do so. Ratios are to plain psycopg.
+They are, in their newest versions: langchain-postgres, openai-agents (SQLAlchemySession), google-adk
+(DatabaseSessionService), langgraph with langgraph-checkpoint-postgres, and eventsourcing with psycopg-pool. None is
+needed by anything else here:
+
+    pip install langchain-postgres openai-agents google-adk langgraph langgraph-checkpoint-postgres \
+        eventsourcing psycopg-pool greenlet
+
+Each is used as its own documentation shows, on one connection, with what it wants appended made beforehand.
 """
+
+# ruff: noqa: PLC0415 — only what is installed is imported
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
+import importlib.metadata
 import json
-import random
-import statistics
-import sys
-import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 import sqlalchemy as sa
 
-from benchmarks.__main__ import database
-from compaction_store import AsyncStore, Store, migrate
+from benchmarks.contest import Bench
+from compaction_store import AsyncStore, Store
 
-ROUNDS = 4
-LENGTH = 10_000
-APPENDS = 40
+RAW, OURS, OURS_ASYNC = "psycopg", "compaction-store", "compaction-store, async"
 Item = dict[str, str]
 
 
 class Peer(Protocol):
-    name: str
+    """Whatever a method returns may have to be awaited."""
 
-    def fill(self, thread: str, items: list[Item]) -> None: ...
+    def message(self, item: Item) -> Any:
+        """What the peer wants appended; made outside of the timing."""
 
-    def append(self, thread: str, item: Item) -> None: ...
+    def open(self, thread: str) -> Any:
+        """What a program holds of a thread while it talks; made outside of the timing."""
 
-    def load(self, thread: str) -> int: ...
+    def append(self, thread: Any, messages: list[Any]) -> Any: ...
 
-    def newest(self, thread: str, count: int) -> int | None:
-        """How many were read; None where there is no way but reading everything."""
+    def load(self, thread: Any) -> Any: ...
+
+    # None where there is no way but reading everything.
+    newest: Callable[[Any, int], Any] | None
 
 
 class Raw:
-    name = "psycopg"
-
-    def __init__(self, url: str) -> None:
-        self.connection = psycopg.connect(url, autocommit=True)
+    def __init__(self, bench: Bench) -> None:
+        self.connection = bench.raw
         self.connection.execute(
-            "CREATE TABLE peers_raw (thread_id text, seq bigint GENERATED ALWAYS AS IDENTITY, role text, payload json,"
+            "CREATE TABLE raw_peer (thread_id text, seq bigint GENERATED ALWAYS AS IDENTITY, role text, payload json,"
             " created_at timestamptz DEFAULT now(), PRIMARY KEY (thread_id, seq))"
         )
 
-    def fill(self, thread: str, items: list[Item]) -> None:
-        with (
-            self.connection.cursor() as cursor,
-            cursor.copy("COPY peers_raw (thread_id, role, payload) FROM STDIN") as copy,
-        ):
-            for item in items:
-                copy.write_row((thread, item["role"], json.dumps(item)))
+    def message(self, item: Item) -> Item:
+        return item
 
-    def append(self, thread: str, item: Item) -> None:
-        self.connection.execute(
-            "INSERT INTO peers_raw (thread_id, role, payload) VALUES (%s, %s, %s)",
-            (thread, item["role"], json.dumps(item)),
-        )
+    def open(self, thread: str) -> str:
+        return thread
 
-    def load(self, thread: str) -> int:
-        query = "SELECT payload::text FROM peers_raw WHERE thread_id = %s ORDER BY seq"
-        return len([json.loads(text) for (text,) in self.connection.execute(query, (thread,))])
+    def append(self, thread: str, messages: list[Item]) -> None:
+        """By the best way for as many."""
+        rows = [(thread, m["role"], json.dumps(m)) for m in messages]
+        insert = "INSERT INTO raw_peer (thread_id, role, payload) VALUES (%s, %s, %s)"
+        if len(rows) == 1:
+            self.connection.execute(insert, rows[0])
+        elif len(rows) <= 100:
+            with self.connection.transaction(), self.connection.cursor() as cursor:
+                cursor.executemany(insert, rows)
+        else:
+            with (
+                self.connection.cursor() as cursor,
+                cursor.copy("COPY raw_peer (thread_id, role, payload) FROM STDIN") as copy,
+            ):
+                for row in rows:
+                    copy.write_row(row)
 
-    def newest(self, thread: str, count: int) -> int:
-        query = "SELECT payload::text FROM peers_raw WHERE thread_id = %s ORDER BY seq DESC LIMIT %s"
-        return len([json.loads(text) for (text,) in self.connection.execute(query, (thread, count))])
+    def load(self, thread: str) -> list[Any]:
+        query = "SELECT payload::text FROM raw_peer WHERE thread_id = %s ORDER BY seq"
+        return [json.loads(found) for (found,) in self.connection.execute(query, (thread,))]
+
+    def newest(self, thread: str, count: int) -> list[Any]:
+        query = "SELECT payload::text FROM raw_peer WHERE thread_id = %s ORDER BY seq DESC LIMIT %s"
+        return [json.loads(found) for (found,) in self.connection.execute(query, (thread, count))]
 
 
 class Ours:
-    name = "compaction-store"
+    def __init__(self, bench: Bench) -> None:
+        self.store: Store = bench.store
 
-    def __init__(self, url: str) -> None:
-        self.store = Store.open(url)
+    def message(self, item: Item) -> Item:
+        return item
 
-    def fill(self, thread: str, items: list[Item]) -> None:
-        self.store.load(thread, items)
+    def open(self, thread: str) -> str:
+        return f"peer-{thread}"
 
-    def append(self, thread: str, item: Item) -> None:
-        self.store.append(thread, item)
+    def append(self, thread: str, messages: list[Item]) -> None:
+        if len(messages) > 1000:
+            self.store.load(thread, messages)
+        else:
+            self.store.append(thread, messages)
 
-    def load(self, thread: str) -> int:
-        return len([m.payload for m in self.store.replay(thread)])
+    def load(self, thread: str) -> list[Any]:
+        return [m.payload for m in self.store.replay(thread)]
 
-    def newest(self, thread: str, count: int) -> int:
-        return len(list(self.store.replay(thread, last=count)))
+    def newest(self, thread: str, count: int) -> list[Any]:
+        return [m.payload for m in self.store.replay(thread, last=count)]
 
 
 class OursAsync:
-    name = "compaction-store, async"
+    def __init__(self, bench: Bench) -> None:
+        self.store: AsyncStore = bench.aio
 
-    def __init__(self, url: str) -> None:
-        self.runner = asyncio.Runner()
-        self.store = self.runner.run(AsyncStore.open(url))
+    def message(self, item: Item) -> Item:
+        return item
 
-    def fill(self, thread: str, items: list[Item]) -> None:
-        self.runner.run(self._fill(thread, items))
+    def open(self, thread: str) -> str:
+        return f"peer-async-{thread}"
 
-    async def _fill(self, thread: str, items: list[Item]) -> None:
-        await self.store.load(thread, items)
+    async def append(self, thread: str, messages: list[Item]) -> None:
+        if len(messages) > 1000:
+            await self.store.load(thread, messages)
+        else:
+            await self.store.append(thread, messages)
 
-    def append(self, thread: str, item: Item) -> None:
-        self.runner.run(self._append(thread, item))
+    async def load(self, thread: str) -> list[Any]:
+        return [m.payload async for m in self.store.replay(thread)]
 
-    async def _append(self, thread: str, item: Item) -> None:
-        await self.store.append(thread, item)
-
-    def load(self, thread: str) -> int:
-        return self.runner.run(self._count(thread, None))
-
-    def newest(self, thread: str, count: int) -> int:
-        return self.runner.run(self._count(thread, count))
-
-    async def _count(self, thread: str, last: int | None) -> int:
-        return len([m.payload async for m in self.store.replay(thread, last=last)])
+    async def newest(self, thread: str, count: int) -> list[Any]:
+        return [m.payload async for m in self.store.replay(thread, last=count)]
 
 
 class LangChain:
-    name = "langchain-postgres"
+    newest = None
 
-    def __init__(self, url: str) -> None:
-        from langchain_postgres import PostgresChatMessageHistory  # noqa: PLC0415
+    def __init__(self, bench: Bench) -> None:
+        from langchain_postgres import PostgresChatMessageHistory
 
-        self.connection = psycopg.connect(url, autocommit=True)
-        PostgresChatMessageHistory.create_tables(self.connection, "peers_langchain")
+        self.kind = PostgresChatMessageHistory
+        self.connection = bench.stack.enter_context(psycopg.connect(bench.url, autocommit=True))
+        self.kind.create_tables(self.connection, "peers_langchain")
 
-    def _of(self, thread: str) -> Any:
-        from langchain_postgres import PostgresChatMessageHistory  # noqa: PLC0415
-
-        session = str(uuid.uuid5(uuid.NAMESPACE_OID, thread))
-        return PostgresChatMessageHistory("peers_langchain", session, sync_connection=self.connection)
-
-    def _message(self, item: Item) -> Any:
-        from langchain_core.messages import AIMessage, HumanMessage  # noqa: PLC0415
+    def message(self, item: Item) -> Any:
+        from langchain_core.messages import AIMessage, HumanMessage
 
         return (AIMessage if item["role"] == "assistant" else HumanMessage)(item["content"])
 
-    def fill(self, thread: str, items: list[Item]) -> None:
-        self._of(thread).add_messages([self._message(item) for item in items])
+    def open(self, thread: str) -> Any:
+        name = str(uuid.uuid5(uuid.NAMESPACE_OID, thread))
+        return self.kind("peers_langchain", name, sync_connection=self.connection)
 
-    def append(self, thread: str, item: Item) -> None:
-        self._of(thread).add_messages([self._message(item)])
+    def append(self, thread: Any, messages: list[Any]) -> None:
+        thread.add_messages(messages)
 
-    def load(self, thread: str) -> int:
-        return len(self._of(thread).get_messages())
+    def load(self, thread: Any) -> list[Any]:
+        return list(thread.get_messages())
 
-    def newest(self, thread: str, count: int) -> None:  # noqa: ARG002 — there is none
-        return None
+
+def _engine(bench: Bench) -> Any:
+    """An async engine as these libraries make it, over the driver that all the others use."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    engine = create_async_engine(sa.make_url(bench.url).set(drivername="postgresql+psycopg"))
+    bench.stack.callback(lambda: bench.runner.run(engine.dispose()))
+    return engine
 
 
 class Agents:
-    name = "openai-agents"
+    def __init__(self, bench: Bench) -> None:
+        from agents.extensions.memory import SQLAlchemySession
 
-    def __init__(self, url: str) -> None:
-        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+        self.kind = SQLAlchemySession
+        self.engine = _engine(bench)
+        bench.runner.run(self.kind("first", engine=self.engine, create_tables=True).get_items())
 
-        self.runner = asyncio.Runner()
-        self.engine = create_async_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-        self.made = False
+    def message(self, item: Item) -> Item:
+        return item
 
-    def _of(self, thread: str) -> Any:
-        from agents.extensions.memory import SQLAlchemySession  # noqa: PLC0415
+    def open(self, thread: str) -> Any:
+        return self.kind(thread, engine=self.engine, create_tables=False)
 
-        made, self.made = self.made, True
-        return SQLAlchemySession(thread, engine=self.engine, create_tables=not made)
+    async def append(self, thread: Any, messages: list[Item]) -> None:
+        await thread.add_items(messages)
 
-    def fill(self, thread: str, items: list[Item]) -> None:
-        self.runner.run(self._of(thread).add_items(items))
+    async def load(self, thread: Any) -> Any:
+        return await thread.get_items()
 
-    def append(self, thread: str, item: Item) -> None:
-        self.runner.run(self._of(thread).add_items([item]))
+    async def newest(self, thread: Any, count: int) -> Any:
+        return await thread.get_items(limit=count)
 
-    def load(self, thread: str) -> int:
-        return len(self.runner.run(self._of(thread).get_items()))
 
-    def newest(self, thread: str, count: int) -> int:
-        return len(self.runner.run(self._of(thread).get_items(limit=count)))
+class Adk:
+    """A session is held while events are appended, as the runner holds it; it must not be stale."""
+
+    def __init__(self, bench: Bench) -> None:
+        from google.adk.sessions import DatabaseSessionService
+
+        self.runner = bench.runner
+        self.service = DatabaseSessionService(db_engine=_engine(bench))
+
+    def message(self, item: Item) -> Any:
+        from google.adk.events import Event
+        from google.genai.types import Content, Part
+
+        role = "model" if item["role"] == "assistant" else "user"
+        return Event(author=role, content=Content(role=role, parts=[Part(text=item["content"])]))
+
+    def open(self, thread: str) -> Any:
+        return self.runner.run(self.service.create_session(app_name="app", user_id="user", session_id=thread))
+
+    async def append(self, thread: Any, messages: list[Any]) -> None:
+        for event in messages:
+            await self.service.append_event(thread, event)
+
+    def seed(self, thread: str, items: list[Item]) -> Any:
+        """A long session without the minutes that its own way takes: only appends to it and reads of it are timed."""
+        made = self.open(thread)
+
+        async def store() -> Any:
+            kind = self.service._get_schema_classes().StorageEvent  # noqa: SLF001 — there is no public way
+            async with self.service.database_session_factory() as session:
+                session.add_all([kind.from_event(made, self.message(item)) for item in items])
+                await session.commit()
+            return await self.service.get_session(app_name="app", user_id="user", session_id=thread)
+
+        return self.runner.run(store())
+
+    async def load(self, thread: Any) -> Any:
+        found = await self.service.get_session(app_name="app", user_id="user", session_id=thread.id)
+        return found.events
+
+    async def newest(self, thread: Any, count: int) -> Any:
+        from google.adk.sessions.base_session_service import GetSessionConfig
+
+        found = await self.service.get_session(
+            app_name="app", user_id="user", session_id=thread.id, config=GetSessionConfig(num_recent_events=count)
+        )
+        return found.events
 
 
 class LangGraph:
-    name = "langgraph-checkpoint"
+    newest = None
 
-    def __init__(self, url: str) -> None:
-        from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
-        from langgraph.graph import START, MessagesState, StateGraph  # noqa: PLC0415
-        from psycopg.rows import dict_row  # noqa: PLC0415
+    def __init__(self, bench: Bench) -> None:
+        from langgraph.checkpoint.postgres import PostgresSaver
+        from langgraph.graph import START, MessagesState, StateGraph
+        from psycopg.rows import dict_row
 
-        connection = psycopg.connect(url, autocommit=True, prepare_threshold=0, row_factory=dict_row)
-        saver = PostgresSaver(connection)
+        connection = psycopg.connect(bench.url, autocommit=True, prepare_threshold=0, row_factory=dict_row)
+        saver = PostgresSaver(bench.stack.enter_context(connection))
         saver.setup()
         graph: Any = StateGraph(MessagesState)
         graph.add_node("model", lambda _state: {})
         graph.add_edge(START, "model")
         self.graph = graph.compile(checkpointer=saver)
 
-    def _config(self, thread: str) -> Any:
+    def message(self, item: Item) -> Item:
+        return item
+
+    def open(self, thread: str) -> Any:
         return {"configurable": {"thread_id": thread}}
 
-    def fill(self, thread: str, items: list[Item]) -> None:
-        self.graph.update_state(self._config(thread), {"messages": items}, as_node="model")
+    def append(self, thread: Any, messages: list[Item]) -> None:
+        self.graph.update_state(thread, {"messages": messages}, as_node="model")
 
-    def append(self, thread: str, item: Item) -> None:
-        self.graph.update_state(self._config(thread), {"messages": [item]}, as_node="model")
-
-    def load(self, thread: str) -> int:
-        return len(self.graph.get_state(self._config(thread)).values["messages"])
-
-    def newest(self, thread: str, count: int) -> None:  # noqa: ARG002 — there is none
-        return None
+    def load(self, thread: Any) -> Any:
+        return self.graph.get_state(thread).values["messages"]
 
 
-PEERS: tuple[tuple[str, Callable[[str], Peer]], ...] = (
-    ("psycopg", Raw),
-    ("compaction_store", Ours),
-    ("compaction_store", OursAsync),
-    ("langchain_postgres", LangChain),
-    ("agents", Agents),
-    ("langgraph.checkpoint.postgres", LangGraph),
+class EventSourcing:
+    """An aggregate that is held while events are appended; its events are what is read."""
+
+    def __init__(self, bench: Bench) -> None:
+        from eventsourcing.application import Application
+        from eventsourcing.domain import Aggregate, event
+
+        class Conversation(Aggregate):
+            @event("Said")
+            def say(self, role: str, content: str) -> None:
+                pass
+
+        url = sa.make_url(bench.url)
+        self.kind = Conversation
+        self.application: Any = Application(
+            env={
+                "PERSISTENCE_MODULE": "eventsourcing.postgres",
+                "POSTGRES_DBNAME": str(url.database),
+                "POSTGRES_HOST": str(url.host or url.query.get("host")),
+                "POSTGRES_PORT": str(url.port or url.query.get("port") or 5432),
+                "POSTGRES_USER": url.username or "postgres",
+                "POSTGRES_PASSWORD": str(url.password or ""),
+            }
+        )
+        bench.stack.callback(self.application.close)
+
+    def message(self, item: Item) -> Item:
+        return item
+
+    def open(self, thread: str) -> Any:  # noqa: ARG002 — aggregates have ids of their own
+        made = self.kind()
+        self.application.save(made)
+        return made
+
+    def append(self, thread: Any, messages: list[Item]) -> None:
+        # What is saved at once goes through one pipeline of the driver's, which stands still once a socket is full.
+        for start in range(0, len(messages), 100):
+            for item in messages[start : start + 100]:
+                thread.say(item["role"], item["content"])
+            self.application.save(thread)
+
+    def load(self, thread: Any) -> list[Any]:
+        # The first event is the aggregate's own.
+        return list(self.application.events.get(thread.id))[1:]
+
+    def newest(self, thread: Any, count: int) -> list[Any]:
+        return list(self.application.events.get(thread.id, desc=True, limit=count))
+
+
+class Entry(NamedTuple):
+    name: str
+    package: str
+    make: Callable[[Bench], Any]
+    # Fewer samples of these are enough: some of their calls take a second.
+    slow: bool = False
+
+
+ENTRIES = (
+    Entry(RAW, "psycopg", Raw),
+    Entry(OURS, "compaction-store", Ours),
+    Entry(OURS_ASYNC, "compaction-store", OursAsync),
+    Entry("langchain-postgres", "langchain-postgres", LangChain),
+    Entry("openai-agents", "openai-agents", Agents),
+    Entry("google-adk", "google-adk", Adk, slow=True),
+    Entry("langgraph-checkpoint", "langgraph-checkpoint-postgres", LangGraph, slow=True),
+    Entry("eventsourcing", "eventsourcing", EventSourcing),
 )
 
 
-def _installed(module: str) -> bool:
+def version(package: str) -> str | None:
     try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def table(url: str) -> None:
-    """Prints one line a store: medians in milliseconds, and in brackets how many times plain psycopg's."""
-    peers = [make(url) for module, make in PEERS if _installed(module)]
-    items = [
-        {"role": "assistant" if i % 2 else "user", "content": "".join(random.choices("abcdefgh ijklmnop ", k=700))}
-        for i in range(LENGTH)
-    ]
-    for peer in peers:
-        peer.fill("long", items)
-        peer.append("short", items[0])
-    jobs: dict[str, Callable[[Peer, Item], object]] = {
-        "append": lambda peer, item: peer.append("short", item),
-        f"append at {LENGTH:,}": lambda peer, item: peer.append("long", item),
-        f"load {LENGTH:,}": lambda peer, _item: peer.load("long"),
-        "newest 20": lambda peer, _item: peer.newest("long", 20),
-    }
-    samples: dict[tuple[str, str], list[float]] = {}
-    for _ in range(ROUNDS):
-        for job, run in jobs.items():
-            times = APPENDS if job.startswith(("append", "newest")) else 2
-            for peer in random.sample(peers, len(peers)):
-                slow = isinstance(peer, LangGraph) and job.startswith("append at")
-                for i in range(4 if slow else times):
-                    start = time.perf_counter()
-                    done = run(peer, items[i])
-                    if done is not None or not job.startswith("newest"):
-                        samples.setdefault((peer.name, job), []).append(time.perf_counter() - start)
-    print(f"\n{'':<26}" + "".join(f"{job + ', ms':>24}" for job in jobs))
-    for peer in peers:
-        cells = []
-        for job in jobs:
-            if mine := samples.get((peer.name, job)):
-                ms = statistics.median(mine) * 1e3
-                floor = statistics.median(samples[Raw.name, job]) * 1e3
-                cells.append(f"{ms:.2f} ({ms / floor:.1f})")
-            else:
-                cells.append("-")
-        print(f"{peer.name:<26}" + "".join(f"{cell:>24}" for cell in cells), flush=True)
-
-
-def main() -> None:
-    with database(sys.argv[1] if len(sys.argv) > 1 else None) as url:
-        migrate.upgrade(url)
-        table(url)
-
-
-if __name__ == "__main__":
-    main()
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,188 @@
+"""Appending by one caller: single messages, batches, and whether the length of a thread is felt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import ClassVar
+
+from benchmarks.contest import Bench, Contest, Samples, Side
+from benchmarks.corpus import message, messages
+from benchmarks.floor import Floor
+from benchmarks.rows import Row
+from benchmarks.wire import INSERT, Named, Wire
+from compaction_store import Store
+
+
+class Appending(Contest):
+    title = "Appending, one caller, one message a commit"
+    name = "append"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "append", "sync", "The hashing and the head's row in the SQL function, counting the tokens, the statement"
+            " parsed anew at every call, and SQLAlchemy's pool.", over="raw", most=1.8, goal=1.5,
+        ),
+        Row(
+            "append, tokens by `bytes_over_four`", "sync, bytes", "The same without the tokenizer: the floor counts no"
+            " tokens either.", over="raw", most=1.8, goal=1.5,
+        ),
+        Row(
+            "append, async", "async", "As above, over plain psycopg without asyncio.", over="raw",
+        ),
+        Row(
+            "append, async over sync", "async", "A greenlet a call and a turn or two of the event loop.", over="sync",
+            most=1.3,
+        ),
+        Row(
+            "append, async over sync, tokens by `bytes_over_four`", "async, bytes", "The same; the tokenizer, which is"
+            " equal on both sides, does not hide it.", over="sync, bytes", most=1.3,
+        ),
+        Row(
+            "the SQL function alone over a bare INSERT", "function", "What Postgres does for chain, key and head: three"
+            " hashes, one more row updated, one more index entry. Both through libpq without Python's share.",
+            over="wire", most=1.8,
+        ),
+        Row(
+            "raw INSERT never prepared over raw INSERT", "unprepared", "No bound: what the floor itself would pay"
+            " behind a pooler, where statements must not be prepared. The rows above pay it.", over="raw",
+        ),
+    )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._wire = Wire(bench.bare)
+        self._seqs = count(1)
+        raw, bare, named = Floor(bench.raw, "append"), Floor(bench.bare, "append unprepared"), Named("append-function")
+
+        def insert_by_wire(payload: bytes) -> None:
+            self._wire.run(INSERT, (b"append wire", str(next(self._seqs)).encode(), b"user", payload))
+
+        self._sides = {
+            "raw": Side(raw.insert, message),
+            "unprepared": Side(bare.insert, message),
+            "sync": Side(partial(bench.store.append, "append-sync"), message),
+            "async": Side(partial(bench.aio.append, "append-async"), message),
+            "sync, bytes": Side(partial(bench.by_bytes.append, "append-bytes"), message),
+            "async, bytes": Side(partial(bench.aio_by_bytes.append, "append-aio-bytes"), message),
+            "function": Side(partial(self._wire.append, named), _payload),
+            "wire": Side(insert_by_wire, _payload),
+        }
+        for side in self._sides.values():
+            for _ in range(10):
+                bench.timed(side)
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        return self.interleaved(self._sides, self.bench.repeats(300))
+
+
+def _payload() -> bytes:
+    return json.dumps(message()).encode()
+
+
+class Lengths(Contest):
+    title = "Appending as threads grow"
+    name = "lengths"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "append to 100,000 messages over append to 100", "long", "Nothing that grows: the head is one row, and an"
+            " index gains a level in a hundred thousand.", over="short", most=1.1,
+        ),
+    )  # fmt: skip
+    _length = 100_000
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        fill(bench.store, f"long-{self._length}", self._length)
+        fill(bench.store, f"short-{self._length}", 100)
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        sides = {
+            length: Side(partial(self.bench.store.append, f"{length}-{self._length}"), message)
+            for length in ("short", "long")
+        }
+        return self.interleaved(sides, self.bench.repeats(300))
+
+
+class Million(Lengths):
+    name = "million"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "append to 1,000,000 messages over append to 100", "long", "As above; the indexes are larger than before"
+            " and still in memory.", over="short", most=1.1,
+        ),
+    )  # fmt: skip
+    _length = 1_000_000
+
+
+class ManyThreads(Contest):
+    title = "Appending as threads grow"
+    name = "threads"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "append to any of 100,000 threads over append to one", "any", "Rows and index pages that were not touched"
+            " for long: each is written whole into the WAL when first touched after a checkpoint.", over="one",
+        ),
+    )  # fmt: skip
+    _threads = 100_000
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        for number in range(self._threads):
+            bench.store.append(f"many-{number}", message(number), tokens=150)
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        store = self.bench.store
+        # A prime step: every thread's turn comes once before any comes again.
+        # A prime step: every thread's turn comes once before any comes again.
+        names = (f"many-{number * 7_919 % self._threads}" for number in count())
+        sides = {
+            "one": Side(partial(store.append, "one-of-many"), message),
+            "any": Side(lambda given: store.append(*given), lambda: (next(names), message())),
+        }
+        return self.interleaved(sides, self.bench.repeats(300))
+
+
+class Batches(Contest):
+    title = "Batches, one caller"
+    name = "batches"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "batches of 10 over executemany", "store 10", "As for one message; executemany sends one statement a"
+            " message, in a pipeline.", over="raw 10", most=2.0, unit="rate",
+        ),
+        Row(
+            "batches of 100 over executemany", "store 100", "The chain, which plpgsql computes message by message.",
+            over="raw 100", most=2.0, unit="rate",
+        ),
+        Row(
+            "batches of 100 over executemany, tokens by `bytes_over_four`", "bytes 100", "The same without the"
+            " tokenizer.", over="raw 100", most=2.0, unit="rate",
+        ),
+    )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._raw = Floor(bench.raw, "batches")
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        found: Samples = {}
+        for size in (10, 100):
+            sides = self._sides(size)
+            samples = self.interleaved(sides, self.bench.repeats(600 // size), items=size)
+            found |= {f"{name} {size}": values for name, values in samples.items()}
+        return found
+
+    def _sides(self, size: int) -> dict[str, Side]:
+        make = partial(messages, size)
+        return {
+            "raw": Side(self._raw.insert_many, make),
+            "store": Side(partial(self.bench.store.append, "batches"), make),
+            "bytes": Side(partial(self.bench.by_bytes.append, "batches"), make),
+        }
+
+
+def fill(store: Store, thread: str, length: int) -> None:
+    """So many messages, by the bulk door; their tokens are given."""
+    store.load(thread, (message(number) for number in range(length)), tokens=150)

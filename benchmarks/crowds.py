@@ -1,0 +1,223 @@
+"""Many writers at once: processes, since one Python is the bound otherwise, and many callers within one process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import cycle
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar, NamedTuple
+
+import psycopg
+
+from benchmarks.contest import Bench, Contest, Samples, Side
+from benchmarks.corpus import messages
+from benchmarks.rows import Row
+from benchmarks.wire import INSERT_NEXT, Named, Wire
+from compaction_store import Store
+
+_MANY = 1000
+_WRITERS = (1, 4, 16)
+_WAYS = ("raw", "store", "function", "wire")
+
+
+class Order(NamedTuple):
+    """How a writer is to write, to how many threads, from when on and for how many seconds."""
+
+    way: str
+    threads: int
+    start: float
+    seconds: float
+
+
+def _p50(writers: int, threads: str) -> Row:
+    limits = {
+        1: "As for one caller.",
+        4: "Two cores for four clients and four servers.",
+        16: "The thread's row lock, which each holds until its commit is on disk."
+        if threads == "one thread"
+        else "The processors: sixteen clients and as many servers share them.",
+    }
+    who = "writer" if writers == 1 else "writers"
+    return Row(
+        f"{writers} {who}, {threads}, append", f"store {writers} {threads}", limits[writers],
+        over=f"raw {writers} {threads}",
+    )  # fmt: skip
+
+
+class Writers(Contest):
+    title = "Many writers, each a process"
+    name = "writers"
+    rows: ClassVar[Sequence[Row]] = (
+        *(_p50(writers, threads) for threads in ("one thread", "many threads") for writers in _WRITERS),
+        Row(
+            "16 writers, one thread", "store 16 one thread each", "The row lock: appends to one thread are one after"
+            " another, so that seqs have no gaps.", unit="rate", most=1 / 1500,
+        ),
+        Row(
+            "16 writers, one thread, p99", "store 16 one thread", "The queue before the row lock.", most=0.1,
+            figure="p99",
+        ),
+        Row(
+            "16 writers, 1,000 threads", "store 16 many threads each", "The processors, most of them spent in the"
+            " writers' Python.", unit="rate",
+        ),
+        Row(
+            "16 writers, one thread, the SQL function alone", "function 16 one thread each", "The row lock and the"
+            " commits.", unit="rate", over="wire 16 one thread each",
+        ),
+        Row(
+            "16 writers, 1,000 threads, the SQL function alone", "function 16 many threads each", "The server's share"
+            " of the processors.", unit="rate", most=1 / 5000,
+        ),
+        Row(
+            "16 writers, 1,000 threads, a bare INSERT", "wire 16 many threads each", "No bound: what this machine does"
+            " at most, under the same writers.", unit="rate",
+        ),
+    )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        bench.raw.execute(
+            "CREATE TABLE raw_log (thread_id text, seq bigint GENERATED ALWAYS AS IDENTITY, role text, payload json,"
+            " created_at timestamptz DEFAULT now(), PRIMARY KEY (thread_id, seq))"
+        )
+        self._pipes = bench.stack.enter_context(_processes(bench.url, max(_WRITERS)))
+        self._seconds = 1.0 if bench.quick else 4.0
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        runs = [
+            (way, writers, threads)
+            for way in _WAYS
+            for writers in _WRITERS
+            for threads in ("one thread", "many threads")
+        ]
+        random.shuffle(runs)
+        found: dict[str, Sequence[float]] = {}
+        for way, writers, threads in runs:
+            waits = self._run(way, writers, 1 if threads == "one thread" else _MANY)
+            found[f"{way} {writers} {threads}"] = waits
+            found[f"{way} {writers} {threads} each"] = [self._seconds / len(waits)]
+        return found
+
+    def _run(self, way: str, writers: int, threads: int) -> list[float]:
+        order = Order(way, threads, time.time() + 0.1, self._seconds)
+        for pipe in self._pipes[:writers]:
+            pipe.send(order)
+        return [wait for pipe in self._pipes[:writers] for wait in pipe.recv()]
+
+
+@contextmanager
+def _processes(url: str, count: int) -> Iterator[list[Connection]]:
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for _ in range(count):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(url, theirs), daemon=True)
+        process.start()
+        pipes.append(ours)
+        processes.append(process)
+    try:
+        for pipe in pipes:
+            pipe.recv()
+        yield pipes
+    finally:
+        for pipe in pipes:
+            pipe.send(None)
+        for process in processes:
+            process.join()
+
+
+def _serve(url: str, pipe: Connection) -> None:
+    """A writer's whole life: it obeys one order after another."""
+    items = messages(200)
+    with (
+        psycopg.connect(url, autocommit=True) as raw,
+        psycopg.connect(url, autocommit=True) as connection,
+        Store.open(url, pool_size=1) as store,
+    ):
+        ways = _ways(raw, Wire(connection), store, items)
+        for way in ways.values():
+            way(0, "warm")
+        pipe.send("ready")
+        while order := pipe.recv():
+            names = ["hot"] if order.threads == 1 else [f"crowd-{number}" for number in range(order.threads)]
+            pipe.send(_written(order, ways[order.way], names))
+
+
+def _written(order: Order, way: Callable[[int, str], object], names: list[str]) -> list[float]:
+    numbers = cycle(range(200))
+    end = order.start + order.seconds
+    time.sleep(max(0.0, order.start - time.time()))
+    waits = []
+    while time.time() < end:
+        name, number = random.choice(names), next(numbers)
+        start = time.perf_counter()
+        way(number, name)
+        waits.append(time.perf_counter() - start)
+    return waits
+
+
+def _ways(
+    raw: psycopg.Connection, wire: Wire, store: Store, items: list[dict[str, Any]]
+) -> dict[str, Callable[[int, str], object]]:
+    payloads = [json.dumps(item).encode() for item in items]
+    # What a name is on the wire is found out beforehand, as a program does that holds a conversation.
+    named = {name: Named(name) for name in ("warm", "hot", *(f"crowd-{number}" for number in range(_MANY)))}
+    statement = "INSERT INTO raw_log (thread_id, role, payload) VALUES (%s, %s, %s)"
+    return {
+        "raw": lambda number, name: raw.execute(statement, (name, items[number]["role"], json.dumps(items[number]))),
+        "store": lambda number, name: store.append(name, items[number]),
+        "function": lambda number, name: wire.append(named[name], payloads[number]),
+        "wire": lambda number, name: wire.run(INSERT_NEXT, (named[name].name, b"user", payloads[number])),
+    }
+
+
+class Callers(Contest):
+    title = "Many callers in one process"
+    name = "callers"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "16 callers, async over sync with a thread each", "async 16", "One Python: the threads of the synchronous"
+            " face also hand over its lock.", over="sync 16", most=1.0, unit="rate",
+        ),
+        Row(
+            "64 callers, async over sync with a thread each", "async 64", "As above, and sixteen connections for all.",
+            over="sync 64", most=1.0, unit="rate",
+        ),
+    )  # fmt: skip
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        count = 640 if self.bench.quick else 1920
+        make = partial(messages, count)
+        found: Samples = {}
+        for callers in (16, 64):
+            with ThreadPoolExecutor(callers) as threads:
+                sides = {
+                    "sync": Side(partial(self._sync, threads, callers), make),
+                    "async": Side(partial(self._async, callers), make),
+                }
+                samples = self.interleaved(sides, 2, items=count)
+            found |= {f"{name} {callers}": values for name, values in samples.items()}
+        return found
+
+    def _sync(self, threads: ThreadPoolExecutor, callers: int, items: list[dict[str, Any]]) -> None:
+        def call(caller: int) -> None:
+            for item in items[caller::callers]:
+                self.bench.store.append(f"caller-{caller}", item)
+
+        list(threads.map(call, range(callers)))
+
+    async def _async(self, callers: int, items: list[dict[str, Any]]) -> None:
+        async def call(caller: int) -> None:
+            for item in items[caller::callers]:
+                await self.bench.aio.append(f"caller-async-{caller}", item)
+
+        await asyncio.gather(*map(call, range(callers)))

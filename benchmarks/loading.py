@@ -1,0 +1,56 @@
+"""The bulk door: a hundred thousand messages at once, each time into a fresh database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import psycopg
+
+from benchmarks import databases, floor
+from benchmarks.contest import Bench, Contest, reading
+from benchmarks.corpus import messages
+from benchmarks.rows import Row
+from compaction_store import Store, migrate, tokens
+from compaction_store.payload import encode
+
+_COUNT = 100_000
+
+
+class Loading(Contest):
+    title = "Bulk loads"
+    name = "load"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "load of 100,000 over COPY", "load", "Python on one core: checking, the chain's three hashes a message, and"
+            " the rows' bytes. Postgres is mostly waiting.", over="copy", most=2.5, unit="rate",
+        ),
+        Row(
+            "load of 100,000, counted, over the tokenizer alone", "counted", "The tokenizer.", over="tokenizer",
+            most=1 / 0.7, unit="rate",
+        ),
+    )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._messages = messages(_COUNT)
+        self._counter = tokens.o200k_base()
+        self._counter.prepare()
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        with databases.beside(self.bench.url, "load") as url:
+            migrate.upgrade(url)
+            with psycopg.connect(url, autocommit=True) as raw, Store.open(url) as store:
+                floor.create(raw)
+                side = floor.Floor(raw, "copied")
+                sides = {
+                    "copy": reading(lambda: side.copy(self._messages)),
+                    "load": reading(lambda: store.load("given", self._messages, tokens=150)),
+                    "tokenizer": reading(self._count),
+                    "counted": reading(lambda: store.load("counted", self._messages)),
+                }
+                return self.interleaved(sides, 1, items=_COUNT)
+
+    def _count(self) -> None:
+        for message in self._messages:
+            self._counter.tokens(message, encode(message).size)

@@ -1,0 +1,207 @@
+"""Reading: whole threads, the newest messages, views of folded threads, and what an auditor asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import ClassVar
+
+from benchmarks.appending import fill
+from benchmarks.contest import Bench, Contest, Side, reading
+from benchmarks.corpus import messages
+from benchmarks.floor import Floor
+from benchmarks.rows import Row
+from compaction_store import CompactionContext, chain
+
+_ALL = "SELECT payload::text FROM raw WHERE thread_id = %(thread)s ORDER BY seq"
+_NEWEST = "SELECT payload::text FROM raw WHERE thread_id = %(thread)s ORDER BY seq DESC LIMIT 20"
+_LIVE = (
+    "SELECT payload FROM (SELECT start_seq, payload::text FROM folds WHERE thread_id = %(thread)s UNION ALL"
+    " SELECT seq, payload::text FROM raw WHERE thread_id = %(thread)s AND seq > 9981) AS live ORDER BY start_seq"
+)
+_LENGTH = 10_000
+
+
+class Reading(Contest):
+    title = "Reading a thread of 10,000"
+    name = "read"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "load 10,000 as dicts", "replay", "Parsing, and a value a message. Pydantic's parser is ahead of the"
+            " standard one, which the raw SELECT uses.", over="raw", most=1.1, goal=0.9,
+        ),
+        Row("load 10,000 as dicts, async", "replay async", "As above.", over="raw", most=1.1),
+        Row(
+            "view of 10,000, nothing folded", "view", "As above; every message is an element.", over="raw",
+        ),
+        Row(
+            "newest 20 of 10,000", "newest", "One call of a SQL function that sets the tenant, parsed anew at every"
+            " call; the raw query is prepared.", over="raw newest", most=2.0,
+        ),
+        Row(
+            "newest 20 of 10,000, async over sync", "newest async", "A greenlet a call and turns of the event loop.",
+            over="newest", most=1.3,
+        ),
+    )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        fill(bench.store, "read", _LENGTH)
+        _copied(bench, "read")
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        bench, raw = self.bench, Floor(self.bench.raw, "read")
+
+        async def replay(last: int | None) -> None:
+            async for m in bench.aio.replay("read", last=last):
+                _ = m.payload
+
+        whole = {
+            "raw": reading(lambda: raw.select(_ALL)),
+            "replay": reading(lambda: [m.payload for m in bench.store.replay("read")]),
+            "replay async": reading(lambda: replay(None)),
+            "view": reading(lambda: bench.store.view("read").messages),
+        }
+        newest = {
+            "raw newest": reading(lambda: raw.select(_NEWEST)),
+            "newest": reading(lambda: [m.payload for m in bench.store.replay("read", last=20)]),
+            "newest async": reading(lambda: replay(20)),
+        }
+        return self.interleaved(whole, bench.repeats(5)) | self.interleaved(newest, bench.repeats(150))
+
+
+def _copied(bench: Bench, thread: str) -> None:
+    """The store's messages of a thread, beside them in the raw table."""
+    bench.raw.execute(
+        "INSERT INTO raw SELECT %s, seq, role, payload FROM compaction_store.messages WHERE thread_uid = %s",
+        (thread, chain.thread_uid("default", thread)),
+    )
+    bench.raw.execute("ANALYZE raw")
+
+
+def summaries(first: int, last: int, size: int) -> Callable[[CompactionContext], None]:
+    """Compacts the seqs from first to last, in spans of that size."""
+
+    def compact(ctx: CompactionContext) -> None:
+        for start in range(first, last, size):
+            ctx.compact(start, start + size - 1, f"summary of {start} and what follows. " + "It says little. " * 30)
+
+    return compact
+
+
+class Views(Contest):
+    title = "Views of folded threads"
+    name = "views"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "live view of 20 among 10,000", "view", "One call of a SQL function of two queries, parsed anew at every"
+            " call, and Python's work on twenty elements.", over="raw", most=2.0, goal=1.5,
+        ),
+        Row(
+            "live view of 20 among 10,000, async over sync", "view async", "A greenlet a call and turns of the event"
+            " loop.", over="view", most=1.3,
+        ),
+        Row(
+            "view of 100,000 messages with 1,000 records", "large", "Finding the active records among all of the"
+            " thread's; the messages are looked up by range.",
+        ),
+        Row(
+            "view of 100,000 messages with 1,000 records, p95", "large", "As above.", most=0.05, figure="p95",
+        ),
+    )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        fill(bench.store, "folded", _LENGTH)
+        bench.store.compact("folded", summaries(1, 9_981, 9_981))
+        _copied(bench, "folded")
+        [summary] = bench.store.compactions("folded")
+        assert summary.replacement is not None
+        bench.raw.execute("CREATE TABLE folds (thread_id text, start_seq bigint, end_seq bigint, payload json)")
+        bench.raw.execute(
+            "INSERT INTO folds VALUES ('folded', 1, 9981, %s)", (json.dumps(next(iter(summary.replacement))),)
+        )
+        bench.raw.execute("ANALYZE folds")
+        assert len(bench.store.view("folded").elements) == 20
+        audited(bench)
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        bench, raw = self.bench, Floor(self.bench.raw, "folded")
+
+        async def view() -> None:
+            _ = (await bench.aio.view("folded")).messages
+
+        small = {
+            "raw": reading(lambda: raw.select(_LIVE)),
+            "view": reading(lambda: bench.store.view("folded").messages),
+            "view async": reading(view),
+        }
+        large = {
+            "large": reading(lambda: bench.store.view("audited").messages),
+        }
+        return self.interleaved(small, bench.repeats(150)) | self.interleaved(large, bench.repeats(50))
+
+
+def audited(bench: Bench) -> None:
+    """A thread of 100,000 messages under a thousand records, most of them superseded by others."""
+    if any(thread.thread_id == "audited" for thread in islice(bench.store.threads(after="audite"), 1)):
+        return
+    fill(bench.store, "audited", 100_000)
+    for size in (110, 1_100, 11_000):
+        bench.store.compact("audited", summaries(1, 99_000, size))
+    bench.store.compact("audited", summaries(99_001, 99_901, 900))
+
+
+class Audits(Contest):
+    title = "Compacting and auditing"
+    name = "audits"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "a compaction, its text given", "compact", "Four calls: the lease, the view, the commit, the view again;"
+            " the raw side is one INSERT of as long a text.", over="raw",
+        ),
+        Row(
+            "first page of 100 records, p95", "first", "Making a hundred records of their rows; their texts and hashes"
+            " come with them.", most=0.02, figure="p95",
+        ),
+        Row("later page of 100 records, p95", "later", "As above: pages go on by key.", most=0.02, figure="p95"),
+        Row("page of 100 records of all threads, p95", "all", "As above.", most=0.02, figure="p95"),
+        Row(
+            "the records over one message, p95", "covering", "An index over the spans' ends.", most=0.02,
+            figure="p95",
+        ),
+        Row("explain a message, p95", "explain", "The records over it, and the view.", most=0.02, figure="p95"),
+    )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        audited(bench)
+        bench.store.append("compacted", messages(20))
+        self._raw = Floor(bench.raw, "compacted")
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        store = self.bench.store
+        record = {"role": "user", "content": "It says little. " * 30}
+        middle = store.compaction("audited", store.thread("audited").last_number // 2)
+        asked = {
+            "raw": reading(lambda: self._raw.insert(record)),
+            "compact": Side(self._compact, self._more),
+            "first": reading(lambda: list(islice(store.compactions("audited"), 100))),
+            "later": reading(lambda: list(islice(store.compactions("audited", after=middle), 100))),
+            "all": reading(lambda: list(islice(store.compactions(), 100))),
+            "covering": reading(lambda: list(store.compactions("audited", covering=50_000))),
+            "explain": reading(lambda: store.explain("audited", 50_000)),
+        }
+        return self.interleaved(asked, self.bench.repeats(50))
+
+    def _more(self) -> None:
+        self.bench.store.append("compacted", messages(10))
+
+    def _compact(self, _more: None) -> None:
+        """Everything folded but the newest ten."""
+
+        def fold(ctx: CompactionContext) -> None:
+            ctx.compact(ctx.elements[0].seq, ctx.elements[-11].end_seq, "It says little. " * 30)
+
+        assert len(self.bench.store.compact("compacted", fold)) == 1

@@ -1,0 +1,41 @@
+"""A client that is hardly there: libpq's own call, with the parameters as they go over the wire."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from uuid import UUID
+
+import psycopg
+from psycopg import pq
+
+from compaction_store import chain
+
+INSERT = b"INSERT INTO raw (thread_id, seq, role, payload) VALUES ($1, $2, $3, $4)"
+INSERT_NEXT = b"INSERT INTO raw_log (thread_id, role, payload) VALUES ($1, $2, $3)"
+_APPEND = b"SELECT compaction_store.append($1, 'default', $2, $3, $4, 'user', 150, 'bytes/4', $5, NULL, NULL, NULL)"
+_FORMATS = (pq.Format.TEXT, pq.Format.TEXT, pq.Format.TEXT, pq.Format.BINARY, pq.Format.TEXT)
+
+
+class Wire:
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection.pgconn
+
+    def run(self, statement: bytes, parameters: Sequence[bytes], formats: Sequence[pq.Format] | None = None) -> None:
+        done = self._connection.exec_params(statement, parameters, None, formats, pq.Format.BINARY)
+        if done.status not in {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}:
+            raise psycopg.OperationalError(done.error_message.decode(errors="replace"))
+
+    def append(self, thread: Named, payload: bytes) -> None:
+        """One call of the SQL function that the store calls as well, with a salt and a key of its own."""
+        parameters = (thread.uid, thread.name, payload, os.urandom(16), os.urandom(16).hex().encode())
+        self.run(_APPEND, parameters, _FORMATS)
+
+
+class Named:
+    """A thread as the wire names it."""
+
+    def __init__(self, name: str) -> None:
+        uid: UUID = chain.thread_uid("default", name)
+        self.name = name.encode()
+        self.uid = str(uid).encode()
