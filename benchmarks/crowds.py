@@ -19,12 +19,15 @@ import psycopg
 
 from benchmarks.contest import Bench, Contest, Samples, Side
 from benchmarks.corpus import messages
+from benchmarks.floor import AsyncFloor, Floor
 from benchmarks.rows import Row
 from benchmarks.wire import INSERT_NEXT, Named, Wire
 from compaction_store import Store
 
 _MANY = 1000
 _WRITERS = (1, 4, 16)
+# As many as a store opens unless told otherwise.
+_CONNECTIONS = 16
 _WAYS = ("raw", "store", "function", "wire")
 
 
@@ -185,25 +188,50 @@ class Callers(Contest):
     name = "callers"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "16 callers, async over sync with a thread each", "async 16", "One Python: the threads of the synchronous"
-            " face also hand over its lock.", over="sync 16", most=1.0, unit="rate",
+            "16 callers, async over sync with a thread each", "async 16", "One Python: the event loop and the driver's"
+            " waiting in it. Threads count tokens on all cores, the event loop on one.", over="sync 16", most=1.0,
+            unit="rate",
         ),
         Row(
             "64 callers, async over sync with a thread each", "async 64", "As above, and sixteen connections for all.",
             over="sync 64", most=1.0, unit="rate",
         ),
+        Row(
+            "16 callers, plain psycopg, async over sync with a thread each", "raw async 16", "No bound: what the driver"
+            " itself takes for asyncio, whose waits are in Python and, in threads, in C.", over="raw sync 16",
+            unit="rate",
+        ),
     )  # fmt: skip
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._floors = [
+            Floor(bench.stack.enter_context(psycopg.connect(bench.url, autocommit=True)), f"caller-raw-{number}")
+            for number in range(_CONNECTIONS)
+        ]
+        self._aio_floors = [
+            AsyncFloor(bench.runner.run(self._connected()), f"caller-raw-async-{number}")
+            for number in range(_CONNECTIONS)
+        ]
+
+    async def _connected(self) -> psycopg.AsyncConnection:
+        connection = await psycopg.AsyncConnection.connect(self.bench.url, autocommit=True)
+        self.bench.stack.callback(lambda: self.bench.runner.run(connection.close()))
+        return connection
 
     def round(self) -> Mapping[str, Sequence[float]]:
         count = 640 if self.bench.quick else 1920
         make = partial(messages, count)
         found: Samples = {}
-        for callers in (16, 64):
+        for callers in (_CONNECTIONS, 64):
             with ThreadPoolExecutor(callers) as threads:
                 sides = {
                     "sync": Side(partial(self._sync, threads, callers), make),
                     "async": Side(partial(self._async, callers), make),
                 }
+                if callers == _CONNECTIONS:
+                    sides["raw sync"] = Side(partial(self._raw_sync, threads), make)
+                    sides["raw async"] = Side(self._raw_async, make)
                 samples = self.interleaved(sides, 2, items=count)
             found |= {f"{name} {callers}": values for name, values in samples.items()}
         return found
@@ -221,3 +249,17 @@ class Callers(Contest):
                 await self.bench.aio.append(f"caller-async-{caller}", item)
 
         await asyncio.gather(*map(call, range(callers)))
+
+    def _raw_sync(self, threads: ThreadPoolExecutor, items: list[dict[str, Any]]) -> None:
+        def call(caller: int) -> None:
+            for item in items[caller::_CONNECTIONS]:
+                self._floors[caller].insert(item)
+
+        list(threads.map(call, range(_CONNECTIONS)))
+
+    async def _raw_async(self, items: list[dict[str, Any]]) -> None:
+        async def call(caller: int) -> None:
+            for item in items[caller::_CONNECTIONS]:
+                await self._aio_floors[caller].insert(item)
+
+        await asyncio.gather(*map(call, range(_CONNECTIONS)))

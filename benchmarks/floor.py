@@ -21,6 +21,19 @@ def create(connection: psycopg.Connection) -> None:
     )
 
 
+class AsyncFloor:
+    """The same over an async connection, for many callers at once."""
+
+    def __init__(self, connection: psycopg.AsyncConnection, thread: str) -> None:
+        self._connection = connection
+        self._thread = thread
+        self._seqs = count(1)
+
+    async def insert(self, message: Message) -> None:
+        row = (self._thread, next(self._seqs), message["role"], json.dumps(message))
+        await self._connection.execute(INSERT, row)
+
+
 class Floor:
     """One connection, and a thread of its own that it numbers by itself."""
 
