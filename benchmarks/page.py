@@ -71,7 +71,8 @@ def cells_of(line: Result) -> tuple[str, str, str]:
     unit = line.row.unit
     floor = "" if line.floor is None else told(line.floor, unit)
     if line.ratio is None or line.ratios is None:
-        least, most = line.values
+        # Of seconds a message the most are the slowest rate.
+        least, most = reversed(line.values) if unit == "rate" else line.values
         spread = "" if least == most else f"({told(least, unit)} to {told(most, unit)})"
         return floor, told(line.value, unit), spread
     return floor, told(line.value, unit), f"{line.ratio:.2f} ({line.ratios[0]:.2f} to {line.ratios[1]:.2f})"
