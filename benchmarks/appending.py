@@ -153,8 +153,8 @@ class Batches(Contest):
             " message, in a pipeline.", over="raw 10", most=2.0, unit="rate",
         ),
         Row(
-            "batches of 100 over executemany", "store 100", "The tokenizer, which takes longer than all of executemany; then the chain.",
-            over="raw 100", most=2.0, unit="rate",
+            "batches of 100 over executemany", "store 100", "The tokenizer, which takes longer than all of"
+            " executemany; then the chain.", over="raw 100", most=2.0, unit="rate",
         ),
         Row(
             "batches of 100 over executemany, tokens by `bytes_over_four`", "bytes 100", "The chain, which"
