@@ -33,6 +33,12 @@ def test_every_bug_has_a_name_of_its_own() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= _LEAST
 
 
+def test_the_documentation_lists_every_bug() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    assert [bug.name for bug in BUGS if f"| {bug.name} |" not in page] == []
+    assert f"Of {len(BUGS)} bugs, {len(BUGS)} are caught" in page
+
+
 @pytest.mark.parametrize("text", ["", "one", "a two a two"])
 def test_text_that_is_not_found_exactly_once_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_text(text, encoding="utf-8")
