@@ -156,7 +156,12 @@ def test_a_database_of_another_encoding_is_refused(server: Any, encoding: str) -
 def test_the_first_migration_lists_every_file_once() -> None:
     first = (migrate.scripts() / "versions" / "0001_format_version_1.py").read_text(encoding="utf-8")
     folder = migrate.scripts() / "sql"
-    files = [str(p.relative_to(folder)) for p in folder.rglob("*.sql") if p.name != "downgrade.sql"]
+    # What is in `distributed` takes the place of others, on a cluster alone.
+    files = [
+        str(p.relative_to(folder))
+        for p in folder.rglob("*.sql")
+        if p.name != "downgrade.sql" and p.parent.name != "distributed"
+    ]
     assert {name: first.count(f'"{name}"') for name in files} == dict.fromkeys(files, 1)
     assert first.count('.sql",\n') == len(files)
 
