@@ -6,15 +6,17 @@ are the process's number and, when it has ended, its exit code.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import socket
 import sys
+import threading
 import time
 from contextlib import redirect_stdout, suppress
 from io import StringIO
-from typing import Any
+from typing import Any, NoReturn
 
 from compaction_store import migrate  # noqa: F401 — loaded for those who want it
 from compaction_store.cli import main
@@ -37,6 +39,17 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     main()
+
+
+def _end(error: SystemExit) -> NoReturn:
+    """As Python ends, but for the taking apart of all that was loaded: a fork would first have to copy it."""
+    if isinstance(error.code, str):
+        sys.stderr.write(f"{error.code}\n")
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(error.code if isinstance(error.code, int) else error.code is not None)
 
 
 def serve(path: str) -> None:
@@ -63,7 +76,10 @@ def _answer(connection: socket.socket) -> None:
     number = os.fork()
     if number == 0:
         connection.close()
-        _become(json.loads(text), files)
+        try:
+            _become(json.loads(text), files)
+        except SystemExit as error:
+            _end(error)
         sys.exit(0)
     for file in files:
         os.close(file)
