@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from compaction_store import rendering
 from compaction_store.errors import NotRenderable
@@ -15,38 +14,18 @@ from compaction_store.payload import decode
 from compaction_store.rendering import Rendered
 
 
-class ViewRow(NamedTuple):
-    at_pos: int
-    seq: int
-    end_seq: int
-    number: int | None
-    pos: int
-    role: str | None
-    payload: str | None
-    tokens: int
-    created_at: datetime
-    meta: str | None
-    redacted_pos: int | None
-    kind: str | None
-    callback: str | None
-
-
-def fold(thread_id: str, rows: Iterable[tuple[Any, ...]]) -> View:
+def fold(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
     """The view of a thread from its rows, in order of seq. A thread at a pos has at least one."""
     elements = []
-    pos = 0
-    for values in rows:
-        row = ViewRow._make(values)
-        pos = row.at_pos
-        if row.payload is None:
+    for _, seq, end_seq, number, own_pos, payload, tokens, created_at, kind, callback in rows:
+        if payload is None:
             messages: tuple[Any, ...] = (None,)
-        elif row.number is None:
-            messages = (decode(row.payload),)
+        elif number is None:
+            messages = (decode(payload),)
         else:
-            messages = tuple(decode(row.payload)["replacement"])
-        place = (row.seq, row.end_seq, row.pos, messages, row.tokens, row.number, row.created_at)
-        elements.append(Element(*place, row.kind, row.callback))
-    return View(thread_id, pos, tuple(elements))
+            messages = tuple(decode(payload)["replacement"])
+        elements.append(Element(seq, end_seq, own_pos, messages, tokens, number, created_at, kind, callback))
+    return View(thread_id, rows[0][0], tuple(elements))
 
 
 def receipt(seen: View | Rendered) -> str:

@@ -57,7 +57,7 @@ _MADE_OF = {
     "span_tokens": "8d413d7907f2",
     "stalled": "154f3a49378a",
     "told_by": "d27eabebf0cf",
-    "view": "ef4e2a81cdb0",
+    "view": "0809ad689a85",
 }
 
 

@@ -2,8 +2,8 @@
 -- A record's row has its number, and its body as payload: taking a field out of json fails on text that holds \u0000.
 CREATE OR REPLACE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_at bigint)
 RETURNS TABLE (
-    at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, role text, payload text, tokens bigint,
-    created_at timestamptz, meta text, redacted_pos bigint, kind text, callback text
+    at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
+    created_at timestamptz, kind text, callback text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -37,8 +37,8 @@ BEGIN
     END IF;
     IF v_numbers IS NULL THEN
         RETURN QUERY
-            SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.role, m.payload::text, m.tokens::bigint,
-                m.created_at, m.meta::text, m.redacted_pos, NULL::text, NULL::text
+            SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
+                m.created_at, NULL::text, NULL::text
             FROM compaction_store.messages AS m
             WHERE m.thread_uid = p_thread_uid AND m.seq <= v_last_seq
             ORDER BY m.seq;
@@ -48,8 +48,8 @@ BEGIN
     -- primary key: taken for a join, a long thread among many short ones would be read whole, once for every gap.
     RETURN QUERY
         SELECT v_last_pos, e.* FROM (
-            SELECT c.start_seq, c.end_seq, c.number, c.pos, NULL::text, c.body::text,
-                c.tokens_after, c.created_at, NULL::text, c.redacted_pos, c.kind, c.callback
+            SELECT c.start_seq, c.end_seq, c.number, c.pos, c.body::text, c.tokens_after, c.created_at, c.kind,
+                c.callback
             FROM unnest(v_numbers) AS n (number)
             CROSS JOIN LATERAL (
                 SELECT * FROM compaction_store.compactions AS r
@@ -57,8 +57,8 @@ BEGIN
                 OFFSET 0
             ) AS c
             UNION ALL
-            SELECT m.seq, m.seq, NULL::bigint, m.pos, m.role, m.payload::text, m.tokens::bigint, m.created_at,
-                m.meta::text, m.redacted_pos, NULL::text, NULL::text
+            SELECT m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint, m.created_at, NULL::text,
+                NULL::text
             FROM unnest(array_prepend(0::bigint, v_ends), array_append(v_starts, v_last_seq + 1)) AS gap (low, high)
             CROSS JOIN LATERAL (
                 SELECT * FROM compaction_store.messages AS g
