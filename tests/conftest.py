@@ -30,6 +30,7 @@ from compaction_store import AsyncStore, Store, migrate
 
 _numbers = itertools.count(1)
 _ROOMY = 2**31
+_ROLES = 7_301_956
 # Databases whose tests are over, and how many of them stay for now.
 _left: deque[str] = deque()
 _LAG = 4
@@ -129,20 +130,23 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture
-def empty_url(server: Server) -> Iterator[str]:
+def empty_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     """A database without our schema."""
-    yield from _database(server, "template0")
+    yield from _database(server, "template0", request)
 
 
 @pytest.fixture
-def url(server: Server) -> Iterator[str]:
+def url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     """A migrated, empty database."""
-    yield from _database(server, _TEMPLATE)
+    yield from _database(server, _TEMPLATE, request)
 
 
-def _database(server: Server, template: str) -> Iterator[str]:
+def _database(server: Server, template: str, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"cs_{os.getpid()}_{next(_numbers)}"
+    shared = "" if request.node.get_closest_marker("alters_roles") else "_shared"
     with psycopg.connect(server.url, autocommit=True) as connection:
+        # Roles are the server's, which several workers may share: who alters them goes alone.
+        connection.execute(f"SELECT pg_advisory_lock{shared}({_ROLES})".encode())
         connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template}")
         yield server.database(name)
         # Not its own but an earlier one: Postgres waits 100 ms where a connection has only just been closed.

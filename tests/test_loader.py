@@ -515,6 +515,7 @@ def test_a_login_without_the_loaders_role_is_told_which_to_get(faces: Any, login
     assert store.append("t", message(0))[0].seq == 1
 
 
+@pytest.mark.alters_roles
 @pytest.mark.parametrize("login", ["compaction_store_loader"], indirect=True)
 def test_a_loaders_role_under_row_level_security_is_told_what_it_lacks(
     faces: Any, login: str, superuser: psycopg.Connection[Any]

@@ -322,6 +322,7 @@ def test_a_change_of_the_schema_is_a_finding(reader: cs.Reader, superuser: Any, 
     assert any(re.search(what.format(**_NAMES), each) for each in found), found
 
 
+@pytest.mark.alters_roles
 @pytest.mark.parametrize(
     ("change", "undo", "what"),
     [
