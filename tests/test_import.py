@@ -24,9 +24,9 @@ SECRET = "SECRET"
 
 
 @pytest.fixture
-def other_url(server: Server) -> Iterator[str]:
+def other_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     """A second migrated, empty database."""
-    yield from _database(server, _TEMPLATE)
+    yield from _database(server, _TEMPLATE, request)
 
 
 @pytest.fixture
