@@ -91,7 +91,8 @@ def grant(
 
 def distribute(
     shards: Annotated[
-        int | None, typer.Option(metavar="N", help="How many; else what citus.shard_count says.", show_default=False)
+        int | None,
+        typer.Option("--shards", metavar="N", help="How many; else what citus.shard_count says.", show_default=False),
     ] = None,
     url: Url = None,
     as_json: AsJson = None,
