@@ -16,6 +16,7 @@ from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number, shown
 
+_WIDEST = 160
 _SIDE_BY_SIDE = 90
 _FACTS = (
     "created_at", "kind", "outcome", "status", "callback", "trigger", "actor", "model", "counter", "run_id", "error",
@@ -147,7 +148,8 @@ def _side_by_side(out: Output, left: list[tuple[str, str]], right: list[tuple[st
     for name, _ in sides:
         table.add_column(name, ratio=1, overflow="fold")
     table.add_row(*cells)
-    out.console.print(table)
+    # Wider than can be read, it would be spaces for the most part.
+    out.console.print(table, width=min(out.console.width, _WIDEST))
 
 
 def _blocks(said: list[tuple[str, str]]) -> Text:
