@@ -7,6 +7,7 @@ may not see is said to be unknown; nothing is taken to be well that was not look
 from __future__ import annotations
 
 import platform
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ def _read(connection: Connection) -> Seen:
         protected=protection.judge(catalog.read(connection)),
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
-        is_local=driver.info.hostaddr in ("", "127.0.0.1", "::1"),
+        is_local=_is_own(driver.info.hostaddr),
         # A pooler makes a process number of its own for the protocol; the server's own does not lie.
         pooled=driver.info.backend_pid != pid,
         skew=skew,
@@ -202,6 +203,18 @@ def _server(seen: Seen) -> Iterator[Check]:
     elif seen.settings.get("default_transaction_read_only") == "on":
         remedy = "ALTER ROLE or ALTER DATABASE … SET default_transaction_read_only = off"
         yield Check("primary", "problem", "transactions are read-only by default", remedy)
+
+
+def _is_own(address: str) -> bool:
+    """Whether that is an address of this machine, as a container's is: what goes there goes by no wire."""
+    if not address:
+        return True
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _connection(seen: Seen) -> Iterator[Check]:
