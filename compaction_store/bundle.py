@@ -15,9 +15,9 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, cast
 
-from compaction_store.audit import Page, Row
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.models import Thread
+from compaction_store.pages import Page, Row
 
 FORMAT = "compaction-store/bundle/1"
 CHAIN = "compaction-store/v1"

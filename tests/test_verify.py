@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 import compaction_store as cs
-from compaction_store import audit, chain, migrate, schema
+from compaction_store import audit, chain, migrate, pages, schema
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "integrity.md"
 UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
@@ -496,7 +496,7 @@ def test_a_long_healthy_thread_has_no_findings_at_either_level(store: Any, super
 
 
 @pytest.mark.parametrize(
-    "count", [1, audit.LONGEST_PAGE - 1, audit.LONGEST_PAGE, audit.LONGEST_PAGE + 1, 2 * audit.LONGEST_PAGE]
+    "count", [1, pages.LONGEST_PAGE - 1, pages.LONGEST_PAGE, pages.LONGEST_PAGE + 1, 2 * pages.LONGEST_PAGE]
 )
 def test_a_thread_that_ends_with_a_page_has_no_findings(store: Any, count: int) -> None:
     for start in range(0, count, 1000):

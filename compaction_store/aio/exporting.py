@@ -8,8 +8,8 @@ from typing import Any
 
 from compaction_store import bundle, checks, ledger, schema, values
 from compaction_store.aio.reading import AsyncReading
-from compaction_store.audit import Page
 from compaction_store.ledger import ThreadKey
+from compaction_store.pages import Page
 
 
 class AsyncExporting(AsyncReading):

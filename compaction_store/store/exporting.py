@@ -8,8 +8,8 @@ from typing import Any
 
 from compaction_store import bundle, checks, ledger, schema, values
 from compaction_store.store.reading import Reading
-from compaction_store.audit import Page
 from compaction_store.ledger import ThreadKey
+from compaction_store.pages import Page
 
 
 class Exporting(Reading):

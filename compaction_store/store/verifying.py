@@ -9,13 +9,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from compaction_store import audit, catalog, checks, ledger, notary, payload, protection
+from compaction_store import audit, catalog, checks, ledger, notary, pages, payload, protection
 from compaction_store.store.exporting import Exporting
-from compaction_store.audit import Place, Standing
 from compaction_store.checkpoint_log import CheckpointLog
 from compaction_store.checkpoints import Checkpoint, Signer
 from compaction_store.errors import InvalidInput, ThreadNotFound
 from compaction_store.models import Finding, Report
+from compaction_store.pages import Place, Standing
 from compaction_store.protection import Judged
 from compaction_store.witness import Witness
 
@@ -47,7 +47,7 @@ class Verifying(Exporting):
         many entries are done, of how many.
         """
         _check(level, checkpoints)
-        place = audit.place(since)
+        place = pages.place(since)
         judged = self._schema(level)
         witness = self._reach.aside(Witness, checkpoints)
         try:
