@@ -144,10 +144,12 @@ def url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
 def _database(server: Server, template: str, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"cs_{os.getpid()}_{next(_numbers)}"
     shared = "" if request.node.get_closest_marker("alters_roles") else "_shared"
+    # On a disk, copying the files would wait for a checkpoint.
+    strategy = "FILE_COPY" if server.kind == "embedded" else "WAL_LOG"
     with psycopg.connect(server.url, autocommit=True) as connection:
         # Roles are the server's, which several workers may share: who alters them goes alone.
         connection.execute(f"SELECT pg_advisory_lock{shared}({_ROLES})".encode())
-        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template}")
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template} STRATEGY {strategy}")
         yield server.database(name)
         # Not its own but an earlier one: Postgres waits 100 ms where a connection has only just been closed.
         _left.append(name)
