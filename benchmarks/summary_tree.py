@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from compaction_store import CompactionContext, TokenBudget
-from compaction_store.context import drive
+from compaction_store.callbacks import drive
 from compaction_store.models import Element, View
 from compaction_store.strategies import SummaryTree
 from compaction_store.strategies.tree import level_of

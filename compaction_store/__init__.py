@@ -2,9 +2,10 @@
 
 from compaction_store.aio import AsyncReader, AsyncStore
 from compaction_store.budget import TokenBudget
+from compaction_store.callbacks import Strategy
 from compaction_store.checkpoint_log import CheckpointLog
 from compaction_store.checkpoints import Checkpoint, SigningKey
-from compaction_store.context import Ask, CompactionContext, Strategy
+from compaction_store.context import Ask, CompactionContext
 from compaction_store.errors import (
     BatchTooLarge,
     BudgetExceeded,

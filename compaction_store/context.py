@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from compaction_store import framing, measuring, spans
 from compaction_store.budget import TokenBudget
@@ -38,6 +38,9 @@ from compaction_store.tokens import Counter
 
 SummaryResult = str | Summary
 Summarize = Callable[[Sequence[Element]], "SummaryResult | Awaitable[SummaryResult]"]
+
+# The first and the last index of a span among the elements of the view.
+Place = tuple[int, int]
 
 ALLOWED = frozenset({"larger", "system", "last_user"})
 # What a callback that keeps failing in the same way is not offered again.
@@ -66,13 +69,6 @@ class Ask:
 
 
 Steps = Generator[Ask, "Exception | None", None]
-
-
-@runtime_checkable
-class Strategy(Protocol):
-    """A callback that is written once for sync and async: it yields what it wants, and whoever drives it awaits."""
-
-    def steps(self, ctx: CompactionContext) -> Steps: ...
 
 
 class Planned:
@@ -143,6 +139,11 @@ class CompactionContext:
         """The store's counter: of messages and of plain text, which it also cuts."""
         return self._counter
 
+    @property
+    def links(self) -> spans.Links:
+        """Which of `elements` belong together, as calls and their results do."""
+        return spans.Links(spans.items_of(self.elements)) if self._plan.folds else self._links
+
     def count(self, messages: Iterable[Payload]) -> int:
         """The tokens of messages by the store's counter."""
         return sum(self._counter.tokens(e.payload, e.size) for e in map(encode, messages))
@@ -189,8 +190,8 @@ class CompactionContext:
         """Plans that nothing stands in the view for a span."""
         span = Span(start_seq, end_seq)
         allowed = _allowed(allow)
-        low, high = self._checked(span, "removal", allowed)
-        self._plan.place(low, high, self._attempt(span, "removal", 0, allow=allowed, reason=reason))
+        place = self._checked(span, "removal", allowed)
+        self._place(place, span, "removal", 0, allow=allowed, reason=reason)
 
     # What a store drives callbacks with.
 
@@ -255,14 +256,14 @@ class CompactionContext:
     def _summarize(
         self, span: Span, summary: SummaryResult | Summarize, allow: frozenset[str], reason: str | None, *, shrink: bool
     ) -> Planned:
-        low, high = self._checked(span, "summary", allow)
+        place = self._checked(span, "summary", allow)
         if isinstance(summary, str | Summary):
-            self._finish(span, summary, allow, reason, shrink)
+            self._finish(place, span, summary, allow, reason, shrink)
             return Planned()
         if not callable(summary):
             raise TypeError(f"a summary is text, a Summary or a callable, not {type(summary).__name__}")
         self._offered(span, allow)
-        elements = Request(tuple(self._plan.elements(low, high)), lambda: self.elements)
+        elements = Request(tuple(self._plan.elements(*place)), lambda: self.elements)
         start = time.monotonic()
         try:
             result = summary(elements)
@@ -270,7 +271,7 @@ class CompactionContext:
             self._fail(span, error)
             raise
         if not inspect.isawaitable(result):
-            self._finish(span, result, allow, reason, shrink, time.monotonic() - start)
+            self._finish(place, span, result, allow, reason, shrink, time.monotonic() - start)
             return Planned()
         if not self._awaits:
             if inspect.iscoroutine(result):
@@ -282,8 +283,8 @@ class CompactionContext:
         async def wait() -> None:
             text = await self._awaited(result, span, turn)
             # Another summary may have been planned there while this one was written.
-            self._checked(span, "summary", allow)
-            self._finish(span, text, allow, reason, shrink, time.monotonic() - start)
+            place = self._checked(span, "summary", allow)
+            self._finish(place, span, text, allow, reason, shrink, time.monotonic() - start)
 
         self._open += 1
         return Planned(wait)
@@ -308,6 +309,7 @@ class CompactionContext:
 
     def _finish(
         self,
+        place: Place,
         span: Span,
         result: Any,
         allow: frozenset[str],
@@ -321,8 +323,7 @@ class CompactionContext:
             error = TypeError(f"a summarizer returned {type(result).__name__}, not text")
             self._fail(span, error)
             raise error
-        low, high = self._plan.indexes(span)
-        before = self._plan.tokens(low, high)
+        before = self._plan.tokens(*place)
         if not result.text.strip():
             self._reject(EmptySummary, span, "summary", "the summary is empty")
         replacement = result.replacement or (framing.frame(result.text, *span),)
@@ -331,27 +332,25 @@ class CompactionContext:
         if least >= before and "larger" not in allow:
             what = f"the summary takes {least} tokens, what it stands for {before}"
             self._reject(NotSmaller, span, "summary", what)
-        inputs = tuple(number for element in self._plan.elements(low, high) if (number := element.number) is not None)
-        self._plan.place(
-            low, high, self._attempt(span, "summary", after, replacement, result, inputs, allow=allow, reason=reason)
-        )
+        inputs = tuple(number for element in self._plan.elements(*place) if (number := element.number) is not None)
+        self._place(place, span, "summary", after, replacement, result, inputs, allow=allow, reason=reason)
 
     def _replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
-        low, high = self._checked(span, "truncation", allow)
+        place = self._checked(span, "truncation", allow)
         self._offered(span, allow)
         stand_ins = tuple(encode(message).payload for message in messages)
-        replaced = [m for element in self._plan.elements(low, high) for m in element.messages if m is not None]
+        replaced = [m for element in self._plan.elements(*place) for m in element.messages if m is not None]
         if not stand_ins:
             raise InvalidInput("a span is replaced by at least one message; remove() leaves nothing")
         if spans.call_and_result_ids(stand_ins) != spans.call_and_result_ids(replaced):
             self._reject(IdsChanged, span, "truncation", "the stand-ins do not keep the span's tool calls and results")
         after = self.count(stand_ins)
-        before = self._plan.tokens(low, high)
+        before = self._plan.tokens(*place)
         if after >= before and "larger" not in allow:
             self._reject(
                 NotSmaller, span, "truncation", f"the stand-ins take {after} tokens, what they stand for {before}"
             )
-        self._plan.place(low, high, self._attempt(span, "truncation", after, stand_ins, allow=allow, reason=reason))
+        self._place(place, span, "truncation", after, stand_ins, allow=allow, reason=reason)
 
     # The rules.
 
@@ -364,7 +363,7 @@ class CompactionContext:
                 end_seq=span.end_seq,
             )
 
-    def _checked(self, span: Span, kind: str, allow: frozenset[str]) -> tuple[int, int]:
+    def _checked(self, span: Span, kind: str, allow: frozenset[str]) -> Place:
         """The indexes of a span that may be compacted, judged by every rule that needs no summary."""
         low, high = self._plan.indexes(span)
         if kind != "truncation":
@@ -399,8 +398,7 @@ class CompactionContext:
 
     @cached_property
     def _items(self) -> list[tuple[Payload | None, ...]]:
-        # A summary says nothing of tools, and is in nobody's own words though its role is user.
-        return [() if element.is_summary else element.messages for element in self._plan.base]
+        return spans.items_of(self._plan.base)
 
     @cached_property
     def _links(self) -> spans.Links:
@@ -411,8 +409,9 @@ class CompactionContext:
     def _last_user(self) -> int | None:
         return spans.last_user(self._items)
 
-    def _attempt(
+    def _place(
         self,
+        place: Place,
         span: Span,
         kind: str,
         tokens_after: int,
@@ -422,83 +421,12 @@ class CompactionContext:
         *,
         allow: frozenset[str],
         reason: str | None,
-    ) -> Attempt:
-        before = self._plan.tokens(*self._plan.indexes(span))
-        return Attempt(
+    ) -> None:
+        before = self._plan.tokens(*place)
+        attempt = Attempt(
             self._callback, kind, "applied", *span, before, tokens_after, replacement, summary, inputs, allow, reason
         )
-
-
-def callback_name(callback: object) -> str:
-    """How records name a callback: its own name, else where it is defined."""
-    name = getattr(callback, "name", None)
-    if not isinstance(name, str):
-        named = callback if hasattr(callback, "__qualname__") else type(callback)
-        name = f"{getattr(named, '__module__', '?')}.{named.__qualname__}"
-    return name.replace("\0", "").encode(errors="replace")[:255].decode(errors="ignore") or "callback"
-
-
-def check_callback(callback: object, *, awaits: bool) -> None:
-    """Refuses what cannot be called, and what is async where nothing awaits it."""
-    if not callable(callback) and not isinstance(callback, Strategy):
-        raise TypeError(f"a callback is callable or a strategy, not {type(callback).__name__}")
-    call = getattr(callback, "__call__", None)  # noqa: B004 — its kind is asked, not whether it is there
-    is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
-    if not awaits and (is_async or getattr(callback, "needs_async", False)):
-        raise TypeError("an async callback needs an AsyncStore")
-
-
-def run_callback(ctx: CompactionContext, callback: Any) -> None:
-    if isinstance(callback, Strategy):
-        drive(ctx, callback.steps(ctx))
-    else:
-        result = callback(ctx)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise TypeError("an async callback needs an AsyncStore")
-    ctx.finish()
-
-
-async def run_callback_async(ctx: CompactionContext, callback: Any) -> None:
-    if isinstance(callback, Strategy):
-        await drive_async(ctx, callback.steps(ctx))
-    else:
-        result = callback(ctx)
-        # What compact() returns is awaitable too, and a lambda may hand it on.
-        if inspect.isawaitable(result):
-            await result
-    ctx.finish()
-
-
-def drive(ctx: CompactionContext, steps: Steps) -> None:
-    """Takes a strategy through its steps, telling it what each came to."""
-    told: Exception | None = None
-    while (step := _next(steps, told)) is not None:
-        try:
-            ctx.ask(step)
-            told = None
-        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
-            ctx.errors.append(error)
-            told = error
-
-
-async def drive_async(ctx: CompactionContext, steps: Steps) -> None:
-    """The same where summarizers may be awaited."""
-    told: Exception | None = None
-    while (step := _next(steps, told)) is not None:
-        try:
-            await ctx.ask(step)
-            told = None
-        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
-            ctx.errors.append(error)
-            told = error
-
-
-def _next(steps: Steps, told: Exception | None) -> Ask | None:
-    try:
-        return steps.send(told)
-    except StopIteration:
-        return None
+        self._plan.place(*place, attempt)
 
 
 def _allowed(allow: Collection[str]) -> frozenset[str]:

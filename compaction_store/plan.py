@@ -130,6 +130,11 @@ class Plan:
             at = placed.high + 1
         yield from self.base[at : high + 1]
 
+    @property
+    def folds(self) -> bool:
+        """Whether anything is planned."""
+        return bool(self._placed)
+
     def folded(self) -> tuple[Element, ...]:
         """The whole view with everything folded that is planned."""
         if self._folded is None:
@@ -154,6 +159,9 @@ class Plan:
 
     def _overlapping(self, low: int, high: int) -> slice:
         """Which of the placed spans touch a range of indexes."""
+        if not self._placed or self._placed[-1].high < low:
+            # Most plans are made from the first message to the last.
+            return slice(len(self._placed), None)
         return slice(
             bisect_left(self._placed, low, key=lambda placed: placed.high),
             bisect_right(self._placed, high, key=lambda placed: placed.low),

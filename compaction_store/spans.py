@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple
 
-from compaction_store.models import Payload
+from compaction_store.models import Element, Payload
 
 # Where the id of a call is, by the type of the block or item. Calls of tools that the provider runs and whose result
 # is in the same item, such as web_search_call, are not here: nothing can part them.
@@ -79,60 +79,66 @@ def _result_field(kind: str) -> str | None:
     return RESULTS.get(kind) or ("tool_use_id" if kind.endswith("_tool_result") else None)
 
 
-def _of_part(part: Any) -> Iterator[Step]:
-    """The steps of one content block or one bare item."""
+def _of_part(part: Any, steps: list[Step]) -> None:
+    """Adds the steps of one content block or one bare item."""
     if not isinstance(part, dict) or type(kind := part.get("type")) is not str:
         return
     if isinstance(caller := part.get("caller"), dict):
         # Anthropic's programs are named by tool_id, OpenAI's by caller_id.
         maker = caller.get("tool_id", caller.get("caller_id"))
         if type(maker) is str:
-            yield Step("caller", kind, maker)
+            steps.append(Step("caller", kind, maker))
     if field := CALLS.get(kind):
         if type(name := part.get(field)) is str:
-            yield Step("call", kind, name)
+            steps.append(Step("call", kind, name))
     elif field := _result_field(kind):
         name = part.get(field)
         if type(name) is not str and kind == "local_shell_call_output":
             # The type in OpenAI's SDK has no call_id: its id is that of the call.
             name = part.get("id")
         if type(name) is str:
-            yield Step("result", kind, name)
+            steps.append(Step("result", kind, name))
 
 
-def _of_chat(payload: Payload, in_content: list[Step]) -> Iterator[Step]:
-    """The steps that a chat message says beside its content."""
+def _of_chat(payload: Payload, steps: list[Step]) -> None:
+    """Adds the steps that a chat message says beside its content, whose own are there already."""
     if isinstance(calls := payload.get("tool_calls"), list):
         # Some frameworks keep a call both as a block of the content and here: it is one call.
-        told = {step.id for step in in_content if step.kind == "call"}
-        for call in calls:
-            if isinstance(call, dict) and type(name := call.get("id")) is str and name not in told:
-                yield Step("call", "tool_calls", name)
+        told = {step.id for step in steps if step.kind == "call"}
+        names = [call.get("id") for call in calls if isinstance(call, dict)]
+        steps.extend(Step("call", "tool_calls", name) for name in names if type(name) is str and name not in told)
     # The deprecated way has no ids, only the function's name.
     if isinstance(call := payload.get("function_call"), dict) and type(name := call.get("name")) is str:
-        yield Step("call", "function", name)
+        steps.append(Step("call", "function", name))
     if type(name := payload.get("tool_call_id")) is str:
-        yield Step("result", "tool", name)
+        steps.append(Step("result", "tool", name))
     elif payload.get("role") == "function" and type(name := payload.get("name")) is str:
-        yield Step("result", "function", name)
+        steps.append(Step("result", "function", name))
 
 
 def tools(payload: Payload | None) -> Tools:
     """What a payload says about tools. An erased one says nothing."""
     if not isinstance(payload, dict):
         return Tools([], ends_in_reasoning=False, given_to_model=False)
-    steps = list(_of_part(payload))
+    steps: list[Step] = []
     kind, content = payload.get("type"), payload.get("content")
     last: Any = payload
+    if kind is not None:
+        _of_part(payload, steps)
     if isinstance(content, list) and kind != "reasoning":
         for part in content:
-            steps.extend(_of_part(part))
+            _of_part(part, steps)
         last = content[-1] if content else None
-    steps.extend(_of_chat(payload, steps))
+    _of_chat(payload, steps)
     reasoning = isinstance(last, dict) and last.get("type") == "reasoning"
     role = payload.get("role")
     given = type(role) is str and role in _GIVEN_ROLES
     return Tools(steps, reasoning, given or (type(kind) is str and kind in RESULTS))
+
+
+def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:
+    """A view's elements. A summary says nothing of tools, and is in nobody's own words though its role is user."""
+    return [() if element.is_summary else element.messages for element in elements]
 
 
 def call_and_result_ids(messages: Iterable[Payload | None]) -> list[Step]:
@@ -150,14 +156,20 @@ def _is_users(payload: Payload | None) -> bool:
         return False
     content = payload.get("content")
     if isinstance(content, list):
-        return any(all(step.kind != "result" for step in _of_part(part)) for part in content)
+        return not all(map(_is_result, content))
     return content is not None and content != ""
+
+
+def _is_result(part: Any) -> bool:
+    steps: list[Step] = []
+    _of_part(part, steps)
+    return any(step.kind == "result" for step in steps)
 
 
 def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
     """The index of the item with the last message of a user that holds more than results of tools.
 
-    A summary has the role user too: give an empty item in its place.
+    A summary has the role user too: `items_of` gives an empty item in its place.
     """
     for index in range(len(items) - 1, -1, -1):
         if any(map(_is_users, items[index])):

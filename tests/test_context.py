@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
-from compaction_store.context import CompactionContext, Stalled, drive
+from compaction_store.callbacks import drive
+from compaction_store.context import CompactionContext, Stalled
 from compaction_store.framing import frame
 from compaction_store.models import Element, View
 from compaction_store.tokens import Counter

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from compaction_store.callbacks import check_callback
 from compaction_store.cli.options import misuse
-from compaction_store.context import check_callback
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.strategies import (
     AssistantRuns,

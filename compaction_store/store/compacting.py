@@ -14,7 +14,8 @@ from uuid import UUID, uuid4
 from compaction_store import checks, connections, ledger, measuring, records
 from compaction_store.store.redacting import Redacting
 from compaction_store.budget import TokenBudget
-from compaction_store.context import CompactionContext, Stalled, callback_name, check_callback, run_callback
+from compaction_store.callbacks import callback_name, check_callback, run_callback
+from compaction_store.context import CompactionContext, Stalled
 from compaction_store.errors import BudgetExceeded, CompactionStoreError, InvalidInput, SpanConflict
 from compaction_store.ledger import CompactionFilter, ThreadKey
 from compaction_store.models import Compaction, CompactionRun, Measured, View

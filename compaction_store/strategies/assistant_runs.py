@@ -103,7 +103,7 @@ class AssistantRuns(Planner):
         limit = None if ctx.budget is None else ctx.budget.limit
         if self._when is not None and not self._when(window_of(elements, limit)):
             return
-        outline = Outline(elements, pins=self._pins, tail=self._retain)
+        outline = Outline(elements, pins=self._pins, tail=self._retain, links=ctx.links)
         asks = [self._ask(run) for run in _runs(outline, self._min_length, tool_results=self._tool_results)]
         for ask in self._worth_asking(ctx, elements, asks):
             error = yield from attempt(ctx, ask)

@@ -11,7 +11,8 @@ from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
 from compaction_store import framing
-from compaction_store.context import ALLOWED, Ask, CompactionContext, Steps, Summarize, SummaryResult, drive
+from compaction_store.callbacks import drive
+from compaction_store.context import ALLOWED, Ask, CompactionContext, Steps, Summarize, SummaryResult
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
 
 Summarizer = SummaryResult | Summarize

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from compaction_store.context import CompactionContext, Summarize, drive, drive_async
+from compaction_store.callbacks import drive, drive_async
+from compaction_store.context import CompactionContext, Summarize
 from compaction_store.errors import NotSmaller
 from compaction_store.models import Payload, Summary, View
 from compaction_store.payload import encode
@@ -134,7 +135,7 @@ class _Job:
         self.ctx = CompactionContext(View("", 0, self.elements), counter=counting, awaits=awaits)
         self.old = 0
         if self.elements and self.ladder.summarize is not None and self._over:
-            for low, high in self.ladder.old(Layout(self.elements)):
+            for low, high in self.ladder.old(Layout(self.elements, links=self.ctx.links)):
                 self.old += sum(element.tokens for element in self.elements[low : high + 1])
 
     @property

@@ -125,7 +125,7 @@ class Ladder(base.Planner):
 
     def _changes(self, ctx: CompactionContext, limit: int) -> list[Change]:
         elements = ctx.elements
-        layout = Layout(elements, self.pins)
+        layout = Layout(elements, self.pins, ctx.links)
         verbatim = self.keep_recent_tokens is not None
         return plan(layout, limit, ctx.counter, self.caps, recent=self.recent(elements), verbatim=verbatim)
 
@@ -136,7 +136,7 @@ class Ladder(base.Planner):
     def _summaries(self, ctx: CompactionContext, summarize: base.Summarizer) -> Steps:
         """One summary for each span of what is old. A summarizer that failed once is not asked again in this run."""
         least = base.least_summary(ctx)
-        layout = Layout(ctx.elements, self.pins)
+        layout = Layout(ctx.elements, self.pins, ctx.links)
         for low, high in self.old(layout):
             if sum(element.tokens for element in layout.elements[low : high + 1]) <= least:
                 continue

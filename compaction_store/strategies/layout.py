@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from compaction_store import spans
-from compaction_store.models import Element, Payload
+from compaction_store.models import Element
 from compaction_store.strategies.pins import Pins
 
 
@@ -32,11 +32,10 @@ def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None
 class Layout:
     """What a strategy must leave alone among the elements of a view. Built in linear time."""
 
-    def __init__(self, elements: Sequence[Element], pins: Pins | None = None) -> None:
+    def __init__(self, elements: Sequence[Element], pins: Pins | None = None, links: spans.Links | None = None) -> None:
         self.elements = elements
-        # A summary says nothing of tools and is no user's message, though its role is.
-        items: list[tuple[Payload | None, ...]] = [() if e.is_summary else e.messages for e in elements]
-        self._items = items
+        items = spans.items_of(elements)
+        self._known = links
         self.last_user = spans.last_user(items)
         self.systems = frozenset(i for i, messages in enumerate(items) if any(map(spans.is_system, messages)))
         # Where something was removed there is an element without messages: it is nobody's neighbour.
@@ -56,7 +55,7 @@ class Layout:
 
     @cached_property
     def links(self) -> spans.Links:
-        return spans.Links(self._items)
+        return spans.Links(spans.items_of(self.elements)) if self._known is None else self._known
 
     @cached_property
     def _borders(self) -> frozenset[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from compaction_store import spans
 from compaction_store.models import Element, Payload
@@ -22,6 +22,7 @@ Speaker = Literal["system", "user", "assistant", "result", "summary", "other"]
 _ROLES: dict[str, Speaker] = {
     "system": "system", "developer": "system", "assistant": "assistant", "tool": "result", "function": "result",
 }  # fmt: skip
+_ALONE: dict[Speaker, frozenset[Speaker]] = {who: frozenset({who}) for who in get_args(Speaker)}
 _BY_ANTHROPIC = frozenset({
     "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
 })  # fmt: skip
@@ -55,7 +56,10 @@ def _is_result(part: Any) -> bool:
 
 
 def speakers(element: Element) -> frozenset[Speaker]:
-    return frozenset({"summary"}) if element.is_summary else frozenset(map(speaker, element.messages))
+    if element.is_summary:
+        return _ALONE["summary"]
+    messages = element.messages
+    return _ALONE[speaker(messages[0])] if len(messages) == 1 else frozenset(map(speaker, messages))
 
 
 def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], int] | None = None) -> list[Element]:
@@ -105,8 +109,10 @@ class Outline:
         allow: Collection[str] = (),
         tail: int = 0,
         made_by: str = "",
+        links: spans.Links | None = None,
     ) -> None:
         self.elements = elements
+        self._known = links
         self.tail = max(0, len(elements) - tail)
         self.speakers = list(map(speakers, elements))
         self.sealed = [element.is_summary and (element.callback or "").startswith(made_by) for element in elements]
@@ -119,7 +125,7 @@ class Outline:
             self.stays[index] |= pins.hold(element)  # type: ignore[union-attr]
 
     def _last_user(self) -> int | None:
-        return spans.last_user([() if element.is_summary else element.messages for element in self.elements])
+        return spans.last_user(spans.items_of(self.elements))
 
     def _keep_system(self) -> None:
         """Anthropic wants an assistant's turn after a system message, so that what follows one has to stay as well."""
@@ -138,7 +144,7 @@ class Outline:
 
     @cached_property
     def links(self) -> spans.Links:
-        return spans.Links([element.messages for element in self.elements])
+        return spans.Links(spans.items_of(self.elements)) if self._known is None else self._known
 
     @cached_property
     def blocks(self) -> list[Block]:

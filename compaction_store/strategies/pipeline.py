@@ -9,10 +9,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from compaction_store.context import Ask, CompactionContext, Steps, Strategy, callback_name
+from compaction_store.callbacks import Strategy, callback_name
+from compaction_store.context import Ask, CompactionContext, Steps
 from compaction_store.errors import PinnedInside
 from compaction_store.models import Element
-from compaction_store.spans import Links
+from compaction_store.spans import Links, items_of
 from compaction_store.strategies.base import Attempted, Planner
 from compaction_store.strategies.pins import Pin, PinOption, Pins
 from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
@@ -107,7 +108,7 @@ class _Cuts:
 
     @cached_property
     def _links(self) -> Links:
-        return Links([element.messages for element in self._elements])
+        return Links(items_of(self._elements))
 
     def ask(self, ask: Ask) -> Attempted:
         low = bisect_right(self._starts, ask.start_seq) - 1

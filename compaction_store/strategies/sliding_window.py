@@ -156,7 +156,7 @@ class SlidingWindow(Planner):
     def steps(self, ctx: CompactionContext) -> Steps:
         elements = ctx.elements
         tail = tail_of([element.tokens for element in elements], self._retain)
-        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=_OWN)
+        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=_OWN, links=ctx.links)
         threshold = self._threshold or self._by_budget(ctx)
         limit = None if ctx.budget is None else ctx.budget.limit
         found = folds(

@@ -9,7 +9,7 @@ until a whole level is full. The level of a summary is part of its record's call
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from copy import copy
 from typing import Any, NamedTuple, Self
 
@@ -85,7 +85,7 @@ class SummaryTree(base.Planner):
     def steps(self, ctx: CompactionContext) -> Steps:
         """Asks for one node after the other. A summarizer that failed once is not asked again in this run."""
         whole = ctx.rename(self.name)
-        growth = self._growth(ctx.elements)
+        growth = self._growth(Layout(ctx.elements, self.pins, ctx.links))
         done: bool | None = None
         try:
             while True:
@@ -103,9 +103,8 @@ class SummaryTree(base.Planner):
         finally:
             ctx.rename(whole)
 
-    def _growth(self, elements: Sequence[Element]) -> Growth:
-        layout = Layout(elements, self.pins)
-        for low, high in layout.for_summaries(layout.first, len(elements) - self.keep_recent - 1):
+    def _growth(self, layout: Layout) -> Growth:
+        for low, high in layout.for_summaries(layout.first, len(layout.elements) - self.keep_recent - 1):
             row: list[Node] = []
             for node in self._row(layout, low, high):
                 if node.level or (yield node._replace(level=1)):
@@ -157,7 +156,7 @@ def plan_summary_tree(
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
     tree = SummaryTree("-", leaf_tokens, fan_in, keep_recent=keep_recent)
-    growth = tree._growth(elements)  # noqa: SLF001 — the class above
+    growth = tree._growth(Layout(elements))  # noqa: SLF001 — the class above
     nodes: list[Node] = []
     try:
         node = next(growth)

@@ -173,7 +173,7 @@ BUGS = (
             Edit(
                 "compaction_store/context.py",
                 "        try:\n            result = summary(elements)\n",
-                '        self._plan.place(low, high, self._attempt(span, "summary", 0, allow=allow, reason=reason))\n'
+                '        self._place(place, span, "summary", 0, allow=allow, reason=reason)\n'
                 "        try:\n            result = summary(elements)\n",
             ),
         ),

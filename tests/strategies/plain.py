@@ -9,7 +9,7 @@ import threads
 from hypothesis import strategies as st
 
 from compaction_store import CompactionContext, TokenBudget
-from compaction_store.context import drive
+from compaction_store.callbacks import drive
 from compaction_store.models import Element, View
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, o200k_base

@@ -14,7 +14,7 @@ from patterns import Payload, calm, chat
 from threads import WELL_FORMED
 
 from compaction_store import CompactionContext, TokenBudget, View
-from compaction_store.context import drive
+from compaction_store.callbacks import drive
 from compaction_store.models import Element
 from compaction_store.spans import Links
 from compaction_store.strategies import SlidingWindow, Window, on_turn_end, over, plan_sliding_window
