@@ -54,7 +54,7 @@ _STATUS: dict[type[CompactionStoreError], int] = {
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One store for the process; it has a pool of connections, and any number of tasks may use it."""
-    async with await AsyncStore.open() as store:
+    async with AsyncStore.open() as store:
         store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=12))
         app.state.store = store
         compacting = asyncio.create_task(compact_what_is_due(store))

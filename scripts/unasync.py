@@ -23,6 +23,8 @@ RULES = (
     (r"from sqlalchemy\.ext\.asyncio import AsyncEngine", "from sqlalchemy import Engine"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
+    (r"\n    @opening\.opens", ""),
+    (r"\bopening, ", ""),
     (
         (
             r"\bAsync(Connections|Engine|Exporting|Importing|Iterator|Loading|Messages|Reader|Reading|Redacting|Source"

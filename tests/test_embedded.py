@@ -476,7 +476,7 @@ def test_the_open_never_holds_up_the_event_loop(environment: Path) -> None:
                 await asyncio.sleep(0)
 
         ticking = asyncio.create_task(tick())
-        async with await AsyncStore.open() as store:
+        async with AsyncStore.open() as store:
             opened = ticks
             await store.append("t", {"role": "user", "content": "hi"})
         ticking.cancel()

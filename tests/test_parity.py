@@ -45,7 +45,7 @@ def test_both_faces_have_the_same_methods_with_the_same_parameters(sync: type, a
 
 @pytest.mark.parametrize("name", sorted(_public(cs.AsyncStore).keys() - {"on_compact"}))
 def test_every_method_of_the_async_face_is_awaited_or_iterated(name: str) -> None:
-    method = getattr(cs.AsyncStore, name)
+    method = inspect.unwrap(getattr(cs.AsyncStore, name))
     returns = str(inspect.signature(method).return_annotation)
     assert inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method) or "AsyncIterator" in returns
 

@@ -456,11 +456,24 @@ def test_stores_are_context_managers(url: str) -> None:
         assert isinstance(store, cs.Store)
         store.append("t", say(1))
 
-    async def append() -> list[cs.Message]:
-        async with await cs.AsyncStore.open(url) as other:
-            return await other.append("t", say(2))
+    async def append() -> cs.AsyncStore:
+        async with cs.AsyncStore.open(url) as other:
+            [message] = await other.append("t", say(2))
+            assert message.seq == 2
+        opened = await cs.AsyncStore.open(url)
+        async with opened as again:
+            assert again is opened
+            [message] = await again.append("t", say(3))
+            assert message.seq == 3
+        return await asyncio.create_task(cs.AsyncStore.open(url))
 
-    assert asyncio.run(append())[0].seq == 2
+    asyncio.run(asyncio.run(append()).close())
+
+
+def test_an_async_store_that_is_never_opened_is_told_of_as_any_coroutine_is(url: str) -> None:
+    with pytest.warns(RuntimeWarning, match="open' was never awaited"):
+        cs.AsyncStore.open(url)
+    cs.AsyncStore.open(url).close()
 
 
 def test_a_store_takes_a_callers_own_engine(faces: Any, url: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from compaction_store import chain, checks, connections, embedded, erasure, ledger, payload, tokens, values
+from compaction_store import chain, checks, connections, embedded, erasure, ledger, opening, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.connections import AsyncConnections
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
@@ -42,6 +42,7 @@ class AsyncReading:
         self._callbacks: list[Callable[..., Any]] = []
 
     @classmethod
+    @opening.opens
     async def open(
         cls,
         url: str | None = None,

@@ -1,0 +1,50 @@
+"""What `AsyncStore.open` returns: awaited it is the store, and in `async with` the store that is closed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T", bound=AbstractAsyncContextManager[Any])
+
+
+class Opening(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
+    """A coroutine that `async with` enters too. Like any, it is used once."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
+        self._coroutine = coroutine
+        self._opened: _T | None = None
+
+    def __await__(self) -> Generator[Any, Any, _T]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    async def __aenter__(self) -> _T:
+        self._opened = await self._coroutine
+        return cast("_T", await self._opened.__aenter__())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._opened is not None  # noqa: S101 — it was entered
+        return await self._opened.__aexit__(kind, error, trace)
+
+
+def opens(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Opening[_T]]:
+    @wraps(function)
+    def begin(*arguments: _P.args, **keywords: _P.kwargs) -> Opening[_T]:
+        return Opening(function(*arguments, **keywords))
+
+    return begin
