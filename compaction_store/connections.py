@@ -28,6 +28,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from compaction_store.deadlines import limited
 from compaction_store.errors import (
+    CompactionNotFound,
     CompactionStoreError,
     Conflict,
     DatabaseError,
@@ -70,6 +71,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS012": ThreadErased,
     "CS014": MessageNotFound,
     "CS015": UnsupportedDatabase,
+    "CS016": CompactionNotFound,
 }
 
 

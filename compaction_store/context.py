@@ -29,6 +29,7 @@ from compaction_store.errors import (
     SpanConflict,
     SplitPair,
     SystemInside,
+    raised_at,
 )
 from compaction_store.models import Element, Measured, Payload, Summary, View
 from compaction_store.payload import encode
@@ -109,6 +110,8 @@ class CompactionContext:
         self._awaits = awaits
         #: What callbacks and summarizers raised, in the order in which it came.
         self.errors: list[Exception] = []
+        #: Why nothing is planned, where that is so; a strategy may know better.
+        self.idle = "the callbacks found nothing to compact"
         self._callback = "callback"
         self._turn = 0
         self._open = 0
@@ -211,7 +214,7 @@ class CompactionContext:
                 return text
         if any(isinstance(error, NoProgress) for error in self.errors):
             return "the last attempt made no progress, and nothing has changed since"
-        return "the callbacks planned nothing"
+        return self.idle
 
     def rename(self, callback: str) -> str:
         """From here on a part of a callback plans, under its own name. Returns the name until now."""
@@ -437,8 +440,10 @@ def _allowed(allow: Collection[str]) -> frozenset[str]:
 
 
 def _error(error: Exception, text: str) -> Payload:
-    """An error as it is recorded: its type, and a text of ours, because another's may quote what it was given."""
-    return {
+    """An error as it is recorded: type, place and a text of ours, because another's may quote what it was given."""
+    told: Payload = {
         "type": type(error).__qualname__,
         "text": str(error) if isinstance(error, CompactionStoreError) else text,
     }
+    place = raised_at(error)
+    return told if place is None else told | {"at": place}

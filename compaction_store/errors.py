@@ -63,6 +63,7 @@ No message of an error holds a message's content: errors name threads, seqs, num
 
 from __future__ import annotations
 
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -363,3 +364,13 @@ class MissingExtra(NotConfigured, ImportError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra {extra!r}: pip install 'compaction-store[{extra}]'")
         self.extra = extra
+
+
+def raised_at(error: BaseException) -> str | None:
+    """Where an error came up outside of this package, as module, line and function: what a message says is in none."""
+    found = None
+    for frame, line in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] != "compaction_store":
+            found = f"{module}:{line} in {frame.f_code.co_name}"
+    return found

@@ -245,7 +245,7 @@ class Compaction:
 
     @property
     def error(self) -> Payload | None:
-        """Of a failed or rejected attempt: the error's type and a text of ours."""
+        """Of a failed or rejected attempt: the error's type, a text of ours, and `at`, where it was raised."""
         error: Payload | None = self._part("error")
         return error
 

@@ -100,7 +100,9 @@ def test_a_callback_that_raises_voids_its_own_plan_only(thread: Face) -> None:
 
     run = thread.compact("t", span(1, 2), bad, span(3, 4))
     assert [(c.outcome, c.start_seq) for c in run] == [("applied", 1), ("failed", None), ("applied", 3)]
-    assert run[1].error == {"type": "ValueError", "text": "the callback failed"}
+    line = bad.__code__.co_firstlineno + 2
+    where = f"test_compaction:{line} in bad"
+    assert run[1].error == {"type": "ValueError", "text": "the callback failed", "at": where}
     assert [type(e) for e in run.errors] == [ValueError]
     assert shape(thread)[:3] == [(1, 2), (3, 4), (5, 5)]
 
@@ -139,7 +141,7 @@ def test_a_span_that_made_no_progress_is_not_tried_again_until_something_changed
 
 @pytest.mark.parametrize(
     ("callbacks", "reason"),
-    [((), "no callback is registered"), ((lambda _ctx: None,), "the callbacks planned nothing")],
+    [((), "no callback is registered"), ((lambda _ctx: None,), "the callbacks found nothing to compact")],
 )
 def test_a_run_that_does_nothing_says_why(thread: Face, callbacks: tuple[Any, ...], reason: str) -> None:
     run = thread.compact("t", *callbacks)
@@ -241,7 +243,9 @@ def test_revoke_brings_back_what_was_visible_before(thread: Face) -> None:
     assert (record.reason, record.actor, record.status) == ("too much was lost", "auditor", None)
     assert thread.view("t").elements == inner.elements
     assert [c.status for c in log(thread)] == ["active", "revoked by 3", None]
-    for number in (2, 3, 9):
+    with pytest.raises(cs.CompactionNotFound, match="no compaction 9"):
+        thread.revoke("t", 9)
+    for number in (2, 3):
         with pytest.raises(cs.Conflict):
             thread.revoke("t", number)
     thread.compact("t", span(1, 8, "again"))

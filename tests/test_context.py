@@ -239,7 +239,9 @@ def test_a_summarizer_that_raises_leaves_a_failed_attempt_without_its_words() ->
     with pytest.raises(RuntimeError):
         ctx.compact(1, 2, summarize)
     [attempt] = ctx.attempts
-    assert (attempt.outcome, attempt.error) == ("failed", {"type": "RuntimeError", "text": "the summarizer failed"})
+    where = f"test_context:{summarize.__code__.co_firstlineno + 1} in summarize"
+    told = {"type": "RuntimeError", "text": "the summarizer failed", "at": where}
+    assert (attempt.outcome, attempt.error) == ("failed", told)
     assert len(ctx.elements) == 8
 
 

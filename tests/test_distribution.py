@@ -40,7 +40,7 @@ _MADE_OF = {
     "active": "9a209145f215",
     "begin_import": "5235567cd1d9",
     "begin_load": "288977f15c0c",
-    "commit_compactions": "4c87499f738c",
+    "commit_compactions": "ef0acc0f6025",
     "erase_content": "ed56a805a1db",
     "find_load": "ef7494cd2f9f",
     "fold": "c5ce8e3b227a",

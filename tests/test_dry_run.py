@@ -45,7 +45,7 @@ def test_a_plan_runs_nothing_on_a_view_that_is_within_the_budget_unless_forced(s
     budget = cs.TokenBudget(100_000)
     plan = store.plan("t", callback, budget=budget)
     assert (plan.attempts, plan.reason, plan.after, calls) == ((), "the view is within its budget", plan.before, [])
-    assert store.plan("t", callback, budget=budget, force=True).reason == "the callbacks planned nothing"
+    assert store.plan("t", callback, budget=budget, force=True).reason == "the callbacks found nothing to compact"
     assert calls == [budget]
 
 

@@ -199,7 +199,7 @@ def test_a_budget_holds_for_the_models_tokens_and_callbacks_see_it_in_the_stores
 
     # By the store's own figures the view is within the budget.
     assert not budget.is_over(local)
-    assert store.compact("t", look, budget=budget).reason == "the callbacks planned nothing"
+    assert store.compact("t", look, budget=budget).reason == "the callbacks found nothing to compact"
     [(own, measured, total)] = seen
     assert measured.source == "calibrated"
     assert budget.is_over(measured.tokens)

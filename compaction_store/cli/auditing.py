@@ -119,7 +119,7 @@ def show(
 
 def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     facts = {name: getattr(record, name) for name in _FACTS}
-    facts["error"] = None if record.error is None else f"{record.error.get('type')}: {record.error.get('text')}"
+    facts["error"] = None if record.error is None else values.error(record.error)
     facts["created_at"] = moment(record.created_at)
     facts["reason"] = record.reason
     facts["prompt"] = (record.body or {}).get("prompt")

@@ -11,6 +11,7 @@ from compaction_store import Attempt, CompactionPlan, CompactionRun, CompactionS
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Thread, Trigger, Url, Window, misuse
 from compaction_store.cli.output import Column, Output, Progress, figures, note, number
+from compaction_store.errors import raised_at
 
 Strategy = Annotated[
     list[str],
@@ -110,7 +111,8 @@ def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
     else:
         reason = "would be compacted" if applied else plan.reason
         out.text(f"{thread}: {reason}: {before:,} tokens now, {after:,} then (dry run: nothing is written)", "bold")
-        _show_attempts(out, attempts)
+        said = (attempt.error and values.error(attempt.error) for attempt in plan.attempts)
+        _show_attempts(out, [a | {"said": text} for a, text in zip(attempts, said, strict=True)])
         _show_errors(plan.errors)
     return bool(plan.attempts or plan.errors) and not applied
 
@@ -124,7 +126,7 @@ def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
         })  # fmt: skip
     else:
         out.text(f"{thread}: {run.reason}: {run.view.tokens:,} tokens now", "bold")
-        _show_attempts(out, [values.compaction(r) | {"text": (r.error or {}).get("text")} for r in run.records])
+        _show_attempts(out, [values.compaction(r) | {"said": r.error and values.error(r.error)} for r in run.records])
         _show_errors(run.errors)
     return bool(run.records or run.errors) and not run.applied
 
@@ -134,7 +136,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         "outcome": attempt.outcome, "kind": attempt.kind, "start_seq": attempt.start_seq, "end_seq": attempt.end_seq,
         "tokens_before": attempt.tokens_before, "tokens_after": attempt.tokens_after, "callback": attempt.callback,
-        "error": error.get("type"), "text": error.get("text"),
+        "error": error.get("type"), "error_at": error.get("at"), "text": error.get("text"),
     }  # fmt: skip
 
 
@@ -142,7 +144,7 @@ def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
     rows = [
         (
             a["outcome"], a["kind"], values.span(a["start_seq"], a["end_seq"]), number(a["tokens_before"]),
-            number(a["tokens_after"]), values.callback(a["callback"]), a["text"] or "",
+            number(a["tokens_after"]), values.callback(a["callback"]), a["said"] or "",
         )
         for a in attempts
     ]  # fmt: skip
@@ -152,7 +154,9 @@ def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
 def _show_errors(errors: Iterable[Exception]) -> None:
     for error in errors:
         # Another's error may quote a message.
-        note(f"  {error if isinstance(error, CompactionStoreError) else type(error).__name__}")
+        place = raised_at(error)
+        what = error if isinstance(error, CompactionStoreError) else type(error).__name__
+        note(f"  {what}" if place is None else f"  {what}, at {place}")
 
 
 def revoke(

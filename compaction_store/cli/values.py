@@ -57,9 +57,15 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     parts = {name: getattr(value, name) for name in names}
     error = value.error
     if error is not None:
-        # The type is ours or a class's name; no part of a message.
-        parts["error"] = error.get("type")
+        # The type is ours or a class's name, the place one in a program; no part of a message.
+        parts |= {"error": error.get("type"), "error_at": error.get("at")}
     return parts | {"body": value.body} if text else parts
+
+
+def error(told: Payload) -> str:
+    """What a record or an attempt says about what went wrong."""
+    place = f" (at {told['at']})" if "at" in told else ""
+    return f"{told.get('type')}: {told.get('text')}{place}"
 
 
 def event(value: Event, *, text: bool = False) -> dict[str, Any]:

@@ -63,13 +63,13 @@ def worker(
     out = Output(as_json=as_json)
     with options.store(url, tenant, pool_size=parallel + 1) as store, _told_to_stop() as stop:
         shift = _Shift(store, callback, budget, actor, parallel, stop, out)
-        if not out.as_json:
-            note(f"a worker of tenant {tenant!r}: above {budget.trigger_tokens:,} tokens, {parallel} at once")
+        note(f"a worker of tenant {tenant!r}: threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
             while not stop.is_set() and (shift.round(pool) or not once):
                 stop.wait(0 if once else every)
             shift.finish()
-    if once and shift.failed:
+        note(shift.summary)
+    if once and shift.failures:
         raise typer.Exit(exits.REFUSED)
 
 
@@ -108,9 +108,15 @@ class _Shift:
     parallel: int
     stop: threading.Event
     out: Output
-    failed: bool = False
+    begun: int = 0
+    compacted: int = 0
+    failures: int = 0
     _busy: dict[Future[CompactionRun], tuple[str, float]] = field(default_factory=dict)
     _resting: dict[str, _Rest] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.compacted:,} compacted, {self.failures:,} failed" if self.begun else "no thread was due"
 
     def round(self, pool: ThreadPoolExecutor) -> bool:
         """Begins all that is due now. Whether there was anything, or is anything left to finish."""
@@ -127,6 +133,7 @@ class _Shift:
                     )
                     self._busy[run] = thread.thread_id, time.monotonic()
                     begun += 1
+                    self.begun += 1
         except SchemaOutOfDate:
             raise
         except DatabaseError as error:
@@ -162,6 +169,7 @@ class _Shift:
                 self._tell(thread_id, {"error": type(error).__name__, "seconds": round(took, 3)}, told)
                 continue
             result = run.result()
+            self.compacted += result.applied
             if result.applied or not (result.records or result.errors):
                 self._resting.pop(thread_id, None)
             else:
@@ -169,7 +177,7 @@ class _Shift:
             self._tell_result(thread_id, result, took)
 
     def _fail(self, thread_id: str) -> None:
-        self.failed = True
+        self.failures += 1
         rest = self._resting.get(thread_id)
         seconds = _FIRST_REST if rest is None else min(_LONGEST_REST, 2 * rest.seconds)
         self._resting[thread_id] = _Rest(seconds, time.monotonic() + seconds)

@@ -16,6 +16,7 @@ from compaction_store.errors import NoProgress
 from compaction_store.models import Element, Payload
 from compaction_store.plan import Span
 from compaction_store.strategies.base import (
+    TOO_LITTLE,
     Planner,
     Summarizer,
     attempt,
@@ -116,13 +117,15 @@ class AssistantRuns(Planner):
         return Ask(*run, summarize=self._summarize, allow=self._allow, reason=reason)
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
-        """Without those that no summary could make smaller; if there are no others, one of them, for the record."""
+        """Without those that no summary could make smaller."""
         if "larger" in self._allow:
             return asks
         least = least_summary(ctx)
         sizes = _tokens(elements, asks)
         worth = [ask for ask, size in zip(asks, sizes, strict=True) if size > least]
-        return worth or asks[:1]
+        if len(worth) < len(asks):
+            ctx.idle = TOO_LITTLE
+        return worth
 
 
 def _tokens(elements: Sequence[Element], asks: Iterable[Ask]) -> Iterator[int]:

@@ -59,6 +59,9 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     return error
 
 
+TOO_LITTLE = "what may go takes no more than a summary of it would"
+
+
 def least_summary(ctx: CompactionContext) -> int:
     """The tokens of the shortest summary there can be. A span that takes no more is not worth a model's time."""
     return ctx.count([framing.frame("-", 1, 2)])

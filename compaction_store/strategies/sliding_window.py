@@ -16,6 +16,7 @@ from compaction_store.errors import Rejected
 from compaction_store.models import Element, Payload
 from compaction_store.plan import Span
 from compaction_store.strategies.base import (
+    TOO_LITTLE,
     Planner,
     Summarizer,
     attempt,
@@ -165,24 +166,19 @@ class SlidingWindow(Planner):
         )  # fmt: skip
         least = 0 if "larger" in self._allow else least_summary(ctx)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may go"
-        too_small: Ask | None = None
-        asked = False
         folded: Folded | None = None
         while (fold := _next(found, folded)) is not None:
             inside = elements[fold.low : fold.high + 1]
             ask = Ask(inside[0].seq, inside[-1].end_seq, self._summarize, allow=self._allow, reason=reason)
             folded = None
             if sum(element.tokens for element in inside) <= least:
-                too_small = ask
+                ctx.idle = TOO_LITTLE
                 continue
-            asked = True
             error = yield from attempt(ctx, ask)
             if error is not None and not isinstance(error, Rejected):
                 # What failed once is likely to fail again; what is planned so far is kept.
                 return
             folded = None if error is not None else _planned(ctx, inside)
-        if too_small is not None and not asked:
-            yield from attempt(ctx, too_small)
 
     def _by_budget(self, ctx: CompactionContext) -> Threshold:
         if ctx.budget is not None and ctx.budget.is_over(ctx.total_tokens):

@@ -49,7 +49,9 @@ def test_what_is_due_is_compacted_once_and_the_rest_is_left(run: Run, store: cs.
     for name in ("a", "b", "c"):
         _fill(store, name)
     store.append("small", {"role": "user", "content": "hi"})
-    told = run.json("worker", *_ASK, "--once", "--parallel", "2", "--actor", "night")
+    done = run("worker", *_ASK, "--once", "--parallel", "2", "--actor", "night")
+    assert "3 compacted, 0 failed" in done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
     assert sorted(line["thread_id"] for line in told) == ["a", "b", "c"]
     assert all(line["reason"] == "compacted" and line["applied"] for line in told)
     assert all(store.thread(name).view_tokens <= 800 for name in ("a", "b", "c"))
@@ -58,6 +60,7 @@ def test_what_is_due_is_compacted_once_and_the_rest_is_left(run: Run, store: cs.
     done = run("worker", *_ASK, "--once", "--table")
     assert done.stdout == ""
     assert "above 800 tokens" in done.stderr
+    assert "no thread was due" in done.stderr
 
 
 def test_several_workers_compact_every_thread_once(run: Run, store: cs.Store) -> None:

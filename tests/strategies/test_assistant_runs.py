@@ -16,6 +16,7 @@ from threads import WELL_FORMED
 from compaction_store import InvalidInput, Store, Summary
 from compaction_store.spans import Links
 from compaction_store.strategies import AssistantRuns, over, pin, plan_assistant_runs
+from compaction_store.strategies.base import TOO_LITTLE
 from compaction_store.strategies.outline import speaks_anthropic
 from compaction_store.validity import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 
@@ -214,7 +215,7 @@ def test_every_run_becomes_a_summary_and_a_record(store: Face, faces: Faces) -> 
     kept = [e.message for e in view.elements if not e.is_summary]
     assert kept == [messages[0], messages[1], messages[4], messages[8]]
     assert [message.payload for message in store.replay("t")] == messages
-    assert store.compact("t", strategy).reason == "the callbacks planned nothing"
+    assert store.compact("t", strategy).reason == "the callbacks found nothing to compact"
     # What is appended forms a run of its own: a summary is no message of the assistant.
     store.append("t", chat("aa", LONG))
     store.append("t", chat("aa", LONG))
@@ -242,7 +243,8 @@ def test_a_run_that_fails_is_on_record_and_the_others_are_kept(store: Face, face
     run = store.compact("t", AssistantRuns(awaited(faces, summarize)))
     assert [r.outcome for r in run] == ["failed" if n == failing else "applied" for n in (1, 2, 3)]
     failed = run[failing - 1]
-    assert failed.error == {"type": "OSError", "text": "the summarizer failed"}
+    assert failed.error is not None
+    assert (failed.error["type"], failed.error["text"]) == ("OSError", "the summarizer failed")
     assert (failed.start_seq, failed.end_seq) == ((2, 3), (5, 6), (8, 9))[failing - 1]
     assert [message.payload for message in store.replay("t")] == messages
 
@@ -269,9 +271,9 @@ def test_no_model_is_asked_for_what_no_summary_could_make_smaller(store: Face) -
     run = store.compact("t", AssistantRuns(summarize))
     assert asked == [5]
     assert [(r.outcome, r.start_seq) for r in run] == [("applied", 5)]
-    # Where all runs are such, one attempt tells why nothing comes of it; whoever insists gets them all.
-    run = store.compact("t", AssistantRuns("said things"))
-    assert [(r.outcome, r.start_seq) for r in run] == [("rejected", 2)]
+    # Where all runs are such, nothing is tried and the reason says so; whoever insists gets them all.
+    run = store.compact("t", AssistantRuns(summarize))
+    assert (asked, run.records, run.errors, run.reason) == ([5], (), (), TOO_LITTLE)
     run = store.compact("t", AssistantRuns("said things", allow={"larger"}))
     assert [(r.outcome, r.start_seq) for r in run] == [("applied", 2), ("applied", 8)]
 

@@ -94,6 +94,9 @@ BEGIN
         IF v_row.outcome = 'applied' AND v_row.kind = 'revocation' THEN
             SELECT c.* INTO v_target FROM compaction_store.compactions AS c
             WHERE c.thread_uid = p_thread_uid AND c.number = v_row.revokes;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'no compaction %', v_row.revokes USING ERRCODE = 'CS016';
+            END IF;
             IF NOT EXISTS (
                 SELECT FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a WHERE a.number = v_row.revokes
             ) THEN
