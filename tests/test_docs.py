@@ -31,13 +31,6 @@ def _loads(fixture: str) -> str:
 _BEFORE = {
     "docs/how-to/from-langgraph.md": _loads("langgraph.sql"),
     "docs/how-to/from-openai-sessions.md": _loads("agents.sql"),
-    "docs/summarizers.md": """
-from compaction_store import Store
-store = Store.open()
-store.append("t-1", [
-    {"role": "user" if i % 2 else "assistant", "content": f"About the move, part {i}. " * 9} for i in range(1, 82)
-])
-""",
 }
 _WITH_BLOCKS = [path for path in pages.PAGES if pages.blocks(path)]
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
