@@ -30,6 +30,7 @@ from compaction_store.cli import (
     worker,
     writing,
 )
+from compaction_store.cli.options import misuse
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
 
@@ -119,8 +120,16 @@ VERBS = (
 )
 
 
+_OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
+
+
 class Program(TyperGroup):
     """Turns whatever ends a verb into an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0].partition("=")[0] in _OF_VERBS:
+            raise misuse("stands after the verb", args[0].partition("=")[0])
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

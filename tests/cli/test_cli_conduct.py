@@ -147,6 +147,7 @@ def test_a_reader_that_is_gone_before_the_end_is_noticed_at_the_end(url: str, st
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (("--tenant", "acme", "threads"), "stands after the verb"),
         (("frobnicate",), "frobnicate"),
         (("view",), "THREAD"),
         (("view", "t", "--nonsense"), "--nonsense"),
