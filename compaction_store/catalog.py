@@ -251,13 +251,13 @@ def read(connection: Connection) -> Facts:
     with ledger.reading(connection):
         found: dict[str, str] = {}
         for statement in _STATEMENTS:
-            found.update(ledger.rows(connection, statement))
-        roles: dict[str, str] = dict(ledger.rows(connection, _ROLES, {"ours": list(OURS)}))
-        shards = _shards(connection) if ledger.rows(connection, _IS_SHARDED)[0][0] else []
+            found.update(ledger.fetch(connection, statement))
+        roles: dict[str, str] = dict(ledger.fetch(connection, _ROLES, {"ours": list(OURS)}))
+        shards = _shards(connection) if ledger.fetch(connection, _IS_SHARDED)[0][0] else []
         if not shards:
             return Facts(found, roles, [])
-        nodes: list[tuple[str, str]] = [*ledger.rows(connection, _ON_NODES, (_ON_NODE,))]
-        [(functions,)] = ledger.rows(connection, _ON_NODE)
+        nodes: list[tuple[str, str]] = [*ledger.fetch(connection, _ON_NODES, (_ON_NODE,))]
+        [(functions,)] = ledger.fetch(connection, _ON_NODE)
     return Facts(found, roles, shards, nodes, functions)
 
 
@@ -266,6 +266,6 @@ def _shards(connection: Connection) -> list[tuple[str, int, str]]:
     names = [table.name for table in schema.metadata.sorted_tables]
     return [
         (name, shard, result)
-        for (name,) in ledger.rows(connection, _SHARDED, (names,))
-        for shard, _, result in ledger.rows(connection, _ON_SHARDS, (name, _ON_SHARD))
+        for (name,) in ledger.fetch(connection, _SHARDED, (names,))
+        for shard, _, result in ledger.fetch(connection, _ON_SHARDS, (name, _ON_SHARD))
     ]

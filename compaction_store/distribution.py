@@ -108,32 +108,32 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
     nodes = _check(connection)
     with _transaction(connection):
         for statement in _LOCAL:
-            ledger.rows(connection, statement)
+            ledger.fetch(connection, statement)
         now = not _is_done(connection)
         if now:
             if shards is not None:
-                ledger.rows(connection, f"SET LOCAL citus.shard_count = {shards:d}")
+                ledger.fetch(connection, f"SET LOCAL citus.shard_count = {shards:d}")
             _spread(connection)
         for statement in replaced():
-            ledger.rows(connection, statement.replace("%", "%%"))
-        for signature, is_called in ledger.rows(connection, _FUNCTIONS):
-            ledger.rows(connection, _CALLED if is_called else _FUNCTION, (signature,))
-        [(name,)] = ledger.rows(connection, "SELECT pg_catalog.current_database()::text")
+            ledger.fetch(connection, statement.replace("%", "%%"))
+        for signature, is_called in ledger.fetch(connection, _FUNCTIONS):
+            ledger.fetch(connection, _CALLED if is_called else _FUNCTION, (signature,))
+        [(name,)] = ledger.fetch(connection, "SELECT pg_catalog.current_database()::text")
         # A query over several threads says its tenant to every node it goes to.
         setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
-        ledger.rows(connection, setting.as_string().replace("%", "%%"))
+        ledger.fetch(connection, setting.as_string().replace("%", "%%"))
     return Distributed(now, nodes)
 
 
 def _check(connection: Connection) -> int:
     """How many nodes there are to spread over."""
-    found = ledger.rows(connection, _EXTENSION)
+    found = ledger.fetch(connection, _EXTENSION)
     if not found:
         raise UnsupportedDatabase("the database has no Citus: CREATE EXTENSION citus, on every node of the cluster")
     version = found[0][0]
     if int(version.partition(".")[0]) < _OLDEST:
         raise UnsupportedDatabase(f"Citus {_OLDEST} or newer is needed; this is {version}")
-    [(nodes,)] = ledger.rows(connection, _NODES)
+    [(nodes,)] = ledger.fetch(connection, _NODES)
     if not nodes:
         raise NotConfigured(
             "no node of the cluster takes shards: SELECT citus_set_coordinator_host(…), then SELECT citus_add_node(…)"
@@ -142,7 +142,7 @@ def _check(connection: Connection) -> int:
 
 
 def _is_done(connection: Connection) -> bool:
-    found = {name: (fits, group) for name, fits, group in ledger.rows(connection, _DONE)}
+    found = {name: (fits, group) for name, fits, group in ledger.fetch(connection, _DONE)}
     if not found:
         return False
     if found.keys() != set(TABLES) or len(set(found.values())) != 1 or not found["threads"][0]:
@@ -155,13 +155,13 @@ def _is_done(connection: Connection) -> bool:
 def _spread(connection: Connection) -> None:
     for table in TABLES:
         # Citus takes no sub-select in a policy.
-        ledger.rows(connection, _POLICY.format(table=table))
+        ledger.fetch(connection, _POLICY.format(table=table))
     for table in TABLES:
         with_ = "none" if table == TABLES[0] else f"{schema.SCHEMA}.{TABLES[0]}"
-        ledger.rows(connection, _TABLE.format(table=table, with_=with_))
+        ledger.fetch(connection, _TABLE.format(table=table, with_=with_))
     for table in TABLES:
         for statement in _EMPTIED:
-            ledger.rows(connection, statement.format(table=table))
+            ledger.fetch(connection, statement.format(table=table))
 
 
 def replaced() -> Iterator[str]:
@@ -174,15 +174,15 @@ def replaced() -> Iterator[str]:
 
 @contextmanager
 def _transaction(connection: Connection) -> Iterator[None]:
-    ledger.rows(connection, "BEGIN")
+    ledger.fetch(connection, "BEGIN")
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        ledger.rows(connection, "ROLLBACK")
+        ledger.fetch(connection, "ROLLBACK")
         raise PermissionDenied(
             "spreading the tables needs their owner, who may log in on every node: a superuser", sqlstate=error.sqlstate
         ) from None
     except BaseException:
-        ledger.rows(connection, "ROLLBACK")
+        ledger.fetch(connection, "ROLLBACK")
         raise
-    ledger.rows(connection, "COMMIT")
+    ledger.fetch(connection, "COMMIT")

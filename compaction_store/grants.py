@@ -92,11 +92,11 @@ def _run(url: str, change: Callable[[Connection], None]) -> None:
 
 
 def _login(connection: Connection, login: str) -> _Login:
-    if ledger.rows(connection, _EXISTS, (list(ROLES.values()),))[0][0] != len(ROLES):
+    if ledger.fetch(connection, _EXISTS, (list(ROLES.values()),))[0][0] != len(ROLES):
         raise NotConfigured(
             "the schema's roles could not be made when it was migrated: let a login with CREATEROLE migrate"
         )
-    rows = ledger.rows(connection, _LOGIN, (login,))
+    rows = ledger.fetch(connection, _LOGIN, (login,))
     if not rows:
         raise InvalidInput(f"there is no login {login!r}")
     return _Login._make(rows[0])
@@ -126,7 +126,7 @@ def _revoke(connection: Connection, login: str, name: str) -> None:
 def _send(connection: Connection, statement: sql.Composed, name: str) -> None:
     try:
         # Written out: a name cannot be a parameter, and may have a percent sign in it.
-        ledger.rows(connection, statement.as_string().replace("%", "%%"))
+        ledger.fetch(connection, statement.as_string().replace("%", "%%"))
     except errors.InsufficientPrivilege as error:
         raise PermissionDenied(
             f"this login may not give or take {name}: a superuser may, or a member of it with ADMIN OPTION",

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,10 @@ def _texts(node: ast.AST) -> str:
 
 
 def test_every_statement_of_the_ledger_names_the_thread_or_is_one_across_threads() -> None:
-    tree = ast.parse(Path(ledger.__file__).read_text(encoding="utf-8"))
+    paths = sorted(Path(ledger.__file__).parent.glob("*.py"))
     first = _first_arguments()
     seen: set[str] = set()
-    for owner, node in _owners(tree):
+    for owner, node in chain.from_iterable(_owners(ast.parse(path.read_text(encoding="utf-8"))) for path in paths):
         text = _texts(node)
         code = ast.unparse(node)
         built = re.search(r"schema\.(messages|compactions|events|heads|threads)\b", code) is not None

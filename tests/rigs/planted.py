@@ -120,9 +120,9 @@ BUGS = (
         "an append goes without the key that the store made",
         (
             Edit(
-                "compaction_store/ledger.py",
-                "payload, salt, role, tokens, counter, key, meta, receipt,",
-                'payload, salt, role, tokens, counter, None if key.startswith("~") else key, meta, receipt,',
+                "compaction_store/ledger/single.py",
+                "tokens.to_bytes(4), counter, key, meta,",
+                'tokens.to_bytes(4), counter, None if key.startswith("~") else key, meta,',
             ),
         ),
         {

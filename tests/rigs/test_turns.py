@@ -99,7 +99,7 @@ def test_a_write_that_waited_for_another_goes_on_from_it(
 
 def ask(face: Face, statement: str) -> tuple[Any, ...]:
     """On the store's own connection, of which there is one."""
-    rows = face.store._reach.run(ledger._rows, statement)
+    rows = face.store._reach.run(ledger.fetch, statement)
     if inspect.isawaitable(rows):
         rows = face._run(rows)
     return tuple(rows[0])

@@ -1,0 +1,133 @@
+"""A connection's own cursor: one statement, in binary both ways, on a driver of either face.
+
+The connection is one of SQLAlchemy's pool, in autocommit, and what runs on it is the driver's own: SQLAlchemy's
+execution layer costs a quarter of a single append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import generators, sql
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
+from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.util import await_only
+
+DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
+
+Connection = PoolProxiedConnection
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+def driver_of(connection: Connection) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
+    driver = connection.driver_connection
+    assert isinstance(driver, psycopg.Connection | psycopg.AsyncConnection)  # noqa: S101 — the dialect has no third kind
+    return driver
+
+
+def fetch(connection: Connection, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+    """The rows of one statement, in binary both ways; none if it returns none."""
+    driver = driver_of(connection)
+    if isinstance(driver, psycopg.AsyncConnection):
+        return await_only(_fetch_async(driver, statement, parameters))
+    cursor = driver.cursor(binary=True).execute(statement.encode(), parameters)
+    return cursor.fetchall() if cursor.description else []
+
+
+async def _fetch_async(
+    driver: psycopg.AsyncConnection[Any], statement: str, parameters: Parameters
+) -> list[tuple[Any, ...]]:
+    cursor = await driver.cursor(binary=True).execute(statement.encode(), parameters)
+    return await cursor.fetchall() if cursor.description else []
+
+
+def fetch_value(connection: Connection, statement: str, parameters: Parameters) -> bytes | None:
+    """The one value of one row, as the server sent it."""
+    driver = driver_of(connection)
+    if isinstance(driver, psycopg.AsyncConnection):
+        result = await_only(driver.cursor(binary=True).execute(statement.encode(), parameters)).pgresult
+    else:
+        result = driver.cursor(binary=True).execute(statement.encode(), parameters).pgresult
+    return None if result is None else result.get_value(0, 0)
+
+
+def call(
+    connection: Connection, statement: bytes, types: Sequence[int], values: Sequence[str | bytes | None]
+) -> PGresult:
+    """One statement whose values are in binary already, without a cursor, which would take a tenth of an append.
+
+    The driver still does the waiting, so that an interrupt or a cancelled task ends it as it ends any other call.
+    """
+    driver = driver_of(connection)
+    encoding = driver.info.encoding
+    sent = [value.encode(encoding) if isinstance(value, str) else value for value in values]
+    driver.pgconn.send_query_params(statement, sent, types, [Format.BINARY] * len(sent), Format.BINARY)
+    waiting = generators.execute(driver.pgconn)
+    result: PGresult
+    if isinstance(driver, psycopg.AsyncConnection):
+        [result] = await_only(driver.wait(waiting))
+    else:
+        [result] = driver.wait(waiting)
+    if result.status != ExecStatus.TUPLES_OK:
+        raise psycopg.errors.error_from_result(result, encoding=encoding)
+    return result
+
+
+def select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
+    compiled = query.compile(dialect=DIALECT)
+    return fetch(connection, str(compiled), compiled.params)
+
+
+def copy(connection: Connection, statement: bytes, blocks: Iterable[bytes]) -> None:
+    driver = driver_of(connection)
+    if isinstance(driver, psycopg.AsyncConnection):
+        await_only(_copy_async(driver, statement, blocks))
+        return
+    with driver.cursor() as cursor, cursor.copy(statement) as copy:
+        for block in blocks:
+            copy.write(block)
+
+
+async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, blocks: Iterable[bytes]) -> None:
+    async with driver.cursor() as cursor, cursor.copy(statement) as copy:
+        for block in blocks:
+            await copy.write(block)
+            # A server that keeps up never makes us wait, and making a block is work.
+            await asyncio.sleep(0)
+
+
+@contextmanager
+def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iterator[None]:
+    """A transaction on an autocommit connection: begun by hand, with the tenant set in it and gone with it."""
+    fetch(connection, "BEGIN READ ONLY" if read_only else "BEGIN")
+    try:
+        fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
+        yield
+    except BaseException:
+        fetch(connection, "ROLLBACK")
+        raise
+    fetch(connection, "COMMIT")
+
+
+def literal(text: str) -> str:
+    """For the one statement that takes no parameters; a set_config() would not reach the nodes of a cluster."""
+    return sql.Literal(text).as_string().replace("%", "%%")
+
+
+@contextmanager
+def reading(connection: Connection) -> Iterator[None]:
+    """A transaction that sees one moment, and where only what Postgres itself brings is found by a bare name."""
+    fetch(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        fetch(connection, "SET LOCAL search_path = pg_catalog")
+        yield
+    except BaseException:
+        fetch(connection, "ROLLBACK")
+        raise
+    fetch(connection, "COMMIT")

@@ -1,0 +1,34 @@
+"""What the server is, and which schema it has."""
+
+from __future__ import annotations
+
+from compaction_store import schema
+from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
+from compaction_store.ledger.driver import Connection, fetch
+
+OLDEST_SERVER = 150000
+
+
+def check(connection: Connection) -> None:
+    """Refuses a database this version cannot work with, naming what to do."""
+    [(version, encoding)] = fetch(
+        connection, "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
+    )
+    if version < OLDEST_SERVER:
+        raise UnsupportedDatabase("Postgres 15 or newer is needed")
+    if encoding != "UTF8":
+        raise UnsupportedDatabase(f"the database's encoding is {encoding}; UTF8 is needed")
+    found = revision(connection)
+    if found != schema.REVISION:
+        what = f"at revision {found}" if found else "without its schema"
+        raise SchemaOutOfDate(
+            f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
+        )
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision of the database's schema; None where there is none."""
+    if fetch(connection, "SELECT to_regclass('compaction_store.alembic_version')::text")[0][0] is None:
+        return None
+    rows = fetch(connection, "SELECT version_num FROM compaction_store.alembic_version")
+    return str(rows[0][0]) if rows else None
