@@ -39,15 +39,15 @@ _ACROSS = {
 # Of what each function of a cluster was made. Where one has changed, so must the other.
 _MADE_OF = {
     "active": "9a209145f215",
-    "begin_import": "5235567cd1d9",
-    "begin_load": "288977f15c0c",
-    "commit_compactions": "ef0acc0f6025",
+    "begin_import": "3c57c972dc2a",
+    "begin_load": "7ff6337e6c35",
+    "commit_compactions": "978c74f41c5f",
     "erase_content": "ed56a805a1db",
-    "find_load": "ef7494cd2f9f",
+    "find_load": "ad7834d15ecb",
     "fold": "c5ce8e3b227a",
-    "lease": "1550b62d65e6",
+    "lease": "20b8d70e5db4",
     "newest": "0ac075160beb",
-    "observe": "6fdbadcea493",
+    "observe": "ca1f627d38a1",
     "reached": "06dca9369765",
     "refuse_change": "443bec6f73d4",
     "refuse_no_tenant": "640756a512df",
@@ -56,9 +56,9 @@ _MADE_OF = {
     "require_thread": "19422fe621c9",
     "seq_at": "a987b4734edb",
     "span_tokens": "8d413d7907f2",
-    "stalled": "154f3a49378a",
+    "stalled": "946064b7b318",
     "told_by": "d27eabebf0cf",
-    "view": "0809ad689a85",
+    "view": "2992a6dcaea3",
 }
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from compaction_store import CompactionContext, Store, TokenBudget, chain, migrate
+from compaction_store import CompactionContext, Store, TokenBudget, chain, ledger, migrate
+from compaction_store.ledger import driver, single
 
 _SQL = Path(__file__).parent.parent / "migrations" / "sql" / "functions"
 _MESSAGES = 20_000
@@ -181,6 +183,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     note(psycopg.Cursor)
     note(psycopg.AsyncCursor)
+
+    def called(connection: Any, statement: bytes, *arguments: Any) -> Any:
+        found.append(statement.decode())
+        return driver.call(connection, statement, *arguments)
+
+    monkeypatch.setattr(single, "call", called)
     return found
 
 
@@ -438,3 +446,75 @@ def test_a_receipt_is_found_by_key(uneven: str, queries: list[tuple[str, Any]]) 
         assert store.seen_by("long", 9_950).evidence == "reconstructed"
     nodes = _plan_of_last(uneven, [q for q in queries if "receipt" in q[0]])
     assert _read_by(nodes, "messages") == 1
+
+
+# ---- plans that a session keeps
+
+
+def _everything(store: Store, n: int) -> None:
+    """Every call on one thread that a session may keep a plan of."""
+    budget = TokenBudget(context_window=10, trigger=1, target=1)
+    say = {"role": "user", "content": f"message {n}"}
+    store.append("early", say, key=f"one {n}")
+    store.append("early", [say, say], key=f"two {n}")
+    store.load("early", [say], key=f"loaded {n}")
+    list(store.replay("early", after=0, until=2))
+    list(store.replay("early", last=2))
+    store.view("early")
+    store.view("early", at=store.thread("early").created_at)
+    store.message("early", 1)
+    store.set_metadata("early", {"n": n})
+    store.hold("early", reason="a test")
+    store.release("early", reason="it is over")
+    list(store.events("early"))
+
+    def fold(ctx: CompactionContext) -> None:
+        ctx.compact(ctx.elements[0].seq, ctx.elements[1].end_seq, "S", allow={"larger", "last_user"})
+
+    [record] = store.compact("early", fold, budget=budget, force=True)
+    store.revoke("early", record.number)
+    store.redact("early", [n + 1], reason="a test")
+    store.verify("early")
+
+
+def _scans(connection: psycopg.Connection[Any]) -> dict[str, int]:
+    connection.execute("SELECT pg_stat_clear_snapshot()")
+    rows = connection.execute("SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = 'compaction_store'")
+    return {name: scans for name, scans in rows if name != "alembic_version"}
+
+
+def test_what_a_session_planned_when_there_was_little_is_right_when_there_is_much(url: str) -> None:
+    """PL/pgSQL keeps its plans, and of a table of one page it would rather read all."""
+    with Store.open(url, pool_size=1) as early, psycopg.connect(url, autocommit=True) as connection:
+        for table in ("threads", "heads", "messages", "compactions", "events"):
+            connection.execute(f"ALTER TABLE compaction_store.{table} SET (autovacuum_enabled = off)")
+        _everything(early, 0)
+        connection.execute("VACUUM ANALYZE")
+        for n in range(1, 8):
+            _everything(early, n)
+        _grow(url)
+        before = _flushed(early, connection)
+        _everything(early, 8)
+        after = _flushed(early, connection)
+        read = {name: count - before[name] for name, count in after.items() if count != before[name]}
+        # The log is asked twice, by a query that is planned anew each time and may find a few pages of names small.
+        assert read.pop("threads", 0) <= 2
+        assert read == {}
+
+
+def _grow(url: str) -> None:
+    with Store.open(url) as store:
+        for n in range(60):
+            store.append(f"late {n}", [{"role": "user", "content": f"message {i} " * 20} for i in range(40)])
+            store.compact(f"late {n}", *[partial(_fold_five, start) for start in range(1, 36, 5)])
+
+
+def _fold_five(start: int, ctx: CompactionContext) -> None:
+    ctx.compact(start, start + 4, "They spoke.")
+
+
+def _flushed(store: Store, connection: psycopg.Connection[Any]) -> dict[str, int]:
+    """How often tables were read whole, with what the store's session has not told yet."""
+    store._reach.run(ledger.fetch, "SELECT pg_stat_force_next_flush()")
+    store._reach.run(ledger.fetch, "SELECT 1")
+    return _scans(connection)

@@ -127,7 +127,7 @@ CHANGES = [
     ),
     (
         "ALTER FUNCTION {s}.append RESET search_path",
-        r"settings of function append\(\): lock_timeout=5s;",
+        r"settings of function append\(\): enable_seqscan=off; lock_timeout=5s;",
     ),
     (
         "ALTER FUNCTION {s}.append SET search_path = public",

@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION compaction_store.begin_import(
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 BEGIN

@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION compaction_store.begin_load(
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 BEGIN

@@ -3,6 +3,7 @@ CREATE OR REPLACE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenan
 RETURNS TABLE (found_seq bigint, found_size integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 BEGIN
     RAISE EXCEPTION 'nothing is loaded where the tables are spread over a cluster: append instead'

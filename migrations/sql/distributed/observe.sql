@@ -3,6 +3,7 @@ CREATE OR REPLACE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant 
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 BEGIN

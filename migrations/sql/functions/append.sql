@@ -9,6 +9,7 @@ CREATE FUNCTION compaction_store.append(
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 DECLARE

@@ -7,6 +7,7 @@ CREATE FUNCTION compaction_store.append_many(
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 DECLARE

@@ -6,6 +6,7 @@ CREATE FUNCTION compaction_store.commit_compactions(
 ) RETURNS TABLE (number bigint, pos bigint)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 DECLARE

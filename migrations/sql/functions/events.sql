@@ -3,6 +3,7 @@ CREATE FUNCTION compaction_store.events(p_thread_uid uuid, p_tenant text, p_afte
 RETURNS TABLE (pos bigint, kind text, actor text, created_at timestamptz, body text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);

@@ -3,6 +3,7 @@ CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_k
 RETURNS TABLE (found_seq bigint, found_size integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);

@@ -5,6 +5,7 @@ CREATE FUNCTION compaction_store.finish_import(
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET work_mem = '64MB'
 SET jit = off
 AS $$

@@ -2,6 +2,7 @@
 CREATE FUNCTION compaction_store.finish_load(p_thread_uid uuid, p_tenant text, p_until bigint) RETURNS bytea
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_head compaction_store.heads;

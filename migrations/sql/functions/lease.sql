@@ -4,6 +4,7 @@ CREATE FUNCTION compaction_store.lease(p_thread_uid uuid, p_tenant text, p_run_i
 RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 DECLARE

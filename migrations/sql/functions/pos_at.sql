@@ -2,6 +2,7 @@
 CREATE FUNCTION compaction_store.pos_at(p_thread_uid uuid, p_tenant text, p_moment timestamptz) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_low bigint := 0;

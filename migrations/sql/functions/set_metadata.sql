@@ -1,6 +1,7 @@
 CREATE FUNCTION compaction_store.set_metadata(p_thread_uid uuid, p_tenant text, p_metadata text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 BEGIN

@@ -4,6 +4,7 @@ CREATE FUNCTION compaction_store.stalled(p_thread_uid uuid, p_tenant text, p_lim
 RETURNS TABLE (callback text, start_seq bigint, end_seq bigint, body text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);

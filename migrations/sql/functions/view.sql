@@ -7,6 +7,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET jit = off
 -- The plan is the same whatever the values, and to make it takes as long as to run it.
 SET plan_cache_mode = force_generic_plan
