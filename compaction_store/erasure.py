@@ -32,7 +32,7 @@ def stub_name(thread_uid: UUID) -> str:
 
 def stub_uid(thread_id: str) -> UUID | None:
     """The thread_uid in the name of an erased thread; None for any other name."""
-    found = _STUB.fullmatch(thread_id)
+    found = _STUB.fullmatch(thread_id) if thread_id.startswith("erased:") else None
     return UUID(found[1]) if found else None
 
 

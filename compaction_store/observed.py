@@ -21,8 +21,6 @@ from compaction_store.models import Payload
 
 _NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction came to no summary"}
 _LONGEST_NAME = 100
-# Most messages are a role and a text, and tell nothing.
-_PLAIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +60,15 @@ def told_by(given: Sequence[Any], payloads: Iterable[Payload]) -> str | None:
     found = [
         told.record | {"message": number, "folds": told.folds}
         for number, (reply, stored) in enumerate(zip(given, payloads, strict=True), 1)
+        if not _is_plain(reply, stored)
         for told in told_by_one(reply, stored)
     ]
     return json.dumps(found) if found else None
+
+
+def _is_plain(reply: Any, stored: Payload) -> bool:
+    """Whether it is a role and a text, as most messages are, and tells nothing."""
+    return type(reply) is dict and len(stored) == 2 and type(stored.get("content")) is str and "role" in stored  # noqa: PLR2004
 
 
 def told_by_one(reply: Any, stored: Payload) -> Iterator[Told]:
@@ -173,7 +177,7 @@ class Log:
 
     def tell(self, reply: Any, stored: Payload, place: int) -> None:
         """Takes up what the message at a place tells."""
-        if type(stored.get("content")) is str and "role" in stored and type(reply) is dict and len(reply) == _PLAIN:
+        if _is_plain(reply, stored):
             return
         for told in told_by_one(reply, stored):
             self._meet(place, 1, place - 1 if told.folds else 0, told.record)

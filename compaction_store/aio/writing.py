@@ -54,9 +54,7 @@ class AsyncWriting(AsyncReader):
         thread = self._own_key(thread_id)
         given = [messages] if payload.is_one(messages) else list(islice(messages, payload.MAX_BATCH + 1))
         encoded = payload.encode_many(given)
-        if key is None:
-            key = "~" + urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
-        else:
+        if key is not None:
             payload.check_key(key)
         if expected_seq is not None:
             checks.number(expected_seq, "expected_seq", least=0)
@@ -69,9 +67,11 @@ class AsyncWriting(AsyncReader):
         if meta is None and view is not None:
             meta = [measuring.usage_of(reply) for reply in given]
         metas = _metas(meta, len(encoded))
-        salts = os.urandom(16 * len(encoded))
+        chance = os.urandom(16 * len(encoded) + 16)
+        if key is None:
+            key = "~" + urlsafe_b64encode(chance[-16:]).rstrip(b"=").decode()
         new = [
-            ledger.NewMessage(e.text, salts[16 * i : 16 * i + 16], e.role, counts[i], metas[i])
+            ledger.NewMessage(e.text, chance[16 * i : 16 * i + 16], e.role, counts[i], metas[i])
             for i, e in enumerate(encoded)
         ]
         receipt = None if view is None else views.receipt(view)
