@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ from compaction_store import Attempt, CompactionPlan, CompactionRun, CompactionS
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Thread, Trigger, Url, Window, misuse
 from compaction_store.cli.output import Column, Output, Progress, figures, note, number
-from compaction_store.errors import raised_at
+from compaction_store.errors import NoProgress, raised_at
 
 Strategy = Annotated[
     list[str],
@@ -114,7 +114,7 @@ def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
         said = (attempt.error and values.error(attempt.error) for attempt in plan.attempts)
         _show_attempts(out, [a | {"said": text} for a, text in zip(attempts, said, strict=True)])
         _show_errors(plan.errors)
-    return bool(plan.attempts or plan.errors) and not applied
+    return _came_to_nothing(plan.attempts, plan.errors, applied=applied)
 
 
 def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
@@ -128,7 +128,12 @@ def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
         out.text(f"{thread}: {run.reason}: {run.view.tokens:,} tokens now", "bold")
         _show_attempts(out, [values.compaction(r) | {"said": r.error and values.error(r.error)} for r in run.records])
         _show_errors(run.errors)
-    return bool(run.records or run.errors) and not run.applied
+    return _came_to_nothing(run.records, run.errors, applied=run.applied)
+
+
+def _came_to_nothing(tried: Sequence[object], errors: Iterable[Exception], *, applied: bool) -> bool:
+    """Whether something was tried, and in vain. What was not offered again was not tried."""
+    return not applied and bool(tried or any(not isinstance(error, NoProgress) for error in errors))
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

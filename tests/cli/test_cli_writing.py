@@ -215,3 +215,24 @@ def test_the_message_is_stored_as_it_was_sent(run: Run, store: cs.Store) -> None
     sent: Payload = {"role": "user", "content": ["\x1b[31m", 1.5, None, {"ä": "\u2028"}]}
     run("append", "t", stdin=json.dumps(sent))
     assert store.message("t", 1).payload == sent
+
+
+def test_what_was_in_vain_exits_with_1_and_what_was_not_tried_with_0(run: Run, store: cs.Store) -> None:
+    store.append("t", [{"role": role, "content": "the boat leaves at nine " * 9} for role in ("user", "assistant") * 4])
+    (run.folder / "ours.py").write_text(
+        "def longer(elements):\n    return 'and so it went on ' * 999\n\n"
+        "def broken(elements):\n    raise ValueError(str(elements[0].message))\n"
+    )
+    [done] = run.json("compact", "t", "--summarizer", "ours.broken", code=1)
+    assert [(r["error"], r["error_at"]) for r in done["records"]] == [("ValueError", "ours:5 in broken")]
+    told = run("compact", "t", "--summarizer", "ours.broken", "--table", code=1)
+    assert "ValueError, at ours:5 in broken" in told.stderr
+    assert "the boat" not in told.stdout + told.stderr
+    [done] = run.json("compact", "t", "--summarizer", "ours.longer", code=1)
+    assert (done["reason"], done["errors"]) == ("every attempt was rejected", ["NotSmaller"])
+    [done] = run.json("compact", "t", "--summarizer", "ours.longer")
+    assert (done["records"], done["errors"]) == ([], ["NoProgress"])
+    store.append("t", {"role": "user", "content": "and then?"})
+    run("compact", "t")
+    [done] = run.json("compact", "t")
+    assert (done["reason"], done["records"]) == ("the callbacks found nothing to compact", [])
