@@ -67,8 +67,9 @@ def told_by(given: Sequence[Any], payloads: Iterable[Payload]) -> str | None:
 
 
 def _is_plain(reply: Any, stored: Payload) -> bool:
-    """Whether it is a role and a text, as most messages are, and tells nothing."""
-    return type(reply) is dict and len(stored) == 2 and type(stored.get("content")) is str and "role" in stored  # noqa: PLR2004
+    """Whether it is a text in a dict, as most messages are, and tells nothing."""
+    is_text = type(reply) is dict and type(stored.get("content")) is str
+    return is_text and stored.get("type") != "compaction" and "context_management" not in reply
 
 
 def told_by_one(reply: Any, stored: Payload) -> Iterator[Told]:
