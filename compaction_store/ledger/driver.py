@@ -69,14 +69,16 @@ def call(
     sent = [value.encode(encoding) if isinstance(value, str) else value for value in values]
     driver.pgconn.send_query_params(statement, sent, types, [Format.BINARY] * len(sent), Format.BINARY)
     waiting = generators.execute(driver.pgconn)
-    result: PGresult
-    if isinstance(driver, psycopg.AsyncConnection):
-        [result] = await_only(driver.wait(waiting))
-    else:
-        [result] = driver.wait(waiting)
-    if result.status != ExecStatus.TUPLES_OK:
-        raise psycopg.errors.error_from_result(result, encoding=encoding)
-    return result
+    is_async = isinstance(driver, psycopg.AsyncConnection)
+    waited: Any = driver.wait(waiting)
+    results: list[PGresult] = await_only(waited) if is_async else waited
+    # A server that goes down may say why, and libpq then adds that it is gone.
+    for result in results:
+        if result.status != ExecStatus.TUPLES_OK:
+            raise psycopg.errors.error_from_result(result, encoding=encoding)
+    if len(results) != 1:
+        raise psycopg.OperationalError("the server did not answer the statement")
+    return results[0]
 
 
 def select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
