@@ -9,6 +9,8 @@ import inspect
 from typing import Any, Protocol, runtime_checkable
 
 from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.errors import InvalidInput
+from compaction_store.models import Summary
 
 
 @runtime_checkable
@@ -45,6 +47,7 @@ def run_callback(ctx: CompactionContext, callback: Any) -> None:
         if inspect.iscoroutine(result):
             result.close()
             raise TypeError("an async callback needs an AsyncStore")
+        _check_result(result)
     ctx.finish()
 
 
@@ -54,9 +57,13 @@ async def run_callback_async(ctx: CompactionContext, callback: Any) -> None:
     else:
         result = callback(ctx)
         # What compact() returns is awaitable too, and a lambda may hand it on.
-        if inspect.isawaitable(result):
-            await result
+        _check_result(await result if inspect.isawaitable(result) else result)
     ctx.finish()
+
+
+def _check_result(result: object) -> None:
+    if isinstance(result, str | Summary):
+        raise InvalidInput("a callback plans with ctx.compact(…); the summary that it returned stands for no span")
 
 
 def drive(ctx: CompactionContext, steps: Steps) -> None:

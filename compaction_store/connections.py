@@ -285,6 +285,11 @@ def reading_back(key: str, about: str) -> Iterator[None]:
 
 class _Patient:
     deadline: float
+    closed: bool = False
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise DatabaseUnavailable("the store is closed")
 
     def longer(self, seconds: float) -> Self:
         """The same with a later deadline, for a call that is known to be long."""
@@ -318,6 +323,7 @@ class Connections(_Patient):
         **keywords: _P.kwargs,
     ) -> _T:
         """A call about something, with the key that makes its repetition harmless."""
+        self.check_open()
         return call(
             self.engine, time.sleep, self.deadline, key, about,
             lambda connection: function(connection, *arguments, **keywords),
@@ -331,6 +337,7 @@ class Connections(_Patient):
         return function(*arguments, **keywords)
 
     def close(self) -> None:
+        self.closed = True
         self.engine.dispose()
 
 
@@ -360,6 +367,7 @@ class AsyncConnections(_Patient):
         def run(connection: Connection) -> _T:
             return function(connection, *arguments, **keywords)
 
+        self.check_open()
         return await greenlet_spawn(call, self.engine, pause_async, self.deadline, key, about, run)
 
     async def pause(self, seconds: float) -> None:
@@ -369,6 +377,7 @@ class AsyncConnections(_Patient):
         return await asyncio.to_thread(function, *arguments, **keywords)
 
     async def close(self) -> None:
+        self.closed = True
         await greenlet_spawn(self.engine.dispose)
 
 

@@ -105,9 +105,11 @@ def _name(counter: object) -> str:
     return name if isinstance(name, str) else getattr(counter, "__qualname__", type(counter).__qualname__)
 
 
-def check_counter(budget: TokenBudget | None, *, awaits: bool) -> None:
-    """Refuses a counter that cannot be called, and one that must be awaited where nothing awaits it."""
-    if budget is None or budget.counter is None:
+def check_budget(budget: object, *, awaits: bool) -> None:
+    """Refuses what is no budget, a counter that cannot be called, and one that must be awaited where nothing does."""
+    if not isinstance(budget, TokenBudget):
+        raise InvalidInput(f"a budget is a TokenBudget, not {type(budget).__name__}")
+    if budget.counter is None:
         return
     if not callable(budget.counter):
         raise InvalidInput("a budget's counter is given a view and returns its tokens")

@@ -34,6 +34,7 @@ class Watched(Connections):
         *arguments: _P.args,
         **keywords: _P.kwargs,
     ) -> _T:
+        self.check_open()
         with self._telemetry.statement(self._server, function.__name__) as step:
             tried = _tried(step, lambda connection: function(connection, *arguments, **keywords))
             return call(self.engine, _pausing(step, time.sleep), self.deadline, key, about, tried)
@@ -53,6 +54,7 @@ class AsyncWatched(AsyncConnections):
         *arguments: _P.args,
         **keywords: _P.kwargs,
     ) -> _T:
+        self.check_open()
         with self._telemetry.statement(self._server, function.__name__) as step:
             tried = _tried(step, lambda connection: function(connection, *arguments, **keywords))
             pause = _pausing(step, pause_async)

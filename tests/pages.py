@@ -33,6 +33,8 @@ def _sql(code):
         for statement in code.split(";\\n"):
             if statement.strip():
                 cursor = connection.execute(statement)
+                while cursor.nextset():
+                    pass
         if cursor.description is not None:
             print(" | ".join(column.name for column in cursor.description))
             for row in cursor:

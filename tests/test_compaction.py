@@ -593,3 +593,23 @@ def test_errors_that_a_strategy_deals_with_are_told_too(thread: Face) -> None:
     run = thread.compact("t", Careful())
     assert [c.outcome for c in run] == ["failed", "applied"]
     assert [type(e) for e in run.errors] == [ZeroDivisionError]
+
+
+def test_a_callback_that_returns_its_summary_is_told_how_to_plan(thread: Face) -> None:
+    run = thread.compact("t", lambda _ctx: "They spoke.")
+    [record] = run
+    assert (record.outcome, record.error["type"]) == ("failed", "InvalidInput")
+    assert "ctx.compact" in record.error["text"]
+
+
+def test_why_a_record_cannot_be_revoked_is_said(thread: Face) -> None:
+    thread.compact("t", span(1, 2))
+    thread.compact("t", span(1, 4))
+    thread.compact("t", lambda _ctx: "They spoke.")
+    for number, why in ((1, "a later one stands for its span"), (3, "it failed")):
+        with pytest.raises(cs.Conflict, match=f"compaction {number} is not active: {why}"):
+            thread.revoke("t", number)
+    thread.revoke("t", 2)
+    for number, why in ((2, "it is revoked"), (4, "a revocation is not undone")):
+        with pytest.raises(cs.Conflict, match=f"compaction {number} is not active: {why}"):
+            thread.revoke("t", number)

@@ -470,6 +470,14 @@ def test_stores_are_context_managers(url: str) -> None:
     asyncio.run(asyncio.run(append()).close())
 
 
+def test_a_closed_store_says_so(store: Any) -> None:
+    store.append("t", say(1))
+    store.close()
+    for call in (lambda: store.append("t", say(2)), lambda: store.view("t"), lambda: list(store.replay("t"))):
+        with pytest.raises(cs.DatabaseUnavailable, match="the store is closed"):
+            call()
+
+
 def test_an_async_store_that_is_never_opened_is_told_of_as_any_coroutine_is(url: str) -> None:
     with pytest.warns(RuntimeWarning, match="open' was never awaited"):
         cs.AsyncStore.open(url)

@@ -15,7 +15,7 @@ from typing import Any
 
 from compaction_store.callbacks import check_callback
 from compaction_store.cli.options import misuse
-from compaction_store.errors import InvalidInput, MissingExtra
+from compaction_store.errors import InvalidInput, MissingExtra, raised_at
 from compaction_store.strategies import (
     AssistantRuns,
     ClearToolResults,
@@ -146,5 +146,8 @@ def _loaded(name: str, options: dict[str, Any], option: str) -> Any:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise misuse(f"cannot load {name}: {error}", option) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever a module of somebody else's does when it is imported
+        place = error.filename if isinstance(error, SyntaxError) else raised_at(error)
+        raise misuse(f"cannot load {name}: {type(error).__name__}, at {place}", option) from None
     finally:
         sys.path.remove("")

@@ -155,12 +155,12 @@ class _Tour:
             (
                 str(record.number), record.kind, values.span(record.start_seq, record.end_seq),
                 number(record.tokens_before), number(record.tokens_after), record.status or "",
-                values.callback(record.callback),
+                values.callback(record.callback), record.actor or "", f"{record.created_at:%H:%M:%S}",
             )
-            for record in ([*log[:3], *log[-2:]] if len(log) > 5 else log)  # noqa: PLR2004 — the first and the last
+            for record in log
         ]  # fmt: skip
         seqs = (Column("number", right=True), "kind", Column("seqs", right=True))
-        self.out.grid((*seqs, *figures("before", "after"), "status", "callback"), rows)
+        self.out.grid((*seqs, *figures("before", "after"), "status", "callback", "actor", "written"), rows)
         last = log[-1]
         self.out.text(f"   Record {last.number} says, in place of seqs {values.span(last.start_seq, last.end_seq)}:")
         self.out.text(f"   {values.preview([{'role': 'user', 'content': last.summary_text or ''}])}", "dim")

@@ -107,6 +107,9 @@ def moment(text: str | None, option: str) -> datetime | None:
 def budget(window: int | None, reserve: int, trigger: str, target: str) -> TokenBudget | None:
     """The budget of the options; None without a window."""
     if window is None:
+        given = {"--reserve": reserve != 0, "--trigger": trigger != "0.8", "--target": target != "0.5"}
+        if alone := next((option for option, said in given.items() if said), None):
+            raise misuse("needs --window", alone)
         return None
     return TokenBudget(
         window, reserve_output=reserve, trigger=_mark(trigger, "--trigger"), target=_mark(target, "--target")

@@ -22,12 +22,13 @@ from uuid import UUID
 import rich.progress
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store.cli.exits import BROKEN_PIPE
+from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
 
 _T = TypeVar("_T")
 # What a terminal would obey instead of showing: controls of both sets, and what turns the direction of writing.
@@ -61,8 +62,19 @@ def number(value: int | None) -> str:
 
 def broken_pipe() -> NoReturn:
     """Ends quietly, as a program does that nobody reads any more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     raise typer.Exit(BROKEN_PIPE)
+
+
+def unwritten() -> NoReturn:
+    """Ends where the output could not be written, as on a disk that is full."""
+    _drop_output()
+    raise typer.Exit(REFUSED)
+
+
+def _drop_output() -> None:
+    """What is still to be written would fail again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Console(Console):
@@ -173,14 +185,17 @@ class Output:
         if not rows:
             return
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-        for column in (columns[at] for at in kept):
+        for at in kept:
+            column = columns[at]
             name, right, fold = (column, False, False) if isinstance(column, str) else column.parts
+            # Rich takes the longest word for what a column needs at least, also where its cells may not be wrapped.
+            whole = max(cell_len(shown(text)) for text in (name, *(row[at] for row in rows)))
             table.add_column(
                 name,
                 justify="right" if right else "left",
                 no_wrap=not fold,
                 overflow="fold" if fold else "ellipsis",
-                min_width=_NARROWEST if fold else None,
+                min_width=min(whole, _NARROWEST) if fold else whole,
             )
         for row in rows:
             table.add_row(*(Text(shown(row[at])) for at in kept))

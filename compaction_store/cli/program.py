@@ -140,6 +140,12 @@ class Program(TyperGroup):
             raise typer.Exit(exits.of(error)) from None
         except BrokenPipeError:
             output.broken_pipe()
+        except OSError as error:
+            output.note(f"compaction-store: {error.strerror or type(error).__name__}")
+            output.unwritten()
+        except SystemExit as error:
+            output.note("compaction-store: a callback or a summarizer ended the program")
+            raise typer.Exit(exits.REFUSED) from error
         except KeyboardInterrupt:
             raise typer.Exit(exits.INTERRUPTED) from None
         return result

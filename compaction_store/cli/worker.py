@@ -30,6 +30,7 @@ from compaction_store.errors import DatabaseError, InvalidInput, SchemaOutOfDate
 _FIRST_REST = 60.0
 _LONGEST_REST = 3600.0
 _GLANCE = 0.2
+_NONE_DUE = "no thread was due; one whose last attempt came to nothing is due again when it has grown"
 
 
 def worker(
@@ -116,7 +117,7 @@ class _Shift:
 
     @property
     def summary(self) -> str:
-        return f"{self.compacted:,} compacted, {self.failures:,} failed" if self.begun else "no thread was due"
+        return f"{self.compacted:,} compacted, {self.failures:,} failed" if self.begun else _NONE_DUE
 
     def round(self, pool: ThreadPoolExecutor) -> bool:
         """Begins all that is due now. Whether there was anything, or is anything left to finish."""

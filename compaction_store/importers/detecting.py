@@ -57,7 +57,9 @@ def of_files(path: Path) -> str:
             plain = plain or _is_plain(found)
     if plain:
         return CHAT
-    raise InvalidSource(f"{path.name} holds nothing that is known: name the format, or look whether it is JSON lines")
+    raise InvalidSource(
+        f"{path.name} holds nothing that is known: name the format (--format), or see whether it is JSON lines"
+    )
 
 
 def _of_line(found: dict[str, Any]) -> str | None:

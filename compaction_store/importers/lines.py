@@ -181,6 +181,6 @@ def found_in(path: Path) -> Iterator[LineFile]:
         return
     names = sorted(found for found in path.rglob("*.jsonl") if found.is_file())
     if not names:
-        raise InvalidSource(f"there is no .jsonl file in the folder {path.name}")
+        raise InvalidSource(f"there is no .jsonl file in the folder {path.name or path}")
     for found in names:
         yield LineFile(found, found.relative_to(path).as_posix())

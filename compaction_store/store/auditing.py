@@ -172,6 +172,7 @@ class Reader(Verifying):
         Left out: those that somebody is compacting now, and those whose last attempt made no progress, until their view
         has grown by as much as lies between the budget's target and its trigger.
         """
+        measuring.check_budget(budget, awaits=True)
         margin = max(1, budget.trigger_tokens - budget.target_tokens)
         place = None
         while True:

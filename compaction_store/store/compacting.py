@@ -198,7 +198,7 @@ class Store(Redacting):
 
     def _look(self, thread_id: str, budget: TokenBudget, known: View | None = None) -> View:
         """The view, with what it takes by the best figure known. What is known of it at the same pos still holds."""
-        measuring.check_counter(budget, awaits=_AWAITS)
+        measuring.check_budget(budget, awaits=_AWAITS)
         view = self.view(thread_id)
         if known is not None and known.pos == view.pos:
             return known

@@ -7,6 +7,7 @@ BEGIN
     IF current_setting('compaction_store.tenant', true) <> '' THEN
         RETURN current_setting('compaction_store.tenant', true);
     END IF;
-    RAISE EXCEPTION 'compaction_store.tenant is not set' USING ERRCODE = 'CS009';
+    RAISE EXCEPTION 'compaction_store.tenant is not set'
+        USING ERRCODE = 'CS009', HINT = 'SET compaction_store.tenant = ''default'', or whose threads are wanted';
 END
 $$;

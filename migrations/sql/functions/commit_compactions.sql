@@ -99,7 +99,17 @@ BEGIN
             IF NOT EXISTS (
                 SELECT FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a WHERE a.number = v_row.revokes
             ) THEN
-                RAISE EXCEPTION 'compaction % is not active', v_row.revokes
+                RAISE EXCEPTION 'compaction % is not active: %', v_row.revokes, CASE
+                    WHEN v_target.outcome = 'failed' THEN 'it failed'
+                    WHEN v_target.outcome <> 'applied' THEN 'it was ' || v_target.outcome
+                    WHEN v_target.kind = 'revocation' THEN 'a revocation is not undone'
+                    WHEN EXISTS (
+                        SELECT FROM compaction_store.compactions AS c
+                        WHERE c.thread_uid = p_thread_uid AND c.revokes = v_row.revokes AND c.outcome = 'applied'
+                    ) THEN 'it is revoked'
+                    WHEN v_target.redacted_pos IS NOT NULL THEN 'it is erased'
+                    ELSE 'a later one stands for its span; that one would have to be revoked first'
+                END
                     USING ERRCODE = 'CS006', DETAIL = coalesce(v_row.revokes::text, 'none');
             END IF;
             v_row.start_seq := v_target.start_seq;
