@@ -200,7 +200,8 @@ def _attempt(
             given.autocommit = True
         with limited(connection, end):
             return function(connection), None
-    except (sa.exc.DBAPIError, psycopg.Error) as error:
+    # The last is a connection of a caller's own in an encoding that cannot say what is to be sent.
+    except (sa.exc.DBAPIError, psycopg.Error, UnicodeEncodeError) as error:
         original = _original(error)
         if _lost(original):
             # Its siblings in the pool are likely as dead: each is made anew when it is next taken, as SQLAlchemy does

@@ -267,6 +267,7 @@ class CompactionContext:
             raise TypeError(f"a summary is text, a Summary or a callable, not {type(summary).__name__}")
         self._offered(span, allow)
         elements = Request(tuple(self._plan.elements(*place)), lambda: self.elements)
+        tried = len(self.attempts)
         start = time.monotonic()
         try:
             result = summary(elements)
@@ -274,6 +275,9 @@ class CompactionContext:
             self._fail(span, error)
             raise
         if not inspect.isawaitable(result):
+            if len(self.attempts) != tried:
+                # The summarizer has planned something itself.
+                place = self._checked(span, "summary", allow)
             self._finish(place, span, result, allow, reason, shrink, time.monotonic() - start)
             return Planned()
         if not self._awaits:

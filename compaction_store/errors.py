@@ -63,11 +63,14 @@ No message of an error holds a message's content: errors name threads, seqs, num
 
 from __future__ import annotations
 
+from sys import modules
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from compaction_store.models import View
+
+_LONGEST_PLACE = 300
 
 
 class CompactionStoreError(Exception):
@@ -367,10 +370,16 @@ class MissingExtra(NotConfigured, ImportError):
 
 
 def raised_at(error: BaseException) -> str | None:
-    """Where an error came up outside of this package, as module, line and function: what a message says is in none."""
+    """Where an error came up outside of this package, as module, line and function. No content is in any of these.
+
+    Code that is made at run time may be called whatever it was given: what counts is the place that runs it.
+    """
     found = None
     for frame, line in walk_tb(error.__traceback__):
-        module = str(frame.f_globals.get("__name__"))
-        if module.partition(".")[0] != "compaction_store":
-            found = f"{module}:{line} in {frame.f_code.co_name}"
-    return found
+        module = frame.f_globals.get("__name__")
+        if type(module) is not str or vars(modules.get(module, object)) is not frame.f_globals:
+            continue
+        code = frame.f_code
+        if module.partition(".")[0] != "compaction_store" and not code.co_filename.startswith("<"):
+            found = f"{module}:{line} in {code.co_name}"
+    return found if found is None or len(found) <= _LONGEST_PLACE else None

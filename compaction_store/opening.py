@@ -17,6 +17,9 @@ class Opening(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
         self._coroutine = coroutine
+        # What a task that runs it is shown by.
+        self.__name__ = getattr(coroutine, "__name__", "open")
+        self.__qualname__ = getattr(coroutine, "__qualname__", "open")
         self._opened: _T | None = None
 
     def __await__(self) -> Generator[Any, Any, _T]:

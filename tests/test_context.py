@@ -434,3 +434,15 @@ def test_safe_span_stands_not_between_a_call_and_its_late_result() -> None:
     assert ctx.safe_span(2, 4) is None
     assert ctx.safe_span(1, 4) == cs.Span(1, 1)
     ctx.remove(3, 4)
+
+
+def test_a_summarizer_that_plans_over_its_own_span_conflicts_with_itself() -> None:
+    ctx = context(*chat(8))
+
+    def summarize(_elements: Sequence[Element]) -> str:
+        ctx.compact(3, 6, "inner", allow={"larger"})
+        return "outer"
+
+    with pytest.raises(cs.SpanConflict):
+        ctx.compact(1, 4, summarize, allow={"larger"})
+    assert [(a.outcome, a.start_seq, a.end_seq) for a in ctx.attempts] == [("applied", 3, 6)]

@@ -355,3 +355,16 @@ def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuse
         superuser.execute(_STAND_IN)
         distribution.distribute(url)
         assert list(history(store, "after")) == before
+
+
+@pytest.mark.parametrize("folder", ["functions", "distributed"])
+def test_every_function_that_a_client_calls_reads_by_index_whatever_was_planned(folder: str) -> None:
+    """A plan that a session keeps may be from when the tables were empty."""
+    called = {path.name: path.read_text(encoding="utf-8") for path in (_SQL / folder).glob("*.sql")}
+    without = [
+        name
+        for name, text in called.items()
+        if "SECURITY DEFINER" in text and "\nSET enable_seqscan = off\n" not in text
+    ]
+    assert called
+    assert without == []

@@ -579,3 +579,24 @@ def test_even_a_superuser_changes_nothing_in_passing(
     assert caught.value.sqlstate == "CS011"
     assert list(store.replay("t")) == stored
     assert not store.verify("t").findings
+
+
+def test_a_commit_that_fails_after_the_statement_is_a_failure_like_any_other(
+    faces: Any, url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    """The server answers twice then: with the row, and with what went wrong at the commit."""
+    store = faces.open(url, deadline=1)
+    store.append("t", {"role": "user", "content": "one"})
+    superuser.execute(
+        "CREATE FUNCTION public.late() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN RAISE EXCEPTION 'at commit' USING ERRCODE = '40001'; END $$"
+    )
+    superuser.execute(
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON compaction_store.messages DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION public.late()"
+    )
+    with pytest.raises(cs.DatabaseUnavailable, match="SQLSTATE 40001"):
+        store.append("t", {"role": "user", "content": "two"})
+    superuser.execute("DROP TRIGGER late ON compaction_store.messages")
+    [message] = store.append("t", {"role": "user", "content": "three"})
+    assert message.seq == 2

@@ -120,7 +120,7 @@ class AssistantRuns(Planner):
         """Without those that no summary could make smaller."""
         if "larger" in self._allow:
             return asks
-        least = least_summary(ctx)
+        least = least_summary(ctx, self._summarize)
         sizes = _tokens(elements, asks)
         worth = [ask for ask, size in zip(asks, sizes, strict=True) if size > least]
         if len(worth) < len(asks):

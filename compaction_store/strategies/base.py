@@ -14,6 +14,7 @@ from compaction_store import framing
 from compaction_store.callbacks import drive
 from compaction_store.context import ALLOWED, Ask, CompactionContext, Steps, Summarize, SummaryResult
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
+from compaction_store.models import Summary
 
 Summarizer = SummaryResult | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
@@ -59,12 +60,19 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     return error
 
 
+_FRAMES_DIFFER_BY = 8
 TOO_LITTLE = "what may go takes no more than a summary of it would"
 
 
-def least_summary(ctx: CompactionContext) -> int:
-    """The tokens of the shortest summary there can be. A span that takes no more is not worth a model's time."""
-    return ctx.count([framing.frame("-", 1, 2)])
+def least_summary(ctx: CompactionContext, summarize: Summarizer) -> int:
+    """The tokens of the shortest summary there can be. A span that takes no more is not worth a model's time.
+
+    A frame's own letters come from the summary's hash, so that some take a few tokens less. A summary that brings what
+    stands for the span along has no frame; of a callable it is not known before it is asked.
+    """
+    if isinstance(summarize, Summary) and summarize.replacement:
+        return 0
+    return max(0, ctx.count([framing.frame("-", 1, 1)]) - _FRAMES_DIFFER_BY)
 
 
 def is_async(summarize: object) -> bool:

@@ -135,7 +135,7 @@ class Ladder(base.Planner):
 
     def _summaries(self, ctx: CompactionContext, summarize: base.Summarizer) -> Steps:
         """One summary for each span of what is old. A summarizer that failed once is not asked again in this run."""
-        least = base.least_summary(ctx)
+        least = base.least_summary(ctx, summarize)
         layout = Layout(ctx.elements, self.pins, ctx.links)
         for low, high in self.old(layout):
             if sum(element.tokens for element in layout.elements[low : high + 1]) <= least:

@@ -164,7 +164,7 @@ class SlidingWindow(Planner):
             outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
             whole_at_end=self._threshold is None,
         )  # fmt: skip
-        least = 0 if "larger" in self._allow else least_summary(ctx)
+        least = 0 if "larger" in self._allow else least_summary(ctx, self._summarize)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may go"
         folded: Folded | None = None
         while (fold := _next(found, folded)) is not None:

@@ -184,8 +184,8 @@ def _cleared(element: Element, results: Sequence[Found], counter: Counter) -> tu
     for found in results:
         message = messages[found.message]
         assert message is not None  # noqa: S101 — that is where it was found
-        part = message if found.block == _WHOLE else message["content"][found.block]
-        if _is_cleared(part):
+        part = message if found.block == _WHOLE else _block(message, found.block)
+        if part is None or _is_cleared(part):
             continue
         only = alone and (found.block == _WHOLE or len(message["content"]) == 1)
         before = element.tokens if only else counter.messages([_bare(part)])
@@ -196,6 +196,13 @@ def _cleared(element: Element, results: Sequence[Found], counter: Counter) -> tu
     if all(a is b for a, b in zip(messages, element.messages, strict=True)) or None in messages:
         return None
     return tuple(message for message in messages if message is not None)
+
+
+def _block(message: Payload, index: int) -> Payload | None:
+    """A block of a message; None where the message, a result itself, was cleared as a whole."""
+    content = message.get("content")
+    found = content[index] if isinstance(content, list) and index < len(content) else None
+    return found if isinstance(found, dict) else None
 
 
 def _seq(element: Element, index: int) -> str:
@@ -235,7 +242,7 @@ def _uncited(part: Any) -> Any:
 
 def _with(part: Payload, line: str) -> Payload | None:
     """The result with a line for its content; None if its shape has no place for one."""
-    if part.get("role") in {"tool", "function"}:
+    if any(part.get("role") == role for role in ("tool", "function")):
         return {**part, "content": line}
     return _CLEAR[part["type"]](part, line)
 

@@ -26,7 +26,7 @@ from plain import (
 )
 from pydantic import TypeAdapter
 
-from compaction_store import InvalidInput
+from compaction_store import CompactionStoreError, InvalidInput
 from compaction_store.spans import call_and_result_ids
 from compaction_store.strategies import ClearToolResults, plan_clear_tool_results
 from compaction_store.tokens import from_callable
@@ -367,3 +367,21 @@ def test_the_work_grows_with_the_thread(size: int) -> None:
     view = [e._replace(seq=n, end_seq=n) for n, e in enumerate(view, 1)]
     run(ClearToolResults(), view, counter=from_callable(count))
     assert counted < 3 * size
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {
+            "role": "tool",
+            "tool_call_id": "a",
+            "content": [{"type": "tool_result", "tool_use_id": "b", "content": LONG}],
+        },
+        {"role": ["tool"], "type": "tool_result", "tool_use_id": "a", "content": LONG},
+        {"role": {"a": 1}, "content": [{"type": "tool_result", "tool_use_id": "b", "role": [], "content": LONG}]},
+        {"type": "web_search_tool_result", "content": [{"type": "tool_result", "tool_use_id": "b", "content": LONG}]},
+    ],
+)
+def test_a_result_of_an_odd_shape_makes_nothing_raise(message: Payload) -> None:
+    ctx = run(ClearToolResults(keep=0), elements([{"role": "user", "content": "go"}, message]))
+    assert not [error for error in ctx.errors if not isinstance(error, CompactionStoreError)]

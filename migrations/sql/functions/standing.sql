@@ -8,6 +8,8 @@ RETURNS TABLE (
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+-- What is found constant and false costs as much as what is forbidden, which would be worth compiling.
+SET jit = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
