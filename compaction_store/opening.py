@@ -29,7 +29,11 @@ class Opening(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
-        return self._coroutine.throw(*error)
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            # The error's traceback holds this frame: with the error in it, what was opened would outlive the call.
+            del error
 
     def close(self) -> None:
         self._coroutine.close()

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import psycopg
+from sqlalchemy.util import greenlet_spawn
 
 import compaction_store as cs
 from rigs.ground import Ground, connected, superuser
@@ -213,7 +214,7 @@ class _Rig:
                     at += 1
                     continue
                 if not warm:
-                    await store._reach.close()
+                    await greenlet_spawn(store._reach.engine.dispose)
                 before = self._standing(thread_id)
                 if not await self._cancelled(call.act(store, thread_id), at, served=served):
                     return
