@@ -101,6 +101,6 @@ def peak(plan: Callable[[], object]) -> int:
 def test_four_times_the_thread_takes_four_times_the_steps_and_the_memory(name: str) -> None:
     plan = PLANNERS[name]
     plan(thread(50))
-    short_thread, long_thread = thread(500), thread(2_000)
+    short_thread, long_thread = thread(1_000), thread(4_000)
     assert steps(lambda: plan(long_thread)) < 4.6 * steps(lambda: plan(short_thread))
     assert peak(lambda: plan(long_thread)) < 4.6 * peak(lambda: plan(short_thread))
