@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import os
 import re
 import shlex
@@ -148,3 +149,17 @@ def test_commands_in_the_documentation_name_verbs_and_options_that_there_are() -
             }
             unknown = set(re.findall(r"(?<= )--[a-z-]+", rest)) - known - {"--help"}
             assert not unknown, f"{pages.name(path)}: compaction-store {verb}{rest}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_blocks_of_a_page_can_be_pasted_at_pythons_prompt(page: str) -> None:
+    """What is indented ends with an empty line there, before the next statement begins."""
+    for block in pages.blocks(pages.ROOT / page):
+        if block.kind != "python":
+            continue
+        typed: list[str] = []
+        for line in [*block.code.splitlines(), ""]:
+            typed.append(line)
+            if codeop.compile_command("\n".join(typed), block.where) is not None:
+                typed.clear()
+        assert not "".join(typed).strip(), f"{page}:{block.line}"

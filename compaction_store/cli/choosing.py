@@ -11,11 +11,12 @@ import json
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from traceback import walk_tb
 from typing import Any
 
 from compaction_store.callbacks import check_callback
 from compaction_store.cli.options import misuse
-from compaction_store.errors import InvalidInput, MissingExtra, raised_at
+from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.strategies import (
     AssistantRuns,
     ClearToolResults,
@@ -147,7 +148,12 @@ def _loaded(name: str, options: dict[str, Any], option: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise misuse(f"cannot load {name}: {error}", option) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever a module of somebody else's does when it is imported
-        place = error.filename if isinstance(error, SyntaxError) else raised_at(error)
+        *_, (frame, line) = walk_tb(error.__traceback__)
+        place = (
+            f"{error.filename}:{error.lineno}"
+            if isinstance(error, SyntaxError)
+            else f"{frame.f_code.co_filename}:{line}"
+        )
         raise misuse(f"cannot load {name}: {type(error).__name__}, at {place}", option) from None
     finally:
         sys.path.remove("")

@@ -299,3 +299,29 @@ def test_a_shell_is_taught_the_verbs(run: Run) -> None:
     assert run(**env).stdout.split() == ["compactions", "compact"]  # type: ignore[arg-type]
     env |= {"COMP_WORDS": "compaction-store compact t --strategy s", "COMP_CWORD": "4"}
     assert run(**env).stdout.split() == ["sliding-window", "summary-tree"]  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+@pytest.mark.parametrize("form", ["--json", "--table"])
+def test_an_output_that_cannot_be_written_is_told_in_a_line(
+    url: str, store: cs.Store, tmp_path: Path, form: str
+) -> None:
+    store.append("t", {"role": "user", "content": "short"})
+    with Path("/dev/full").open("wb") as full:
+        program = subprocess.run(
+            command("threads", form), stdout=full, stderr=subprocess.PIPE, env=environment(tmp_path, url), check=False,
+            cwd=tmp_path,
+        )  # fmt: skip
+    assert program.returncode == 1
+    assert program.stderr.decode().splitlines() == ["compaction-store: No space left on device"]
+
+
+def test_a_narrow_terminal_loses_no_column(run: Run, store: cs.Store) -> None:
+    store.append("a thread of some length", [{"role": "user", "content": "the boat leaves at nine " * 9}] * 3)
+    store.compact("a thread of some length", lambda ctx: ctx.compact(1, 2, "They spoke."), actor="the night worker")
+    store.revoke("a thread of some length", 1, actor="anna")
+    for columns in ("60", "80", "100"):
+        told = run("compactions", "--table", COLUMNS=columns).stdout
+        assert " actor" in told.splitlines()[0]
+        assert "anna" in told
+        assert "revoked by 2" in told

@@ -236,3 +236,21 @@ def test_what_was_in_vain_exits_with_1_and_what_was_not_tried_with_0(run: Run, s
     run("compact", "t")
     [done] = run.json("compact", "t")
     assert (done["reason"], done["records"]) == ("the callbacks found nothing to compact", [])
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_module_that_fails_and_a_callback_that_ends_the_program_are_told_in_a_line(run: Run) -> None:
+    for name, text, told in (
+        ("fails", "raise RuntimeError('the secret')", "fails.py:1"),
+        ("syntax", "def f(:", "syntax.py:1"),
+        ("leaves", "import sys; sys.exit('bye')", "leaves.py:1"),
+    ):
+        (run.folder / f"{name}.py").write_text(text + "\n")
+        for option in ("--strategy", "--summarizer"):
+            done = run("compact", THREAD, option, f"{name}.f", code=2)
+            assert told in " ".join(done.stderr.split())
+            assert "the secret" not in done.stderr
+    (run.folder / "ends.py").write_text("import sys\n\ndef f(ctx):\n    sys.exit(3)\n")
+    assert "ended the program" in run("compact", THREAD, "--strategy", "ends.f", code=1).stderr
+    for option in ("--trigger", "--target"):
+        assert "needs --window" in run("compact", THREAD, option, "0.4", code=2).stderr
