@@ -9,11 +9,13 @@ from uuid import UUID
 import psycopg
 from psycopg import pq
 
-from compaction_store import chain
+from compaction_store import chain, keys
 
 INSERT = b"INSERT INTO raw (thread_id, seq, role, payload) VALUES ($1, $2, $3, $4)"
 INSERT_NEXT = b"INSERT INTO raw_log (thread_id, role, payload) VALUES ($1, $2, $3)"
-_APPEND = b"SELECT compaction_store.append($1, 'default', $2, $3, $4, 'user', 150, 'bytes/4', $5, NULL, NULL, NULL)"
+_APPEND = (
+    b"SELECT compaction_store.append($1, 'default', $2, $3, $4, 'user', 150, 'bytes/4', $5, NULL, NULL, NULL, true)"
+)
 _FORMATS = (pq.Format.TEXT, pq.Format.TEXT, pq.Format.TEXT, pq.Format.BINARY, pq.Format.TEXT)
 
 
@@ -28,7 +30,7 @@ class Wire:
 
     def append(self, thread: Named, payload: bytes) -> None:
         """One call of the SQL function that the store calls as well, with a salt and a key of its own."""
-        parameters = (thread.uid, thread.name, payload, os.urandom(16), os.urandom(16).hex().encode())
+        parameters = (thread.uid, thread.name, payload, os.urandom(16), keys.new().encode())
         self.run(_APPEND, parameters, _FORMATS)
 
 

@@ -40,7 +40,7 @@ _ACROSS = {
 _MADE_OF = {
     "active": "9a209145f215",
     "begin_import": "3c57c972dc2a",
-    "begin_load": "7ff6337e6c35",
+    "begin_load": "26ab29860ee0",
     "commit_compactions": "e6b4dc8bd471",
     "erase_content": "ed56a805a1db",
     "find_load": "ad7834d15ecb",

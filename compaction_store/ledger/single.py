@@ -11,6 +11,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from compaction_store import schema
+from compaction_store.keys import Key
 from compaction_store.ledger.driver import (
     Connection,
     call,
@@ -46,18 +47,18 @@ class Written(NamedTuple):
 
 
 # One composite value: as a scan of a function, it would cost Postgres a tuple store.
-_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
-_UUID, _TEXT, _BYTEA, _INT4, _INT8 = 2950, 25, 17, 23, 20
-_TYPES = (_UUID, _TEXT, _TEXT, _TEXT, _BYTEA, _TEXT, _INT4, _TEXT, _TEXT, _TEXT, _TEXT, _INT8)
+_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
+_UUID, _TEXT, _BYTEA, _INT4, _INT8, _BOOL = 2950, 25, 17, 23, 20, 16
+_TYPES = (_UUID, _TEXT, _TEXT, _TEXT, _BYTEA, _TEXT, _INT4, _TEXT, _TEXT, _TEXT, _TEXT, _INT8, _BOOL)
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8)"
+    " %b::int8, %b)"
 )
 _APPEND_OBSERVED = (
     "SELECT compaction_store.append_observed"
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::text)"
+    " %b::int8, %b, %b::text, %b)"
 )
 # That value as Postgres sends it: how many fields, and each after its type and its length. The driver makes its loader
 # of such values anew at every call, which takes a tenth of the call in Python.
@@ -79,18 +80,18 @@ def append(
     thread_id: str,
     new: Sequence[NewMessage],
     counter: str,
-    key: str,
+    key: Key,
     receipt: str | None,
     expected_seq: int | None,
 ) -> Written:
     """Appends one message by the door with plain parameters, several by the one with lists, which costs more."""
     if len(new) > 1:
-        parameters = _lists(thread, thread_id, new, counter, key, receipt, expected_seq)
+        parameters = (*_lists(thread, thread_id, new, counter, key, receipt, expected_seq), key.is_fresh())
         return _written(connection, fetch_value(connection, _APPEND_MANY, parameters))
     payload, salt, role, tokens, meta = new[0]
     values = (
-        thread.uid.bytes, thread.tenant, thread_id, payload, salt, role, tokens.to_bytes(4), counter, key, meta,
-        receipt, None if expected_seq is None else expected_seq.to_bytes(8),
+        thread.uid.bytes, thread.tenant, thread_id, payload, salt, role, tokens.to_bytes(4), counter, key.text, meta,
+        receipt, None if expected_seq is None else expected_seq.to_bytes(8), key.is_fresh().to_bytes(),
     )  # fmt: skip
     return _written(connection, call(connection, _APPEND, _TYPES, values).get_value(0, 0))
 
@@ -101,14 +102,19 @@ def append_observed(
     thread_id: str,
     new: Sequence[NewMessage],
     counter: str,
-    key: str,
+    key: Key,
     receipt: str | None,
     expected_seq: int | None,
     run_id: UUID,
     observed: str,
 ) -> Written:
     """Appends messages and the records of what a provider did by itself, which they tell of."""
-    parameters = (*_lists(thread, thread_id, new, counter, key, receipt, expected_seq), run_id, observed)
+    parameters = (
+        *_lists(thread, thread_id, new, counter, key, receipt, expected_seq),
+        run_id,
+        observed,
+        key.is_fresh(),
+    )
     return _written(connection, fetch_value(connection, _APPEND_OBSERVED, parameters))
 
 
@@ -117,14 +123,14 @@ def _lists(
     thread_id: str,
     new: Sequence[NewMessage],
     counter: str,
-    key: str,
+    key: Key,
     receipt: str | None,
     expected_seq: int | None,
 ) -> tuple[Any, ...]:
     metas = [m.meta for m in new]
     return (
         thread.uid, thread.tenant, thread_id, [m.payload for m in new], b"".join([m.salt for m in new]),
-        [m.role for m in new], [m.tokens for m in new], counter, key, metas if any(metas) else None, receipt,
+        [m.role for m in new], [m.tokens for m in new], counter, key.text, metas if any(metas) else None, receipt,
         expected_seq,
     )  # fmt: skip
 

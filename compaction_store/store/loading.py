@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from compaction_store import checks, ledger, loading, observed, payload
+from compaction_store import checks, keys, ledger, loading, observed, payload
 from compaction_store.store.writing import Writing
 from compaction_store.ledger import ThreadKey
 
@@ -41,7 +39,7 @@ class Loading(Writing):
         """
         thread = self._own_key(thread_id)
         if key is None:
-            key = "~" + urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+            key = keys.new()
         else:
             payload.check_key(key)
         if expected_seq is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
@@ -13,6 +12,7 @@ from compaction_store import checks, connections, erasure, ledger, measuring, ob
 from compaction_store import view as views
 from compaction_store.store.auditing import Reader
 from compaction_store.errors import InvalidInput, ThreadErased
+from compaction_store.keys import Key
 from compaction_store.ledger import ThreadKey
 from compaction_store.models import Message, View
 from compaction_store.rendering import Rendered
@@ -54,8 +54,7 @@ class Writing(Reader):
         thread = self._own_key(thread_id)
         given = [messages] if payload.is_one(messages) else list(islice(messages, payload.MAX_BATCH + 1))
         encoded = payload.encode_many(given)
-        if key is not None:
-            payload.check_key(key)
+        own = Key(key)
         if expected_seq is not None:
             checks.number(expected_seq, "expected_seq", least=0)
         if view is not None and view.thread_id != thread_id:
@@ -67,25 +66,23 @@ class Writing(Reader):
         if meta is None and view is not None:
             meta = [measuring.usage_of(reply) for reply in given]
         metas = _metas(meta, len(encoded))
-        chance = os.urandom(16 * len(encoded) + 16)
-        if key is None:
-            key = "~" + urlsafe_b64encode(chance[-16:]).rstrip(b"=").decode()
+        salts = os.urandom(16 * len(encoded))
         new = [
-            ledger.NewMessage(e.text, chance[16 * i : 16 * i + 16], e.role, counts[i], metas[i])
+            ledger.NewMessage(e.text, salts[16 * i : 16 * i + 16], e.role, counts[i], metas[i])
             for i, e in enumerate(encoded)
         ]
         receipt = None if view is None else views.receipt(view)
         about = checks.about(thread_id)
-        parts = (thread, thread_id, new, counter, key, receipt, expected_seq)
+        parts = (thread, thread_id, new, counter, own, receipt, expected_seq)
         seen = observed.told_by(given, (e.payload for e in encoded))
         if seen is None:
-            written = self._reach.write(key, about, ledger.append, *parts)
+            written = self._reach.write(own.text, about, ledger.append, *parts)
         else:
-            written = self._reach.write(key, about, ledger.append_observed, *parts, uuid4(), seen)
+            written = self._reach.write(own.text, about, ledger.append_observed, *parts, uuid4(), seen)
         if written.replayed:
             # The first call's tokens and meta are what is stored, whatever this one said.
             after, count = written.first_seq - 1, len(new)
-            with connections.reading_back(key, about):
+            with connections.reading_back(own.text, about):
                 rows = self._reach.write(None, about, ledger.replay, thread, after, after + count, count)
             return [values.message(row) for row in rows]
         return list(_appended(written, encoded, new))

@@ -38,6 +38,7 @@ _FILES = (
     "functions/commitment.sql",
     "functions/meta_commitment.sql",
     "functions/entry.sql",
+    "functions/next_at.sql",
     "functions/event_header.sql",
     "functions/open_thread.sql",
     "functions/refuse_erased.sql",

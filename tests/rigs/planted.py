@@ -68,7 +68,8 @@ _NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
 _LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
 _UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
 _CALLBACKS = "        for callback in callbacks:\n            mark = ctx.begin(callback_name(callback))\n"
-_KEY_JUDGED = "    IF p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
+_KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT h.erased_pos"
+_QUEUE = "    PERFORM pg_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0));\n"
 _NOT_STORED = """\
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the message was not stored' USING ERRCODE = 'CS010';
@@ -78,8 +79,8 @@ _NOT_STORED = """\
 BUGS = (
     Bug(
         "an append takes no row lock",
-        (Edit(f"{_SQL}/append.sql", _LOCKED, _UNLOCKED),),
-        {f"{_TURNS}[append-append]": "UniqueViolation", f"{_TURNS}[commit-append]": "heads_dense_check"},
+        (Edit(f"{_SQL}/append_many.sql", _LOCKED, _UNLOCKED), Edit(f"{_SQL}/append_many.sql", _QUEUE, "")),
+        {f"{_TURNS}[append-append_many]": "UniqueViolation", f"{_TURNS}[commit-append_many]": "heads_dense_check"},
     ),
     Bug(
         "a commit takes no row lock",
@@ -95,11 +96,12 @@ BUGS = (
     Bug(
         "the next seq is max(seq) + 1",
         (
+            Edit(f"{_SQL}/append.sql", _QUEUE, ""),
             Edit(
                 f"{_SQL}/append.sql",
-                "    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO",
-                "    SELECT (SELECT coalesce(max(m.seq), 0) FROM compaction_store.messages AS m"
-                " WHERE m.thread_uid = p_thread_uid), h.last_pos, h.head, h.last_at, h.erased_pos INTO",
+                "SET last_seq = h.last_seq + 1,",
+                "SET last_seq = 1 + (SELECT coalesce(max(m.seq), 0) FROM compaction_store.messages AS m"
+                " WHERE m.thread_uid = p_thread_uid),",
             ),
         ),
         {f"{_TURNS}[append-append]": "UniqueViolation"},
@@ -110,8 +112,9 @@ BUGS = (
             Edit(
                 f"{_SQL}/append.sql",
                 _KEY_JUDGED,
-                "    IF p_expected_seq <> v_seq THEN\n        RAISE EXCEPTION 'expected seq % and found %',"
-                " p_expected_seq, v_seq USING ERRCODE = 'CS003', DETAIL = v_seq::text;\n    END IF;\n" + _KEY_JUDGED,
+                "    IF p_expected_seq <> (SELECT h.last_seq FROM compaction_store.heads AS h"
+                " WHERE h.thread_uid = p_thread_uid) THEN\n        RAISE EXCEPTION 'expected seq 0 and found 1'"
+                " USING ERRCODE = 'CS003', DETAIL = '0';\n    END IF;\n" + _KEY_JUDGED,
             ),
         ),
         {"tests/test_store.py::test_the_key_is_judged_before_expected_seq[sync]": "SequenceConflict"},
@@ -121,14 +124,19 @@ BUGS = (
         (
             Edit(
                 "compaction_store/ledger/single.py",
-                "tokens.to_bytes(4), counter, key, meta,",
-                'tokens.to_bytes(4), counter, None if key.startswith("~") else key, meta,',
+                "tokens.to_bytes(4), counter, key.text, meta,",
+                'tokens.to_bytes(4), counter, None if key.text.startswith("~") else key.text, meta,',
             ),
         ),
         {
             _REPLY_LOST: "SequenceConflict",
             _rig("cuts"): "never acknowledged",
         },
+    ),
+    Bug(
+        "a retry does not look for what the first attempt wrote",
+        (Edit("compaction_store/keys.py", "fresh, self._fresh = self._fresh, False", "fresh = self._fresh"),),
+        {_REPLY_LOST: "SequenceConflict"},
     ),
     Bug(
         "an unknown outcome is told as a failure",
@@ -226,7 +234,7 @@ BUGS = (
     ),
     Bug(
         "time is what the clock says",
-        (Edit(f"{_SQL}/append.sql", "greatest(clock_timestamp(), v_at)", "clock_timestamp()"),),
+        (Edit(f"{_SQL}/next_at.sql", "greatest(p_now, p_last_at)", "p_now"),),
         {"tests/rigs/test_places.py::test_a_clock_that_steps_changes_no_order[sync]": "datetime.datetime("},
     ),
     Bug(

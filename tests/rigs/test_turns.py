@@ -38,6 +38,12 @@ WRITES: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
     "append": (
         "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', NULL, NULL, NULL, NULL)", (UID, bytes(16)),
     ),
+    "append, a key of the caller's": (
+        "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', 'k', NULL, NULL, NULL)", (UID, bytes(16)),
+    ),
+    "append, a key of its own": (
+        "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', '~k', NULL, NULL, NULL, true)", (UID, bytes(16)),
+    ),
     "append_many": (
         "append_many(%s, 'default', 't', '{\"{}\",\"{}\"}', %s, '{NULL,NULL}', '{1,1}', 'c', NULL, NULL, NULL, NULL)",
         (UID, bytes(32)),

@@ -2,6 +2,7 @@
 CREATE FUNCTION compaction_store.append_many(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
+    p_fresh boolean DEFAULT false,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean
 )
@@ -32,6 +33,7 @@ BEGIN
     ]) THEN
         RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
     END IF;
+    PERFORM pg_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0));
     SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
@@ -46,7 +48,7 @@ BEGIN
         PERFORM compaction_store.refuse_erased(v_erased);
     END IF;
 
-    IF p_key IS NOT NULL THEN
+    IF NOT p_fresh AND p_key IS NOT NULL THEN
         SELECT m.seq, m.pos, m.created_at, m.call_size INTO v_earlier
         FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
         IF FOUND THEN
@@ -74,7 +76,7 @@ BEGIN
             USING ERRCODE = 'CS003', DETAIL = v_seq::text;
     END IF;
 
-    v_at := CASE WHEN v_pos = 0 THEN v_at ELSE greatest(clock_timestamp(), v_at) END;
+    v_at := compaction_store.next_at(v_pos, v_at, clock_timestamp());
     FOR i IN 1 .. v_count LOOP
         v_salt := substring(p_salts FROM 16 * i - 15 FOR 16);
         v_salts[i] := v_salt;

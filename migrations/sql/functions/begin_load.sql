@@ -20,9 +20,7 @@ BEGIN
     INTO STRICT last_seq, last_pos, chain_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     PERFORM compaction_store.refuse_erased(v_erased);
-    at_microseconds := compaction_store.microseconds(
-        CASE WHEN last_pos = 0 THEN v_at ELSE greatest(clock_timestamp(), v_at) END
-    );
+    at_microseconds := compaction_store.microseconds(compaction_store.next_at(last_pos, v_at, clock_timestamp()));
     SELECT m.seq, coalesce(m.call_size, 1) INTO found_seq, found_size
     FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
     IF found_seq IS NULL AND p_expected_seq <> last_seq THEN

@@ -1,0 +1,7 @@
+-- The time of a thread's next entry: never before the last one's; that of the first is the thread's own.
+CREATE FUNCTION compaction_store.next_at(p_last_pos bigint, p_last_at timestamptz, p_now timestamptz)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT CASE WHEN p_last_pos = 0 THEN p_last_at ELSE greatest(p_now, p_last_at) END
+$$;
