@@ -28,12 +28,13 @@ from benchmarks.crowds import Callers, Writers
 from benchmarks.disk import Disk
 from benchmarks.loading import Loading
 from benchmarks.peers import ENTRIES, version
+from benchmarks.pgbench import Function
 from benchmarks.reading import Audits, Reading, Views
 from benchmarks.streaming import LongStreaming, Streaming
 from compaction_store import migrate
 
 USUAL: tuple[type[Contest], ...] = (
-    Appending, Lengths, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
+    Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
 )  # fmt: skip
 LONG: tuple[type[Contest], ...] = (Million, ManyThreads, LongStreaming)
 # On disk, the same comes out every time.

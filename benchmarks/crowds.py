@@ -21,14 +21,12 @@ from benchmarks.contest import Bench, Contest, Samples, Side
 from benchmarks.corpus import messages
 from benchmarks.floor import AsyncFloor, Floor
 from benchmarks.rows import Row
-from benchmarks.wire import INSERT_NEXT, Named, Wire
-from compaction_store import Store
+from compaction_store import Store, tokens
 
 _MANY = 1000
 _WRITERS = (1, 4, 16)
 # As many as a store opens unless told otherwise.
 _CONNECTIONS = 16
-_WAYS = ("raw", "store", "function", "wire")
 
 
 class Order(NamedTuple):
@@ -44,7 +42,7 @@ def _p50(writers: int, threads: str) -> Row:
     limits = {
         1: "As for one caller.",
         4: "Two cores for four clients and four servers.",
-        16: "The thread's row lock, which each holds until its commit is on disk."
+        16: "The thread's turns, each of which lasts until its commit is on disk."
         if threads == "one thread"
         else "The processors: sixteen clients and as many servers share them.",
     }
@@ -61,28 +59,20 @@ class Writers(Contest):
     rows: ClassVar[Sequence[Row]] = (
         *(_p50(writers, threads) for threads in ("one thread", "many threads") for writers in _WRITERS),
         Row(
-            "16 writers, one thread", "store 16 one thread each", "The row lock: appends to one thread are one after"
-            " another, so that seqs have no gaps.", unit="rate", most=1 / 1500,
+            "16 writers, one thread", "store 16 one thread each", "Appends to one thread are one after another, so that"
+            " seqs have no gaps; and the writers' Python, which counts tokens on the same two cores.", unit="rate",
         ),
         Row(
-            "16 writers, one thread, p99", "store 16 one thread", "The queue before the row lock.", most=0.1,
+            "16 writers, one thread, tokens by `bytes_over_four`", "bytes 16 one thread each", "The same without the"
+            " tokenizer.", unit="rate", most=1 / 1500,
+        ),
+        Row(
+            "16 writers, one thread, p99", "store 16 one thread", "The queue for the thread.", most=0.1,
             figure="p99",
         ),
         Row(
             "16 writers, 1,000 threads", "store 16 many threads each", "The processors, most of them spent in the"
             " writers' Python.", unit="rate",
-        ),
-        Row(
-            "16 writers, one thread, the SQL function alone", "function 16 one thread each", "The row lock and the"
-            " commits.", unit="rate", over="wire 16 one thread each",
-        ),
-        Row(
-            "16 writers, 1,000 threads, the SQL function alone", "function 16 many threads each", "The server's share"
-            " of the processors.", unit="rate", most=1 / 5000,
-        ),
-        Row(
-            "16 writers, 1,000 threads, a bare INSERT", "wire 16 many threads each", "No bound: what this machine does"
-            " at most, under the same writers.", unit="rate",
         ),
     )  # fmt: skip
 
@@ -98,10 +88,11 @@ class Writers(Contest):
     def round(self) -> Mapping[str, Sequence[float]]:
         runs = [
             (way, writers, threads)
-            for way in _WAYS
+            for way in ("raw", "store")
             for writers in _WRITERS
             for threads in ("one thread", "many threads")
         ]
+        runs.append(("bytes", max(_WRITERS), "one thread"))
         random.shuffle(runs)
         found: dict[str, Sequence[float]] = {}
         for way, writers, threads in runs:
@@ -143,10 +134,10 @@ def _serve(url: str, pipe: Connection) -> None:
     items = messages(200)
     with (
         psycopg.connect(url, autocommit=True) as raw,
-        psycopg.connect(url, autocommit=True) as connection,
         Store.open(url, pool_size=1) as store,
+        Store.open(url, pool_size=1, counter=tokens.bytes_over_four()) as by_bytes,
     ):
-        ways = _ways(raw, Wire(connection), store, items)
+        ways = _ways(raw, store, by_bytes, items)
         for way in ways.values():
             way(0, "warm")
         pipe.send("ready")
@@ -169,17 +160,13 @@ def _written(order: Order, way: Callable[[int, str], object], names: list[str]) 
 
 
 def _ways(
-    raw: psycopg.Connection, wire: Wire, store: Store, items: list[dict[str, Any]]
+    raw: psycopg.Connection, store: Store, by_bytes: Store, items: list[dict[str, Any]]
 ) -> dict[str, Callable[[int, str], object]]:
-    payloads = [json.dumps(item).encode() for item in items]
-    # What a name is on the wire is found out beforehand, as a program does that holds a conversation.
-    named = {name: Named(name) for name in ("warm", "hot", *(f"crowd-{number}" for number in range(_MANY)))}
     statement = "INSERT INTO raw_log (thread_id, role, payload) VALUES (%s, %s, %s)"
     return {
         "raw": lambda number, name: raw.execute(statement, (name, items[number]["role"], json.dumps(items[number]))),
         "store": lambda number, name: store.append(name, items[number]),
-        "function": lambda number, name: wire.append(named[name], payloads[number]),
-        "wire": lambda number, name: wire.run(INSERT_NEXT, (named[name].name, b"user", payloads[number])),
+        "bytes": lambda number, name: by_bytes.append(name, items[number]),
     }
 
 

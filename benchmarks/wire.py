@@ -12,7 +12,6 @@ from psycopg import pq
 from compaction_store import chain, keys
 
 INSERT = b"INSERT INTO raw (thread_id, seq, role, payload) VALUES ($1, $2, $3, $4)"
-INSERT_NEXT = b"INSERT INTO raw_log (thread_id, role, payload) VALUES ($1, $2, $3)"
 _APPEND = (
     b"SELECT compaction_store.append($1, 'default', $2, $3, $4, 'user', 150, 'bytes/4', $5, NULL, NULL, NULL, true)"
 )
