@@ -107,6 +107,7 @@ class Load:
         meta: Mapping[str, Any] | None,
         tokens: int | None,
         about: str,
+        in_memory: Iterator[Any] | None = None,
     ) -> None:
         self.key = key
         self.stored = 0
@@ -117,8 +118,11 @@ class Load:
         self._expected_seq = expected_seq
         self._read = 0
         self._ended = False
-        # Messages that were made ready for a chunk which somebody else stored first.
+        # Messages that were made ready beforehand, or for a chunk which somebody else stored first; and what was taken
+        # from memory after them without being made ready.
         self._waiting: deque[Row] = deque()
+        self._taken: deque[Any] = deque()
+        self._in_memory = in_memory
         self._log = observed.Log(uid, key)
         self._first_seq = self._last_seq = self._added = self._recorded = 0
         self._steps = self._run()
@@ -134,6 +138,40 @@ class Load:
 
     def result(self) -> Loaded:
         return Loaded(self._first_seq, self._last_seq, self.stored, self._added, self._recorded)
+
+    def meanwhile(self) -> Iterator[None]:
+        """Makes the next messages ready, one a step, while the database is at work. A transaction is open meanwhile: so
+        only what is in memory already, and needs no code of the caller's.
+        """
+        size = 0
+        while self._in_memory and not self._taken and len(self._waiting) < CHUNK_MESSAGES and size < CHUNK_BYTES:
+            message = next(self._in_memory, End)
+            if message is End:
+                return
+            row = self._ready(message)
+            if row is None:
+                self._taken.append(message)
+                return
+            self._waiting.append(row)
+            size += len(row.body) + len(row.meta or b"")
+            yield
+
+    def _ready(self, message: Any) -> Row | None:
+        """None where a message is to be refused, or takes long, or code of the caller's: all that has its own time."""
+        if type(message) is not dict and type(message) is not ToLoad:
+            return None
+        try:
+            encoded, meta, tokens = self._checked(message)
+            counter = BY_CALLER
+            if tokens is None:
+                if not self._counter.is_ours or self._counter.takes_long(encoded.size):
+                    return None
+                counter, tokens = self._counter.name, self._counter.tokens(encoded.payload, encoded.size)
+            self._log.tell(message.message if type(message) is ToLoad else message, encoded.payload, self._read + 1)
+        except Exception:  # noqa: BLE001 — it is raised again when the message has its turn
+            return None
+        self._read += 1
+        return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
 
     def _run(self) -> _Steps[None]:
         while True:
@@ -203,7 +241,7 @@ class Load:
             return self._waiting.popleft()
         if self._ended:
             return None
-        while type(message := (yield None)) is Observed:
+        while type(message := self._taken.popleft() if self._taken else (yield None)) is Observed:
             self._take(message)
         if message is End:
             self._ended = True
@@ -275,10 +313,11 @@ class Source:
 
     def __init__(self, messages: Messages) -> None:
         _check(messages)
-        self._messages = messages
+        self._messages = iter(messages)
+        self.in_memory = self._messages if isinstance(messages, list | tuple) else None
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._messages)
+        return self._messages
 
 
 class AsyncSource(AsyncIterator[Any]):
@@ -289,6 +328,7 @@ class AsyncSource(AsyncIterator[Any]):
         if not isinstance(messages, AsyncIterable):
             _check(messages)
             self._sync = iter(messages)
+        self.in_memory = self._sync if isinstance(messages, list | tuple) else None
         self._turn = time.monotonic()
 
     async def __anext__(self) -> Any:

@@ -72,6 +72,11 @@ class Counter:
             f"the token counter {self.name!r} {why}: a whole number from 0 to {_MOST_TOKENS:,} is needed"
         )
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether counting runs no code of a caller's."""
+        return self.function in _OURS
+
     def messages(self, payloads: Iterable[Payload | None]) -> int:
         """The tokens of several messages, each counted as if it were appended; a redacted one has none."""
         return sum(self.tokens(payload, _size(payload)) for payload in payloads if payload is not None)
@@ -158,7 +163,14 @@ def load() -> None:
 
 def bytes_over_four() -> Counter:
     """A quarter of the message's bytes as JSON, rounded up: no tokenizer, no tables, no surprises."""
-    return Counter("bytes/4", lambda _payload, size: (size + 3) // 4, Ruler(_quarter, _first_bytes, _last_bytes))
+    return Counter("bytes/4", _bytes_tokens, Ruler(_quarter, _first_bytes, _last_bytes))
+
+
+def _bytes_tokens(_payload: Payload, size: int) -> int:
+    return (size + 3) // 4
+
+
+_OURS = frozenset({_o200k_tokens, _bytes_tokens})
 
 
 def _quarter(text: str) -> int:

@@ -13,11 +13,12 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
+import pydantic
 import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import bulk, chain, ledger, loading
+from compaction_store import bulk, chain, ledger, loading, payload
 
 CHUNK = 100
 KEY = ledger.ThreadKey(chain.thread_uid("default", "t"), "default")
@@ -330,6 +331,115 @@ def test_a_message_that_is_refused_stops_the_load_before_its_chunk(store: Any) -
         sound(store, 250, thread_id)
 
 
+# ---- What is made ready while the database is at work
+
+
+class Model(pydantic.BaseModel):
+    role: str
+    n: int
+
+
+def mixed(bad: int | None) -> list[Any]:
+    """Of everything that a load takes, and perhaps one that it does not."""
+    items: list[Any] = []
+    for number in range(1, 451):
+        message: Any = {"role": "user", "content": f"message {number}", "n": number}
+        if number == bad:
+            message = {"role": "user", "n": float("nan")}
+        elif number % 7 == 0:
+            message = cs.ToLoad(message, meta={"n": number}, tokens=number)
+        elif number % 50 == 3:
+            message = cs.ToLoad(message)
+        elif number % 90 == 8:
+            message = Model(role="user", n=number)
+        elif number % 60 == 9:
+            message = {"role": "assistant", "content": [{"type": "compaction", "content": f"until {number}"}]}
+        items.append(message)
+        if number in {99, 100, 101, 250}:
+            items.append(cs.Observed("told", summary_text=str(number)))
+    return items
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("bad", [None, 101, 222, 450])
+@pytest.mark.parametrize("tokens", [None, 5])
+def test_a_list_is_loaded_as_an_iterator_is(faces: Any, url: str, bad: int | None, tokens: int | None) -> None:
+    """The messages of a list are looked at ahead."""
+    store = faces.open(url)
+    told = []
+    for thread, source in (("list", mixed(bad)), ("tuple", tuple(mixed(bad))), ("iterator", iter(mixed(bad)))):
+        try:
+            loaded: Any = store.load(thread, source, key="k", tokens=tokens)
+        except cs.InvalidMessage as error:
+            loaded = str(error).replace(thread, "the thread"), error.__notes__
+        stored = [(m.seq, m.payload, m.meta, m.tokens) for m in store.replay(thread)]
+        records = [(r.start_seq, r.end_seq, r.summary_text, r.pos) for r in store.compactions(thread)]
+        told.append((loaded, stored, records))
+        assert store.verify(thread).findings == ()
+    assert told[0] == told[1] == told[2]
+    if bad is None:
+        assert told[0][0].count == 450
+        assert told[0][0].observed == len(told[0][2]) > 8
+    else:
+        assert told[0][0][0].startswith(f"message {bad} of the load, of which {len(told[0][1])} are stored")
+
+
+@pytest.mark.usefixtures("small")
+def test_messages_are_made_ready_while_the_database_checks(
+    store: Any, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the check takes long, the whole next chunk is ready when it ends, and no more than that."""
+    superuser.execute("ALTER FUNCTION compaction_store.finish_load RENAME TO checked")
+    superuser.execute("""
+        CREATE FUNCTION compaction_store.finish_load(uuid, text, bigint) RETURNS bytea LANGUAGE sql
+        AS 'SELECT pg_sleep(0.2); SELECT compaction_store.checked($1, $2, $3)'
+    """)
+    ready: list[int] = []
+    encode = payload.encode
+    load, made = ledger.load, []
+
+    def encoded(message: Any) -> payload.Encoded:
+        ready.append(message["n"])
+        return encode(message)
+
+    def watched(*arguments: Any) -> Any:
+        before = len(ready)
+        placed = load(*arguments)
+        made.append((before, len(ready)))
+        return placed
+
+    monkeypatch.setattr(payload, "encode", encoded)
+    monkeypatch.setattr(ledger, "load", watched)
+    items = [{"role": "user", "n": number} for number in range(350)]
+    assert store.load("t", items, tokens=1).count == 350
+    assert made == [(100, 200), (200, 300), (300, 350), (350, 350)]
+    assert ready == list(range(350))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_callers_own_counter_and_iterator_run_while_no_transaction_is_open(
+    store: Any, url: str, faces: Any, superuser: psycopg.Connection[Any]
+) -> None:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
+    seen = set()
+
+    def look(_message: Any = None) -> int:
+        [(busy,)] = superuser.execute(query).fetchall()
+        seen.add(busy)
+        return 1
+
+    def source() -> Iterator[Any]:
+        for number in range(250):
+            look()
+            yield {"n": number}
+
+    counting = faces.open(url, counter=look)
+    assert counting.load("t", [{"n": number} for number in range(250)]).count == 250
+    assert store.load("u", source(), tokens=1).count == 250
+    # The one that looks.
+    assert seen == {1}
+
+
 def test_a_long_text_is_counted_as_append_counts_it(store: Any) -> None:
     long = [message(0), {"role": "user", "content": "a long text " * 10_000}]
     store.load("loaded", long)
@@ -549,7 +659,7 @@ def test_rows_that_do_not_continue_the_chain_leave_nothing(url: str, spoil: str)
         store.append("t", {"a": 1})
         with closing(store._reach.engine.raw_connection()) as connection:
             with pytest.raises(psycopg.Error, match="do not continue"):
-                ledger.load(connection, KEY, "t", chunk, place)
+                ledger.load(connection, KEY, "t", chunk, place=place)
             assert store.thread("t").last_seq == 1
             assert ledger.load(connection, KEY, "t", chunk) == bulk.Placed(2, 10, False)
             assert ledger.load(connection, KEY, "t", chunk) == bulk.Placed(2, 10, True)

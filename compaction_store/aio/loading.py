@@ -47,7 +47,7 @@ class AsyncLoading(AsyncWriting):
         source = loading.AsyncSource(messages)
         load = loading.Load(
             key, await self._ready(), uid=thread.uid, expected_seq=expected_seq, meta=meta, tokens=tokens,
-            about=checks.about(thread_id),
+            about=checks.about(thread_id), in_memory=source.in_memory,
         )  # fmt: skip
         try:
             await self._advance(load, thread, thread_id, None)
@@ -78,4 +78,6 @@ class AsyncLoading(AsyncWriting):
         if isinstance(wanted, observed.Record):
             return await self._reach.write(load.key, about, ledger.observe, thread, wanted.run_id, wanted.records)
         # The deadline is made for one message: a chunk has the time besides that a slow line would take.
-        return await self._reach.longer(wanted.seconds).write(load.key, about, ledger.load, thread, thread_id, wanted)
+        return await self._reach.longer(wanted.seconds).write(
+            load.key, about, ledger.load, thread, thread_id, wanted, load.meanwhile
+        )

@@ -7,6 +7,8 @@ execution layer costs a quarter of a single append.
 from __future__ import annotations
 
 import asyncio
+import selectors
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +24,12 @@ from sqlalchemy.util import await_only
 DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 
 Connection = PoolProxiedConnection
+# Types of values that are sent in binary, by their numbers in Postgres.
+UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
+# How much other work is done before the server's answer is looked for, and the event loop has its turn.
+_LOOK_SECONDS = 0.001
+_TURN_SECONDS = 0.005
+
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
@@ -58,18 +66,26 @@ def fetch_value(connection: Connection, statement: str, parameters: Parameters) 
 
 
 def call(
-    connection: Connection, statement: bytes, types: Sequence[int], values: Sequence[str | bytes | None]
+    connection: Connection,
+    statement: bytes,
+    types: Sequence[int],
+    values: Sequence[str | bytes | None],
+    meanwhile: Iterator[None] | None = None,
 ) -> PGresult:
     """One statement whose values are in binary already, without a cursor, which would take a tenth of an append.
 
     The driver still does the waiting, so that an interrupt or a cancelled task ends it as it ends any other call.
+    `meanwhile` is work in small steps, which goes on until it ends or the server answers; it must not raise.
     """
     driver = driver_of(connection)
     encoding = driver.info.encoding
     sent = [value.encode(encoding) if isinstance(value, str) else value for value in values]
     driver.pgconn.send_query_params(statement, sent, types, [Format.BINARY] * len(sent), Format.BINARY)
-    waiting = generators.execute(driver.pgconn)
     is_async = isinstance(driver, psycopg.AsyncConnection)
+    if meanwhile is not None:
+        driver.pgconn.flush()
+        _go_on(meanwhile, driver.pgconn.socket, is_async=is_async)
+    waiting = generators.execute(driver.pgconn)
     waited: Any = driver.wait(waiting)
     results: list[PGresult] = await_only(waited) if is_async else waited
     # A server that goes down may say why, and libpq then adds that it is gone.
@@ -79,6 +95,22 @@ def call(
     if len(results) != 1:
         raise psycopg.OperationalError("the server did not answer the statement")
     return results[0]
+
+
+def _go_on(steps: Iterator[None], socket: int, *, is_async: bool) -> None:
+    """Takes steps until something can be read."""
+    look = turn = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(socket, selectors.EVENT_READ)
+        for _ in steps:
+            now = time.monotonic()
+            if now - look > _LOOK_SECONDS:
+                look = now
+                if selector.select(0):
+                    return
+            if is_async and now - turn > _TURN_SECONDS:
+                await_only(asyncio.sleep(0))
+                turn = time.monotonic()
 
 
 def select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ...]]:

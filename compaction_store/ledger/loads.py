@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -11,11 +11,12 @@ import psycopg
 
 from compaction_store import bulk, staging
 from compaction_store.errors import InvalidBundle, PermissionDenied, ThreadExists
-from compaction_store.ledger.driver import Connection, copy, fetch, transaction
+from compaction_store.ledger.driver import INT8, TEXT, UUID_TYPE, Connection, call, copy, fetch, transaction
 from compaction_store.ledger.single import ThreadKey, entries
 
 # The columns come as bytes made in `bulk`.
 _COPY_MESSAGES = f"COPY compaction_store.messages ({', '.join(bulk.COLUMNS)}) FROM STDIN (FORMAT BINARY)".encode()
+_FINISH = b"SELECT compaction_store.finish_load($1, $2, $3)"
 _LOADER = "grant this login compaction_store_loader"
 
 
@@ -58,9 +59,17 @@ def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) 
 
 
 def load(
-    connection: Connection, key: ThreadKey, thread_id: str, chunk: bulk.Chunk, place: bulk.Place = bulk.blocks
+    connection: Connection,
+    key: ThreadKey,
+    thread_id: str,
+    chunk: bulk.Chunk,
+    meanwhile: Callable[[], Iterator[None]] = lambda: iter(()),
+    place: bulk.Place = bulk.blocks,
 ) -> bulk.Placed:
-    """Copies a chunk into a thread: chained by the client under the thread's lock, checked before the head moves."""
+    """Copies a chunk into a thread: chained by the client under the thread's lock, checked before the head moves.
+
+    While the server checks, the steps of `meanwhile` are taken.
+    """
     count = len(chunk.rows)
     with _loading("a load"), transaction(connection, key.tenant, read_only=False):
         # COPY refuses tables under row-level security; the loader's role is exempt from it.
@@ -73,10 +82,8 @@ def load(
         if standing.found_seq is not None:
             return bulk.Placed(standing.found_seq, standing.found_size or 0, replayed=True)
         copy(connection, _COPY_MESSAGES, place(key.uid, key.tenant, chunk, standing))
-        fetch(
-            connection, "SELECT compaction_store.finish_load(%b, %b::text, %b::int8)",
-            (*key, standing.last_seq + count),
-        )  # fmt: skip
+        until = (standing.last_seq + count).to_bytes(8)
+        call(connection, _FINISH, (UUID_TYPE, TEXT, INT8), (key.uid.bytes, key.tenant, until), meanwhile())
     return bulk.Placed(standing.last_seq + 1, count, replayed=False)
 
 

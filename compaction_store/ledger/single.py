@@ -13,6 +13,12 @@ import sqlalchemy as sa
 from compaction_store import schema
 from compaction_store.keys import Key
 from compaction_store.ledger.driver import (
+    BOOL,
+    BYTEA,
+    INT4,
+    INT8,
+    TEXT,
+    UUID_TYPE,
     Connection,
     call,
     driver_of,
@@ -48,8 +54,7 @@ class Written(NamedTuple):
 
 # One composite value: as a scan of a function, it would cost Postgres a tuple store.
 _APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
-_UUID, _TEXT, _BYTEA, _INT4, _INT8, _BOOL = 2950, 25, 17, 23, 20, 16
-_TYPES = (_UUID, _TEXT, _TEXT, _TEXT, _BYTEA, _TEXT, _INT4, _TEXT, _TEXT, _TEXT, _TEXT, _INT8, _BOOL)
+_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL)
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"

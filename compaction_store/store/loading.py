@@ -47,7 +47,7 @@ class Loading(Writing):
         source = loading.Source(messages)
         load = loading.Load(
             key, self._ready(), uid=thread.uid, expected_seq=expected_seq, meta=meta, tokens=tokens,
-            about=checks.about(thread_id),
+            about=checks.about(thread_id), in_memory=source.in_memory,
         )  # fmt: skip
         try:
             self._advance(load, thread, thread_id, None)
@@ -78,4 +78,6 @@ class Loading(Writing):
         if isinstance(wanted, observed.Record):
             return self._reach.write(load.key, about, ledger.observe, thread, wanted.run_id, wanted.records)
         # The deadline is made for one message: a chunk has the time besides that a slow line would take.
-        return self._reach.longer(wanted.seconds).write(load.key, about, ledger.load, thread, thread_id, wanted)
+        return self._reach.longer(wanted.seconds).write(
+            load.key, about, ledger.load, thread, thread_id, wanted, load.meanwhile
+        )
