@@ -122,6 +122,7 @@ class Staged:
     def __init__(self, tenant: str) -> None:
         self.count = 0
         self.size = 0
+        self.sent = False
         self._first_at = 0
         self._tenant = tenant
         self._walk = Walk()

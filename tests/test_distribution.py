@@ -47,7 +47,7 @@ _MADE_OF = {
     "fold": "c5ce8e3b227a",
     "lease": "20b8d70e5db4",
     "newest": "0ac075160beb",
-    "observe": "ca1f627d38a1",
+    "observe": "572c197faf94",
     "reached": "06dca9369765",
     "refuse_change": "443bec6f73d4",
     "refuse_no_tenant": "37706b611c92",

@@ -17,7 +17,7 @@ from bundles import Line, Thread, entry, golden, rich, said, sealed
 from conftest import _TEMPLATE, Face, Faces, Server, _database
 
 import compaction_store as cs
-from compaction_store import chain, offline
+from compaction_store import chain, ledger, offline
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
 SECRET = "SECRET"
@@ -126,6 +126,25 @@ def test_the_same_import_again_adds_nothing(store: Face, other: Face) -> None:
         other.import_bundle(list(store.export("t")))
     assert isinstance(caught.value, cs.Conflict)
     assert everything(other)["lines"] == lines[1:-1]
+
+
+def test_an_import_whose_reply_is_lost_has_added_the_thread(
+    store: Face, other: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy(store)
+    lines, calls = list(store.export("t")), []
+    real = ledger.import_bundle
+
+    def lost(*arguments: Any) -> bool:
+        calls.append(real(*arguments))
+        if len(calls) == 1:
+            raise psycopg.OperationalError("lost")
+        return calls[-1]
+
+    monkeypatch.setattr(ledger, "import_bundle", lost)
+    assert other.import_bundle(lines).added
+    assert calls == [True, True]
+    assert not other.import_bundle(lines).added
 
 
 def test_two_imports_at_once_make_one_thread(url: str, other_url: str) -> None:

@@ -49,7 +49,7 @@ def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) 
 
 
 def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
-    """Records a compaction of others, once; False where it was on record."""
+    """Records a compaction of others, once; False where it was on record before."""
     with _loading("a load"):
         return bool(
             fetch(
@@ -99,8 +99,10 @@ def import_bundle(connection: Connection, key: ThreadKey, staged: staging.Staged
         )
         if found_head is not None:
             if found_head == staged.head:
-                return False
+                # Where an attempt before this one has sent it, and its reply was lost, it was that one.
+                return staged.sent
             raise ThreadExists(f"the thread is there already, and stands at pos {found_pos} with another head{about}")
+        staged.sent = True
         for kind, table in staging.TABLES.items():
             columns = ", ".join(staging.COLUMNS[kind])
             statement = f"COPY compaction_store.{table} ({columns}) FROM STDIN (FORMAT BINARY)"

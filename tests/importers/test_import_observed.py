@@ -113,8 +113,9 @@ def test_a_load_whose_connection_breaks_anywhere_ends_as_if_it_had_not(
     monkeypatch.setattr(ledger, "load", lost(ledger.load))
     for number in range(1, 9):
         calls, stop = 0, number
-        store.load(f"lost {stop}", source(), key="k")
+        loaded = store.load(f"lost {stop}", source(), key="k")
         assert calls > stop
+        assert (loaded.added, loaded.observed) == (12, len(EXPECTED))
         assert records(store, f"lost {stop}") == EXPECTED
         sound(store, 16, f"lost {stop}")
 

@@ -1,6 +1,6 @@
 -- Records what a provider did by itself, for messages that came through the bulk door; p_records is as for
--- commit_compactions. What was made from erased messages is refused, whenever they were erased. False where the run is
--- on record.
+-- commit_compactions. What was made from erased messages is refused, whenever they were erased. False where the run was
+-- on record before this call, which knows what it wrote itself by the salt.
 CREATE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_records text)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
@@ -8,6 +8,8 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
+DECLARE
+    v_ours boolean;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     -- What the loader's role may write here never comes into force.
@@ -18,10 +20,10 @@ BEGIN
         RAISE EXCEPTION 'only what was observed is recorded here' USING ERRCODE = 'CS008';
     END IF;
     PERFORM FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
-    IF EXISTS (
-        SELECT FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id
-    ) THEN
-        RETURN false;
+    SELECT bool_and(coalesce(c.salt = decode(p_records::json #>> '{0,salt}', 'hex'), false)) INTO v_ours
+    FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id;
+    IF v_ours IS NOT NULL THEN
+        RETURN v_ours;
     END IF;
     PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, 0, p_records);
     RETURN true;
