@@ -141,37 +141,42 @@ class Load:
 
     def meanwhile(self) -> Iterator[None]:
         """Makes the next messages ready, one a step, while the database is at work. A transaction is open meanwhile: so
-        only what is in memory already, and needs no code of the caller's.
+        only what is in memory already, takes no time to speak of, and needs no code of the caller's.
         """
+        if self._in_memory is None or self._waiting or self._taken:
+            return
         size = 0
-        while self._in_memory and not self._taken and len(self._waiting) < CHUNK_MESSAGES and size < CHUNK_BYTES:
-            message = next(self._in_memory, End)
-            if message is End:
+        while len(self._waiting) < CHUNK_MESSAGES and size < CHUNK_BYTES:
+            if (message := next(self._in_memory, End)) is End:
                 return
+            self._taken.append(message)
             row = self._ready(message)
             if row is None:
-                self._taken.append(message)
                 return
             self._waiting.append(row)
+            self._taken.clear()
             size += len(row.body) + len(row.meta or b"")
             yield
 
     def _ready(self, message: Any) -> Row | None:
-        """None where a message is to be refused, or takes long, or code of the caller's: all that has its own time."""
-        if type(message) is not dict and type(message) is not ToLoad:
+        """None where the message must have its own time."""
+        own = type(message) is ToLoad
+        plain, meta = (message.message, message.meta) if own else (message, None)
+        if type(plain) is not dict or not payload.is_simple(plain) or not payload.is_simple(meta):
             return None
         try:
-            encoded, meta, tokens = self._checked(message)
+            encoded, said, tokens = self._checked(message)
             counter = BY_CALLER
             if tokens is None:
                 if not self._counter.is_ours or self._counter.takes_long(encoded.size):
                     return None
                 counter, tokens = self._counter.name, self._counter.tokens(encoded.payload, encoded.size)
-            self._log.tell(message.message if type(message) is ToLoad else message, encoded.payload, self._read + 1)
-        except Exception:  # noqa: BLE001 — it is raised again when the message has its turn
+            self._log.tell(plain, encoded.payload, self._read + 1)
+        except InvalidInput:
+            # It is refused when it has its turn.
             return None
         self._read += 1
-        return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
+        return Row(encoded.text.encode(), encoded.role, counter, tokens, said)
 
     def _run(self) -> _Steps[None]:
         while True:
@@ -314,7 +319,7 @@ class Source:
     def __init__(self, messages: Messages) -> None:
         _check(messages)
         self._messages = iter(messages)
-        self.in_memory = self._messages if isinstance(messages, list | tuple) else None
+        self.in_memory = self._messages if type(messages) in {list, tuple} else None
 
     def __iter__(self) -> Iterator[Any]:
         return self._messages
@@ -328,7 +333,7 @@ class AsyncSource(AsyncIterator[Any]):
         if not isinstance(messages, AsyncIterable):
             _check(messages)
             self._sync = iter(messages)
-        self.in_memory = self._sync if isinstance(messages, list | tuple) else None
+        self.in_memory = self._sync if type(messages) in {list, tuple} else None
         self._turn = time.monotonic()
 
     async def __anext__(self) -> Any:

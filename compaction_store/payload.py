@@ -27,6 +27,7 @@ from compaction_store.models import Payload
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_BATCH = 1000
+_SIMPLE_SIZE = 64 * 1024
 MAX_DEPTH = 200
 MAX_NAME_BYTES = 255
 MAX_META_BYTES = 8 * 1024
@@ -137,6 +138,31 @@ def encode(message: Any) -> Encoded:
     if type(role) is not str or not _ROLE.fullmatch(role):
         role = None
     return Encoded(text, size, role, payload)
+
+
+def is_simple(value: Any) -> bool:
+    """Whether it is plain JSON of no great size: no object of a caller's own, and nothing that takes long to encode."""
+    room = _SIMPLE_SIZE
+    values = [value]
+    while values and room >= 0:
+        one = values.pop()
+        kind = type(one)
+        if kind is str:
+            room -= len(one)
+        elif kind is dict:
+            for key, item in one.items():
+                if type(key) is not str:
+                    return False
+                room -= len(key) + 1
+                values.append(item)
+        elif kind is list or kind is tuple:
+            room -= len(one)
+            values.extend(one)
+        elif kind is int:
+            room -= one.bit_length()
+        elif kind is not float and kind is not bool and one is not None:
+            return False
+    return room >= 0
 
 
 def is_one(messages: Any) -> bool:

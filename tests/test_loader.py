@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import closing
 from typing import Any
@@ -389,11 +390,7 @@ def test_messages_are_made_ready_while_the_database_checks(
     store: Any, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the check takes long, the whole next chunk is ready when it ends, and no more than that."""
-    superuser.execute("ALTER FUNCTION compaction_store.finish_load RENAME TO checked")
-    superuser.execute("""
-        CREATE FUNCTION compaction_store.finish_load(uuid, text, bigint) RETURNS bytea LANGUAGE sql
-        AS 'SELECT pg_sleep(0.2); SELECT compaction_store.checked($1, $2, $3)'
-    """)
+    slow_check(superuser)
     ready: list[int] = []
     encode = payload.encode
     load, made = ledger.load, []
@@ -414,6 +411,107 @@ def test_messages_are_made_ready_while_the_database_checks(
     assert store.load("t", items, tokens=1).count == 350
     assert made == [(100, 200), (200, 300), (300, 350), (350, 350)]
     assert ready == list(range(350))
+
+
+def slow_check(superuser: psycopg.Connection[Any]) -> None:
+    superuser.execute("ALTER FUNCTION compaction_store.finish_load RENAME TO checked")
+    superuser.execute("""
+        CREATE FUNCTION compaction_store.finish_load(uuid, text, bigint) RETURNS bytea LANGUAGE sql
+        AS 'SELECT pg_sleep(0.3); SELECT compaction_store.checked($1, $2, $3)'
+    """)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError])
+def test_what_interrupts_a_load_while_the_database_checks_ends_it(
+    store: Any, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """A signal, or what its handler raises: nothing of it is stored as if nothing had been, and nothing is left out."""
+    slow_check(superuser)
+    encode = payload.encode
+
+    def encoded(message: Any) -> payload.Encoded:
+        if message["n"] == 150:
+            raise error
+        return encode(message)
+
+    items = [{"role": "user", "n": number} for number in range(350)]
+    with monkeypatch.context() as patch:
+        patch.setattr(payload, "encode", encoded)
+        with pytest.raises(error):
+            store.load("t", items, tokens=1, key="k")
+    assert store.load("t", items, tokens=1, key="k").count == 350
+    assert [m.payload for m in store.replay("t")] == items
+    sound(store, 350)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_load_is_cancelled_while_the_database_checks(
+    url: str, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_check(superuser)
+    items = [{"role": "user", "n": number} for number in range(350)]
+    encode = payload.encode
+
+    def slowly(message: Any) -> payload.Encoded:
+        time.sleep(0.001)
+        return encode(message)
+
+    async def main() -> None:
+        async with cs.AsyncStore.open(url, pool_size=1) as store:
+            monkeypatch.setattr(payload, "encode", slowly)
+            for wait in (0.15, 0.2, 0.25, 0.3):
+                task = asyncio.create_task(store.load(f"t {wait}", items, tokens=1, key="k"))
+                await asyncio.sleep(wait)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert task.cancelled()
+            monkeypatch.setattr(payload, "encode", encode)
+            for wait in (0.15, 0.2, 0.25, 0.3):
+                assert (await store.load(f"t {wait}", items, tokens=1, key="k")).count == 350
+                assert [m.payload async for m in store.replay(f"t {wait}")] == items
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("small")
+def test_nothing_of_a_callers_own_runs_while_the_database_checks(
+    store: Any, superuser: psycopg.Connection[Any]
+) -> None:
+    """Its objects may do anything, and the thread is locked meanwhile."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
+    seen = set()
+
+    def look() -> None:
+        [(busy,)] = superuser.execute(query).fetchall()
+        seen.add(busy)
+
+    class Own:
+        def to_param(self) -> dict[str, Any]:
+            look()
+            return {"role": "user"}
+
+    class OwnDict(dict[str, Any]):
+        def items(self) -> Any:
+            look()
+            return super().items()
+
+    class OwnList(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for item in super().__iter__():
+                look()
+                yield item
+
+    one = {"role": "user"}
+    kinds: list[Any] = [
+        one, Own(), cs.ToLoad(Own()), {"role": "user", "content": [Own()]}, cs.ToLoad(one, meta=OwnDict(n=1)),
+        {"role": "user", "content": [OwnDict(n=1)]}, (OwnDict(one)),
+    ]  # fmt: skip
+    assert store.load("t", kinds * 50, tokens=1).count == 350
+    assert store.load("u", OwnList([one] * 350), tokens=1).count == 350
+    # The one that looks.
+    assert seen == {1}
 
 
 @pytest.mark.usefixtures("small")

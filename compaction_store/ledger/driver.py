@@ -10,7 +10,7 @@ import asyncio
 import selectors
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -29,6 +29,7 @@ UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
 # How much other work is done before the server's answer is looked for, and the event loop has its turn.
 _LOOK_SECONDS = 0.001
 _TURN_SECONDS = 0.005
+_CANCEL_SECONDS = 5.0
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -75,7 +76,7 @@ def call(
     """One statement whose values are in binary already, without a cursor, which would take a tenth of an append.
 
     The driver still does the waiting, so that an interrupt or a cancelled task ends it as it ends any other call.
-    `meanwhile` is work in small steps, which goes on until it ends or the server answers; it must not raise.
+    `meanwhile` is work in small steps, which goes on until it ends or the server answers.
     """
     driver = driver_of(connection)
     encoding = driver.info.encoding
@@ -83,8 +84,12 @@ def call(
     driver.pgconn.send_query_params(statement, sent, types, [Format.BINARY] * len(sent), Format.BINARY)
     is_async = isinstance(driver, psycopg.AsyncConnection)
     if meanwhile is not None:
-        driver.pgconn.flush()
-        _go_on(meanwhile, driver.pgconn.socket, is_async=is_async)
+        try:
+            driver.pgconn.flush()
+            _go_on(meanwhile, driver.pgconn.socket, is_async=is_async)
+        except BaseException:
+            _give_up(driver)
+            raise
     waiting = generators.execute(driver.pgconn)
     waited: Any = driver.wait(waiting)
     results: list[PGresult] = await_only(waited) if is_async else waited
@@ -113,6 +118,17 @@ def _go_on(steps: Iterator[None], socket: int, *, is_async: bool) -> None:
                 turn = time.monotonic()
 
 
+def _give_up(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Cancels the statement that was sent, and takes what comes of it, so that the connection can be used again."""
+    with suppress(psycopg.Error):
+        if isinstance(driver, psycopg.AsyncConnection):
+            await_only(driver.cancel_safe(timeout=_CANCEL_SECONDS))
+            await_only(driver.wait(generators.execute(driver.pgconn)))
+        else:
+            driver.cancel_safe(timeout=_CANCEL_SECONDS)
+            driver.wait(generators.execute(driver.pgconn))
+
+
 def select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
     compiled = query.compile(dialect=DIALECT)
     return fetch(connection, str(compiled), compiled.params)
@@ -138,12 +154,15 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
 
 @contextmanager
 def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iterator[None]:
-    """A transaction on an autocommit connection: begun by hand, with the tenant set in it and gone with it."""
+    """A transaction on an autocommit connection: begun by hand, with the tenant set in it and gone with it.
+
+    An interrupt or a cancellation ends it with the connection, which nobody uses again.
+    """
     fetch(connection, "BEGIN READ ONLY" if read_only else "BEGIN")
     try:
         fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
         yield
-    except BaseException:
+    except Exception:
         fetch(connection, "ROLLBACK")
         raise
     fetch(connection, "COMMIT")
@@ -161,7 +180,7 @@ def reading(connection: Connection) -> Iterator[None]:
     try:
         fetch(connection, "SET LOCAL search_path = pg_catalog")
         yield
-    except BaseException:
+    except Exception:
         fetch(connection, "ROLLBACK")
         raise
     fetch(connection, "COMMIT")

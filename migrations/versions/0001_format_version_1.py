@@ -40,6 +40,7 @@ _FILES = (
     "functions/entry.sql",
     "functions/next_at.sql",
     "functions/event_header.sql",
+    "functions/queue_up.sql",
     "functions/open_thread.sql",
     "functions/refuse_erased.sql",
     "functions/append.sql",

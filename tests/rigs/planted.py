@@ -68,8 +68,10 @@ _NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
 _LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
 _UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
 _CALLBACKS = "        for callback in callbacks:\n            mark = ctx.begin(callback_name(callback))\n"
-_KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT h.erased_pos"
-_QUEUE = "    PERFORM pg_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0));\n"
+_KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
+_QUEUE = "    IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN\n"
+_NO_QUEUE = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n"
+_QUEUED = "    PERFORM compaction_store.queue_up(p_thread_uid);\n"
 _NOT_STORED = """\
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the message was not stored' USING ERRCODE = 'CS010';
@@ -79,12 +81,13 @@ _NOT_STORED = """\
 BUGS = (
     Bug(
         "an append takes no row lock",
-        (Edit(f"{_SQL}/append_many.sql", _LOCKED, _UNLOCKED), Edit(f"{_SQL}/append_many.sql", _QUEUE, "")),
+        (Edit(f"{_SQL}/append_many.sql", _LOCKED, _UNLOCKED), Edit(f"{_SQL}/append_many.sql", _QUEUED, "")),
         {f"{_TURNS}[append-append_many]": "UniqueViolation", f"{_TURNS}[commit-append_many]": "heads_dense_check"},
     ),
     Bug(
         "a commit takes no row lock",
         (
+            Edit(f"{_SQL}/commit_compactions.sql", _QUEUED, ""),
             Edit(
                 f"{_SQL}/commit_compactions.sql",
                 "SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;",
@@ -96,7 +99,7 @@ BUGS = (
     Bug(
         "the next seq is max(seq) + 1",
         (
-            Edit(f"{_SQL}/append.sql", _QUEUE, ""),
+            Edit(f"{_SQL}/append.sql", _QUEUE, _NO_QUEUE),
             Edit(
                 f"{_SQL}/append.sql",
                 "SET last_seq = h.last_seq + 1,",
@@ -105,6 +108,11 @@ BUGS = (
             ),
         ),
         {f"{_TURNS}[append-append]": "UniqueViolation"},
+    ),
+    Bug(
+        "an append looks at the clock before it waits",
+        (Edit(f"{_SQL}/append.sql", _QUEUE, _NO_QUEUE),),
+        {f"{_TURNS}[lease-append, a key of its own]": "datetime.datetime("},
     ),
     Bug(
         "expected_seq is judged before the key",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ from conftest import Face, Faces
 
 import compaction_store as cs
 from compaction_store import chain, ledger
+from rigs.planted import ROOT
 
 HI = {"role": "assistant", "content": "hi"}
 UID = chain.thread_uid("default", "t")
@@ -59,6 +61,7 @@ WRITES: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 _ENTRIES = {"lease": 0, "append_many": 2}
+_APPENDS = [name for name in WRITES if name.startswith("append")]
 
 
 def write(connection: psycopg.Connection[Any], name: str) -> None:
@@ -76,7 +79,7 @@ def until_waiting(superuser: psycopg.Connection[Any], writing: Future[None]) -> 
 
 
 @pytest.mark.parametrize("second", WRITES)
-@pytest.mark.parametrize("first", ["append", "commit"])
+@pytest.mark.parametrize("first", ["append", "commit", "lease"])
 def test_a_write_that_waited_for_another_goes_on_from_it(
     url: str, superuser: psycopg.Connection[Any], first: str, second: str
 ) -> None:
@@ -89,15 +92,61 @@ def test_a_write_that_waited_for_another_goes_on_from_it(
         write(one, first)
         writing = pool.submit(write, two, second)
         until_waiting(superuser, writing)
+        [(moment,)] = superuser.execute("SELECT clock_timestamp()").fetchall()
         one.commit()
         writing.result(20)
         after = store.thread("t")
         # A commit after the same one is that of one run, which is there already.
         written = 0 if first == second == "commit" else _ENTRIES.get(second, 1)
-        assert after.last_pos - before.last_pos == 1 + written
+        assert after.last_pos - before.last_pos == _ENTRIES.get(first, 1) + written
+        [(last_at,)] = superuser.execute("SELECT last_at FROM compaction_store.heads").fetchall()
+        # Who waited was not there before: a view as of then must not change.
+        assert last_at > moment or not written
         assert store.verify("t").findings == ()
         view = store.view("t")
         assert (view.pos, view.tokens) == (after.last_pos, after.view_tokens)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_the_first_appends_of_a_thread_take_turns(
+    url: str, superuser: psycopg.Connection[Any], key: str | None
+) -> None:
+    """The other one is not known to be there until it has committed, and has the same key, or none."""
+    call = "SELECT compaction_store.append(%s, 'default', 't', %s, %s, 'assistant', 1, 'caller', %s, NULL, NULL, NULL)"
+    with (
+        cs.Store.open(url) as store, psycopg.connect(url) as one, ThreadPoolExecutor(1) as pool,
+    ):  # fmt: skip
+        one.execute(call, (UID, json.dumps(HI, separators=(",", ":")), bytes(16), key))
+        writing = pool.submit(store.append, "t", HI, key=key, expected_seq=0 if key else None)
+        until_waiting(superuser, writing)  # type: ignore[arg-type]
+        one.commit()
+        assert writing.result(20)[0].seq == (1 if key else 2)
+        assert store.verify("t").findings == ()
+
+
+@pytest.mark.parametrize("second", _APPENDS)
+def test_nobody_is_kept_out_by_the_queues_lock(url: str, superuser: psycopg.Connection[Any], second: str) -> None:
+    """Which any login can take, whatever it has been granted."""
+    with cs.Store.open(url) as store, psycopg.connect(url, autocommit=True) as two:
+        store.append("t", [HI] * 4, tokens=1)
+        superuser.execute("SELECT pg_advisory_lock(uuid_hash_extended(%s, 0))", (UID,))
+        write(two, second)
+        assert store.thread("t").last_seq > 4
+        assert store.verify("t").findings == ()
+
+
+_LOCKS = re.compile(r"FROM compaction_store\.heads[^;]*FOR UPDATE")
+_SECOND_HALVES = {"finish_load", "finish_import"}
+
+
+def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
+    """Whoever finds the queue empty takes the row for free."""
+    files = [path for path in (ROOT / "migrations" / "sql").rglob("*.sql") if path.stem not in _SECOND_HALVES]
+    locking = [path for path in files if _LOCKS.search(path.read_text(encoding="utf-8"))]
+    assert len(locking) >= 10
+    for path in locking:
+        before, _, _ = path.read_text(encoding="utf-8").partition("FOR UPDATE")
+        assert "PERFORM compaction_store.queue_up(p_thread_uid);" in before, path.name
 
 
 # ---- What stays on a connection

@@ -1,6 +1,6 @@
--- Appends one message in one round trip; of the thread's head, one statement locks it and moves it. A key that may have
--- been used before is judged under the lock and before expected_seq, so that a retry after a success is a replay;
--- p_fresh says that it cannot have been. One row of OUT parameters costs less than a table.
+-- Appends one message: one call, one round trip. A key that may have been used before is judged before expected_seq, so
+-- that a retry after a success is a replay; p_fresh says that it cannot have been. The time is taken when nobody else can
+-- change the thread, and never goes back. One row of OUT parameters costs less than a table.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
@@ -32,13 +32,23 @@ BEGIN
     v_header := compaction_store.message_header(
         p_role, p_tokens, p_counter, p_key, NULL, p_receipt, v_meta_commitment
     );
-    -- The queue before the row: where many write to one thread, this lock goes from one to the next with less ado than
-    -- a row's. Nothing rests on it; who changes a head by another door takes the row's alone.
-    PERFORM pg_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0));
-    IF NOT p_fresh AND p_key IS NOT NULL THEN
+    -- Whoever has the queue's lock at once waits for nobody at the row. Others lock the row before they look at the clock,
+    -- and so do those whose key is judged.
+    IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN
+        PERFORM compaction_store.queue_up(p_thread_uid);
         SELECT h.erased_pos INTO v_erased
         FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+        IF NOT FOUND THEN
+            IF p_expected_seq > 0 THEN
+                RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
+            END IF;
+            PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
+            SELECT h.erased_pos INTO v_erased
+            FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+        END IF;
         PERFORM compaction_store.refuse_erased(v_erased);
+    END IF;
+    IF NOT p_fresh AND p_key IS NOT NULL THEN
         SELECT m.seq, m.pos, m.created_at, m.entry, m.call_size, m.salt, m.commitment INTO v_earlier
         FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
         IF FOUND THEN

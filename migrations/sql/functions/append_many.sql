@@ -33,7 +33,7 @@ BEGIN
     ]) THEN
         RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
     END IF;
-    PERFORM pg_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0));
+    PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN

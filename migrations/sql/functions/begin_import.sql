@@ -14,6 +14,7 @@ DECLARE
     v_is_stub boolean := p_thread_id = 'erased:' || p_thread_uid;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     IF NOT v_is_stub AND (
         p_thread_uid IS DISTINCT FROM compaction_store.thread_uid(p_tenant, p_thread_id)
         OR p_genesis IS DISTINCT FROM compaction_store.genesis(p_tenant, p_thread_id)

@@ -15,6 +15,7 @@ DECLARE
     v_erased bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
     SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos
     INTO STRICT last_seq, last_pos, chain_head, v_at, v_erased

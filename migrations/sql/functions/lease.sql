@@ -13,6 +13,7 @@ DECLARE
     v_erased bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.lease_until, h.lease_run, h.erased_pos INTO v_until, v_run, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN

@@ -12,6 +12,7 @@ DECLARE
     v_ours boolean;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     -- What the loader's role may write here never comes into force.
     IF EXISTS (
         SELECT FROM json_array_elements(p_records::json) AS r

@@ -12,6 +12,7 @@ DECLARE
     v_head compaction_store.heads;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     IF (p_kind IN ('hold', 'release', 'retention')) IS NOT TRUE
         OR (p_kind = 'retention' AND compaction_store.retained_until(p_body) IS NULL)
     THEN

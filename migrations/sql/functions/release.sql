@@ -8,6 +8,7 @@ SET lock_timeout = '5s'
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     UPDATE compaction_store.heads AS h
     SET lease_run = NULL, lease_until = NULL,
         stalled_tokens = CASE WHEN p_stalled THEN h.view_tokens ELSE h.stalled_tokens END
