@@ -44,7 +44,7 @@ class Function(Contest):
         ),
         Row(
             "16 writers, 1,000 threads, the SQL function alone", "append many", "The processors: as many servers share"
-            " them.", unit="rate", most=1 / 5000,
+            " them. Statements are prepared, which the store's own are not.", unit="rate", most=1 / 5000,
         ),
         Row(
             "16 writers, 1,000 threads, a bare INSERT", "insert many", "No bound: what this machine does at most, under"

@@ -162,7 +162,7 @@ class Load:
         """None where the message must have its own time."""
         own = type(message) is ToLoad
         plain, meta = (message.message, message.meta) if own else (message, None)
-        if type(plain) is not dict or not payload.is_simple(plain) or not payload.is_simple(meta):
+        if type(plain) is not dict or not payload.is_simple(plain) or not (meta is None or payload.is_simple(meta)):
             return None
         try:
             encoded, said, tokens = self._checked(message)

@@ -147,17 +147,20 @@ def is_simple(value: Any) -> bool:
     while values and room >= 0:
         one = values.pop()
         kind = type(one)
-        if kind is str:
-            room -= len(one)
-        elif kind is dict:
+        if kind is dict:
             for key, item in one.items():
                 if type(key) is not str:
                     return False
                 room -= len(key) + 1
-                values.append(item)
+                if type(item) is str:
+                    room -= len(item)
+                else:
+                    values.append(item)
         elif kind is list or kind is tuple:
             room -= len(one)
             values.extend(one)
+        elif kind is str:
+            room -= len(one)
         elif kind is int:
             room -= one.bit_length()
         elif kind is not float and kind is not bool and one is not None:

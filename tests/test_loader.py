@@ -849,3 +849,25 @@ def test_memory_does_not_grow_with_a_load_of_a_million_messages_or_its_replay(ur
     assert max(later) < early + 64
     with cs.Store.open(url) as store:
         sound(store, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("value", "simple"),
+    [
+        ({"role": "user", "content": [{"text": "é", "n": [1, 2.5, True, None]}, ("a",)]}, True),
+        (None, True),
+        ({1: "a"}, False),
+        ({"a": {1: "a"}}, False),
+        ({"a": b"bytes"}, False),
+        ({"a": [object()]}, False),
+        ({"a": Model(role="user", n=1)}, False),
+        ({"a": type("S", (str,), {})("a")}, False),
+        ({"a": type("I", (int,), {})(1)}, False),
+        ({"a": "x" * 100_000}, False),
+        ({"x" * 100_000: "a"}, False),
+        ({"a": [0] * 100_000}, False),
+        ({"a": 10**100_000}, False),
+    ],
+)  # fmt: skip
+def test_what_is_simple_runs_no_code_and_takes_no_time(value: Any, simple: bool) -> None:
+    assert payload.is_simple(value) is simple
