@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compaction_store import checks, keys, ledger, loading, observed, payload
+from compaction_store import checks, ledger, loading, observed
 from compaction_store.store.writing import Writing
+from compaction_store.keys import Key
 from compaction_store.ledger import ThreadKey
 
 
@@ -38,10 +39,7 @@ class Loading(Writing):
         an `Observed` stands among the messages.
         """
         thread = self._own_key(thread_id)
-        if key is None:
-            key = keys.new()
-        else:
-            payload.check_key(key)
+        key = Key(key).text
         if expected_seq is not None:
             checks.number(expected_seq, "expected_seq", least=0)
         source = loading.Source(messages)
