@@ -95,7 +95,7 @@ class Views(Contest):
     name = "views"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "live view of 20 among 10,000", "view", "One call of a SQL function of two queries, parsed anew at every"
+            "live view of 20 among 10,000", "view", "One call of a SQL function, parsed anew at every"
             " call, and Python's work on twenty elements.", over="raw", most=2.0, goal=1.5,
         ),
         Row(

@@ -26,8 +26,8 @@ _MESSAGES = 20_000
 _RECORDS = 100
 _TYPES = {
     "p_thread_uid": "uuid", "p_after": "bigint", "p_until": "bigint", "p_limit": "integer", "p_at": "bigint",
-    "v_last_pos": "bigint", "v_last_seq": "bigint", "v_numbers": "bigint[]", "v_starts": "bigint[]",
-    "v_ends": "bigint[]",
+    "v_last_pos": "bigint", "v_last_seq": "bigint", "v_next": "bigint", "v_number": "bigint",
+    "v_start": "bigint",
 }  # fmt: skip
 _names = count(1)
 
@@ -37,7 +37,7 @@ def _statements(function: str) -> list[str]:
     body = (_SQL / f"{function}.sql").read_text(encoding="utf-8").split("$$")[1]
     if function == "active":
         return [body.strip()]
-    queries = re.findall(r"RETURN QUERY\s+(SELECT .*?);", body, re.DOTALL)
+    queries = re.findall(r"(?:RETURN QUERY|FOR [^;]* IN)\s+(SELECT .*?)(?:;|\s+LOOP)", body, re.DOTALL)
     assert queries, function
     return queries
 
@@ -70,14 +70,11 @@ def _explain(
 
 
 def _values(thread_id: str) -> dict[str, Any]:
-    """Parameters in the middle of a long thread; for the view, its hundred records as the function passes them."""
-    starts = [i * 100 + 1 for i in range(_RECORDS)]
+    """Parameters in the middle of a long thread; for the view, between two of its records."""
     return {
         "p_thread_uid": chain.thread_uid("default", thread_id), "p_after": 5_000, "p_until": 2**62, "p_limit": 256,
         "p_at": _MESSAGES + _RECORDS, "v_last_pos": _MESSAGES + _RECORDS, "v_last_seq": _MESSAGES,
-        "v_numbers": "{" + ",".join(str(i + 1) for i in range(_RECORDS)) + "}",
-        "v_starts": "{" + ",".join(map(str, starts)) + "}",
-        "v_ends": "{" + ",".join(str(start + 49) for start in starts) + "}",
+        "v_next": 5_051, "v_number": 52, "v_start": 5_101,
     }  # fmt: skip
 
 

@@ -48,6 +48,7 @@ _FILES = (
     "functions/require_thread.sql",
     "functions/replay.sql",
     "functions/newest.sql",
+    "functions/in_force.sql",
     "functions/active.sql",
     "functions/number_at.sql",
     "functions/seq_at.sql",

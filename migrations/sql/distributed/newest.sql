@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION compaction_store.newest(
     seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
     redacted_pos bigint
 )
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 -- A new table has no statistics: without them the planner would sort a whole thread to find its end.
 SET enable_seqscan = off

@@ -2,7 +2,7 @@
 -- or since: newest first. What was rejected for making no progress is among them; the body says so.
 CREATE OR REPLACE FUNCTION compaction_store.stalled(p_thread_uid uuid, p_tenant text, p_limit integer)
 RETURNS TABLE (callback text, start_seq bigint, end_seq bigint, body text)
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$

@@ -6,7 +6,7 @@ CREATE FUNCTION compaction_store.entries(
     pos bigint, ordinal bigint, row_tenant text, at_microseconds bigint, redacted_pos bigint, salt bytea,
     commitment bytea, entry bytea, body text, meta text, meta_commitment bytea, header_columns text
 )
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 -- A new table has no statistics: without them the planner would sort a whole thread to find its end.
 SET enable_seqscan = off

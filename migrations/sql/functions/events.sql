@@ -1,7 +1,7 @@
 -- A page of a thread's events after a pos, oldest first.
 CREATE FUNCTION compaction_store.events(p_thread_uid uuid, p_tenant text, p_after bigint, p_limit integer)
 RETURNS TABLE (pos bigint, kind text, actor text, created_at timestamptz, body text)
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$

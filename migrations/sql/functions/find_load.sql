@@ -1,7 +1,7 @@
 -- Where the messages stand that were stored under a key, if any: the first seq and how many.
 CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_key text)
 RETURNS TABLE (found_seq bigint, found_size integer)
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$

@@ -1,6 +1,6 @@
 -- The last pos not later than a moment; 0 before the thread's first entry.
 CREATE FUNCTION compaction_store.pos_at(p_thread_uid uuid, p_tenant text, p_moment timestamptz) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$

@@ -3,7 +3,7 @@
 -- to take apart. Both are compact JSON, so that inside a string the quotes looked for would stand escaped.
 CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_among integer)
 RETURNS TABLE (seq bigint, view_tokens bigint, payload text, meta text)
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 -- A new table has no statistics: without them the planner would sort a whole thread to find its end.
 SET enable_seqscan = off

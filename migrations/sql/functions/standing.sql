@@ -5,7 +5,7 @@ RETURNS TABLE (
     thread_id text, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
     last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea
 )
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 -- What is found constant and false costs as much as what is forbidden, which would be worth compiling.

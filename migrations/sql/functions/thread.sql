@@ -3,7 +3,7 @@ RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
     view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint
 )
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$

@@ -5,7 +5,7 @@ RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
     created_at timestamptz, kind text, callback text
 )
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
@@ -16,9 +16,10 @@ DECLARE
     v_last_pos bigint;
     v_last_seq bigint;
     v_last_number bigint;
-    v_numbers bigint[];
-    v_starts bigint[];
-    v_ends bigint[];
+    v_next bigint := 1;
+    v_number bigint;
+    v_start bigint;
+    v_end bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.last_pos, h.last_seq, h.last_number INTO v_last_pos, v_last_seq, v_last_number
@@ -33,42 +34,36 @@ BEGIN
         v_last_pos := p_at;
         v_last_seq := compaction_store.seq_at(p_thread_uid, p_at);
     END IF;
+    -- Outer records come before those inside them, which are passed over. A query a record and a gap: one that takes them
+    -- all at once must sort what it finds, and is dearer for one record as for a thousand.
     IF v_last_number > 0 THEN
-        SELECT array_agg(a.number), array_agg(a.start_seq), array_agg(a.end_seq)
-        INTO v_numbers, v_starts, v_ends
-        FROM compaction_store.active(p_thread_uid, v_last_pos) AS a;
+        FOR v_number, v_start, v_end IN
+            SELECT f.number, f.start_seq, f.end_seq
+            FROM compaction_store.in_force(p_thread_uid, v_last_pos) AS f
+            ORDER BY f.start_seq, f.end_seq DESC, f.number DESC
+        LOOP
+            CONTINUE WHEN v_end < v_next;
+            IF v_start > v_next THEN
+                RETURN QUERY
+                    SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
+                        m.created_at, NULL::text, NULL::text
+                    FROM compaction_store.messages AS m
+                    WHERE m.thread_uid = p_thread_uid AND m.seq >= v_next AND m.seq < v_start
+                    ORDER BY m.seq;
+            END IF;
+            RETURN QUERY
+                SELECT v_last_pos, c.start_seq, c.end_seq, c.number, c.pos, c.body::text, c.tokens_after,
+                    c.created_at, c.kind, c.callback
+                FROM compaction_store.compactions AS c
+                WHERE c.thread_uid = p_thread_uid AND c.number = v_number;
+            v_next := v_end + 1;
+        END LOOP;
     END IF;
-    IF v_numbers IS NULL THEN
-        RETURN QUERY
-            SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
-                m.created_at, NULL::text, NULL::text
-            FROM compaction_store.messages AS m
-            WHERE m.thread_uid = p_thread_uid AND m.seq <= v_last_seq
-            ORDER BY m.seq;
-        RETURN;
-    END IF;
-    -- The i-th gap lies between the end of record i - 1 and the start of record i. OFFSET 0 keeps each lookup one of the
-    -- primary key: taken for a join, a long thread among many short ones would be read whole, once for every gap.
     RETURN QUERY
-        SELECT v_last_pos, e.* FROM (
-            SELECT c.start_seq, c.end_seq, c.number, c.pos, c.body::text, c.tokens_after, c.created_at, c.kind,
-                c.callback
-            FROM unnest(v_numbers) AS n (number)
-            CROSS JOIN LATERAL (
-                SELECT * FROM compaction_store.compactions AS r
-                WHERE (r.thread_uid, r.number) >= (p_thread_uid, n.number)
-                ORDER BY r.thread_uid, r.number LIMIT 1
-            ) AS c
-            UNION ALL
-            SELECT m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint, m.created_at, NULL::text,
-                NULL::text
-            FROM unnest(array_prepend(0::bigint, v_ends), array_append(v_starts, v_last_seq + 1)) AS gap (low, high)
-            CROSS JOIN LATERAL (
-                SELECT * FROM compaction_store.messages AS g
-                WHERE g.thread_uid = p_thread_uid AND g.seq > gap.low AND g.seq < gap.high
-                OFFSET 0
-            ) AS m
-        ) AS e
-        ORDER BY 2;
+        SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
+            m.created_at, NULL::text, NULL::text
+        FROM compaction_store.messages AS m
+        WHERE m.thread_uid = p_thread_uid AND m.seq >= v_next AND m.seq <= v_last_seq
+        ORDER BY m.seq;
 END
 $$;

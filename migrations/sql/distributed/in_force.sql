@@ -1,0 +1,26 @@
+-- The records of a thread in force at a pos: applied, and not revoked or redacted by then. Their spans are nested or
+-- disjoint, and an outer one is always the later.
+CREATE OR REPLACE FUNCTION compaction_store.in_force(p_thread_uid uuid, p_at bigint)
+RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+        SELECT c.number, c.start_seq, c.end_seq, c.tokens_after
+        FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid
+            AND c.outcome = 'applied'
+            AND c.revokes IS NULL
+            AND c.pos <= p_at
+            AND (c.redacted_pos IS NULL OR c.redacted_pos > p_at)
+            AND c.number <> ALL (ARRAY(
+                SELECT r.revokes
+                FROM compaction_store.compactions AS r
+                WHERE r.thread_uid = p_thread_uid
+                    AND r.outcome = 'applied'
+                    AND r.revokes IS NOT NULL
+                    AND r.pos <= p_at
+            ));
+END
+$$;
