@@ -58,8 +58,9 @@ _CONNECTION_GONE = frozenset({"57P01", "57P02", "57P05", "25P03", "25006"})
 _CANCELLED = "57014"
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-# A call that is tried once still gets this long for its statement.
+# How long a statement gets however little time there is, and that of a call which is tried once: its deadline is 0.
 _LEAST_DEADLINE = 1.0
+_ONCE = 10.0
 
 _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS001": ThreadNotFound,
@@ -238,7 +239,7 @@ def call(
     while True:
         connection, failure, again = _connect(engine)
         if connection is not None:
-            until = start + max(deadline, _LEAST_DEADLINE)
+            until = start + (max(deadline, _LEAST_DEADLINE) if deadline else _ONCE)
             result, error = _attempt(engine, connection, until, function)
             if error is None:
                 return result  # type: ignore[return-value]

@@ -269,6 +269,18 @@ def test_an_append_that_cannot_have_the_lock_gives_up_by_the_deadline(
     assert clock.seconds < 3
 
 
+def test_a_store_opens_on_a_server_that_takes_its_time(
+    faces: Any, url: str, superuser: psycopg.Connection[Any], holder: psycopg.Connection[Any], pool: ThreadPoolExecutor
+) -> None:
+    """What is tried once has the time that a busy server may take."""
+    holder.execute("LOCK TABLE compaction_store.alembic_version IN ACCESS EXCLUSIVE MODE")
+    opening: Future[Any] = pool.submit(faces.open, url)
+    until_waiting(superuser)
+    time.sleep(1.5)
+    holder.rollback()
+    assert opening.result(20).append("t", HI)[0].seq == 1
+
+
 @pytest.mark.parametrize("messages", [LATER, [LATER, LATER]], ids=["one", "many"])
 def test_an_append_whose_reply_is_lost_is_stored_once(faces: Any, proxy: Proxy, messages: Any) -> None:
     store = faces.open(proxy.url)
