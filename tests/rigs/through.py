@@ -26,8 +26,7 @@ from rigs.proxy import Proxy
 
 _OPENING = 50
 # Tests of what a way changes by its nature. A pooler keeps connections of its own. Where connections are cut, what the
-# server refuses after a cut is an unknown outcome, little time is too little, and
-# nobody keeps to one connection.
+# server refuses after a cut is an unknown outcome, little time is too little, and nobody keeps to one connection.
 _WITHOUT: dict[str | None, frozenset[str]] = {
     None: frozenset(),
     "pooler": frozenset({
@@ -43,6 +42,8 @@ _WITHOUT: dict[str | None, frozenset[str]] = {
         "test_eight_writers_append_while_a_callback_runs", "test_a_run_may_be_cancelled_wherever_it_waits",
         "test_messages_are_made_ready_while_the_database_checks",
         "test_an_append_that_cannot_have_the_lock_gives_up_by_the_deadline",
+        "test_a_commit_that_fails_after_the_statement_is_a_failure_like_any_other",
+        "test_a_refusal_by_the_server_shows_no_content",
     }),
 }  # fmt: skip
 
