@@ -123,7 +123,7 @@ CHANGES = [
     ),
     (
         "ALTER FUNCTION {s}.view SECURITY INVOKER",
-        r"function view\(\): plpgsql, takes",
+        r"function view\(\): plpgsql, stable, takes",
     ),
     (
         "ALTER FUNCTION {s}.append RESET search_path",
@@ -139,7 +139,7 @@ CHANGES = [
     ),
     (
         "ALTER FUNCTION {s}.replay STRICT",
-        r"function replay\(\): plpgsql, strict",
+        r"function replay\(\): plpgsql, stable, strict",
     ),
     (
         "ALTER FUNCTION {s}.thread OWNER TO CURRENT_USER",

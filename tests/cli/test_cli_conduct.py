@@ -230,6 +230,9 @@ def test_an_interrupt_ends_quietly(url: str, store: cs.Store, tmp_path: Path) ->
     program = subprocess.Popen(
         command("append", "t", "--each"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=environment(tmp_path, url), cwd=tmp_path,
+        # A shell's background job, as a whole run of tests may be, ignores interrupts, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 — nothing else runs here
+
     )  # fmt: skip
     assert program.stdin is not None
     program.stdin.write(b'{"role":"user","content":"one"}\n')
