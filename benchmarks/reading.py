@@ -90,6 +90,12 @@ def summaries(first: int, last: int, size: int) -> Callable[[CompactionContext],
     return compact
 
 
+def alternate(ctx: CompactionContext) -> None:
+    """Every other message of two thousand by itself."""
+    for seq in range(2, 2_001, 2):
+        ctx.compact(seq, seq, "put away")
+
+
 class Views(Contest):
     title = "Views of folded threads"
     name = "views"
@@ -109,6 +115,10 @@ class Views(Contest):
         Row(
             "view of 100,000 messages with 1,000 records, p95", "large", "As above.", most=0.05, figure="p95",
         ),
+        Row(
+            "view of 2,000 messages, every other one folded by itself", "alternate", "A query a record and a gap, and"
+            " a value an element.",
+        ),
     )  # fmt: skip
 
     def __init__(self, bench: Bench) -> None:
@@ -125,6 +135,8 @@ class Views(Contest):
         bench.raw.execute("ANALYZE folds")
         assert len(bench.store.view("folded").elements) == 20
         audited(bench)
+        fill(bench.store, "alternate", 2_000)
+        bench.store.compact("alternate", alternate)
 
     def round(self) -> Mapping[str, Sequence[float]]:
         bench, raw = self.bench, Floor(self.bench.raw, "folded")
@@ -139,6 +151,7 @@ class Views(Contest):
         }
         large = {
             "large": reading(lambda: bench.store.view("audited").messages),
+            "alternate": reading(lambda: bench.store.view("alternate").messages),
         }
         return self.interleaved(small, bench.repeats(150)) | self.interleaved(large, bench.repeats(50))
 

@@ -58,7 +58,7 @@ _CONNECTION_GONE = frozenset({"57P01", "57P02", "57P05", "25P03", "25006"})
 _CANCELLED = "57014"
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-# How long a statement gets however little time there is, and that of a call which is tried once: its deadline is 0.
+# How long a statement gets at least; and that of a call which is tried once, on the connection that is made for it.
 _LEAST_DEADLINE = 1.0
 _ONCE = 10.0
 
@@ -226,20 +226,20 @@ def _attempt(
 def call(
     engine: sa.Engine,
     pause: Callable[[float], object],
-    deadline: float,
+    deadline: float | None,
     key: str | None,
     about: str,
     function: Callable[[Connection], _T],
 ) -> _T:
-    """The function's result on a connection of the engine's, tried again while that may help."""
+    """The function's result on a connection of the engine's, tried again while that may help; once with no deadline."""
     start = time.monotonic()
-    end = start + deadline
+    end = start + (deadline or 0)
     unknown = False
     longest = _FIRST_PAUSE
     while True:
         connection, failure, again = _connect(engine)
         if connection is not None:
-            until = start + (max(deadline, _LEAST_DEADLINE) if deadline else _ONCE)
+            until = time.monotonic() + _ONCE if deadline is None else start + max(deadline, _LEAST_DEADLINE)
             result, error = _attempt(engine, connection, until, function)
             if error is None:
                 return result  # type: ignore[return-value]
@@ -286,7 +286,8 @@ def reading_back(key: str, about: str) -> Iterator[None]:
 
 
 class _Patient:
-    deadline: float
+    # None: every call is tried once.
+    deadline: float | None
     closed: bool = False
 
     def check_open(self) -> None:
@@ -296,14 +297,15 @@ class _Patient:
     def longer(self, seconds: float) -> Self:
         """The same with a later deadline, for a call that is known to be long."""
         other = copy.copy(self)
-        other.deadline += seconds
+        if other.deadline is not None:
+            other.deadline += seconds
         return other
 
 
 class Connections(_Patient):
     """An engine and how long a call may go on trying."""
 
-    def __init__(self, engine: sa.Engine, deadline: float) -> None:
+    def __init__(self, engine: sa.Engine, deadline: float | None) -> None:
         self.engine = engine
         self.deadline = deadline
 
@@ -346,7 +348,7 @@ class Connections(_Patient):
 class AsyncConnections(_Patient):
     """The same over an async engine, inside SQLAlchemy's greenlet."""
 
-    def __init__(self, engine: AsyncEngine, deadline: float) -> None:
+    def __init__(self, engine: AsyncEngine, deadline: float | None) -> None:
         self.engine = engine.sync_engine
         self.deadline = deadline
 

@@ -120,7 +120,7 @@ def _look(url: str, connect_timeout: float) -> Seen:
     engine = connections.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
     try:
         # A wrong address shows at once; a cluster has many shards to look at.
-        connections.call(engine, time.sleep, 0, None, "", lambda _: None)
+        connections.call(engine, time.sleep, None, None, "", lambda _: None)
         return connections.call(engine, time.sleep, _PATIENCE, None, "", _read)
     finally:
         engine.dispose()
@@ -335,7 +335,7 @@ def tenants(url: str) -> list[str]:
     """The tenants that have threads. Only a login that no policy holds can tell, such as a superuser."""
     engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
     try:
-        return connections.call(engine, time.sleep, 0, None, "", _tenants)
+        return connections.call(engine, time.sleep, None, None, "", _tenants)
     finally:
         engine.dispose()
 

@@ -86,7 +86,7 @@ def _size(login: str) -> int:
 def _run(url: str, change: Callable[[Connection], None]) -> None:
     engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
     try:
-        connections.call(engine, time.sleep, 0, None, "", change)
+        connections.call(engine, time.sleep, None, None, "", change)
     finally:
         engine.dispose()
 

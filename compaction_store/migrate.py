@@ -115,6 +115,6 @@ def _alembic(url: str, run: Callable[[Config], None]) -> None:
 def _once(url: str, read: Callable[[Connection], _T]) -> _T:
     engine = _engine(url)
     try:
-        return connections.call(engine, time.sleep, 0, None, "", read)
+        return connections.call(engine, time.sleep, None, None, "", read)
     finally:
         engine.dispose()

@@ -253,10 +253,12 @@ def test_an_append_waits_longer_than_one_lock_timeout(
     assert contents(store) == ["hi", "later"]
 
 
+@pytest.mark.parametrize("deadline", [0, 1])
 def test_an_append_that_cannot_have_the_lock_gives_up_by_the_deadline(
-    faces: Any, url: str, superuser: psycopg.Connection[Any], holder: psycopg.Connection[Any], pool: ThreadPoolExecutor
-) -> None:
-    store = faces.open(url, deadline=1)
+    faces: Any, url: str, superuser: psycopg.Connection[Any], holder: psycopg.Connection[Any],
+    pool: ThreadPoolExecutor, deadline: float,
+) -> None:  # fmt: skip
+    store = faces.open(url, deadline=deadline)
     store.append("t", HI)
     hold(holder)
     with Clock() as clock:

@@ -73,7 +73,7 @@ class AsyncReading:
                 url = share.url
             engine = connections.create_aio_engine(url, pool_size=pool_size, connect_timeout=connect_timeout)
         # The first contact is tried once: a wrong address should not take the deadline to show.
-        first = AsyncConnections(engine, 0)
+        first = AsyncConnections(engine, None)
         try:
             await first.run(ledger.check)
         except BaseException:

@@ -71,7 +71,7 @@ class Reading:
                 url = share.url
             engine = connections.create_engine(url, pool_size=pool_size, connect_timeout=connect_timeout)
         # The first contact is tried once: a wrong address should not take the deadline to show.
-        first = Connections(engine, 0)
+        first = Connections(engine, None)
         try:
             first.run(ledger.check)
         except BaseException:

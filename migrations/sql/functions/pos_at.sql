@@ -1,6 +1,7 @@
--- The last pos not later than a moment; 0 before the thread's first entry.
+-- The last pos not later than a moment; 0 before the thread's first entry. Not STABLE: the planner would call it to guess
+-- at a condition, and it sets the tenant.
 CREATE FUNCTION compaction_store.pos_at(p_thread_uid uuid, p_tenant text, p_moment timestamptz) RETURNS bigint
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$

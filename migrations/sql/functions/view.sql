@@ -34,8 +34,8 @@ BEGIN
         v_last_pos := p_at;
         v_last_seq := compaction_store.seq_at(p_thread_uid, p_at);
     END IF;
-    -- Outer records come before those inside them, which are passed over. A query a record and a gap: one that takes them
-    -- all at once must sort what it finds, and is dearer for one record as for a thousand.
+    -- Outer records come before those inside them, which are passed over. A query a record and a gap: for the few that are
+    -- active as a rule it is less than one that takes them all at once and sorts, for hundreds up to twice as much.
     IF v_last_number > 0 THEN
         FOR v_number, v_start, v_end IN
             SELECT f.number, f.start_seq, f.end_seq
