@@ -26,8 +26,8 @@ from rigs.proxy import Proxy
 
 _OPENING = 50
 # Tests of what a way changes by its nature. A pooler keeps connections of its own. Where connections are cut, what the
-# server refuses after a cut is an unknown outcome, an import may take another's for its own first try, little time is too
-# little, and nobody keeps to one connection.
+# server refuses after a cut is an unknown outcome, an import may take another's for its own first try, little time is
+# too little, and nobody keeps to one connection.
 _WITHOUT: dict[str | None, frozenset[str]] = {
     None: frozenset(),
     "pooler": frozenset({
