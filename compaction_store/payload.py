@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from compaction_store import documents
 from compaction_store.errors import (
     BatchTooLarge,
     InvalidKey,
@@ -24,13 +25,13 @@ from compaction_store.errors import (
 )
 from compaction_store.models import Payload
 
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_MESSAGE_BYTES = documents.MOST_BYTES["payload"]
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_BATCH = 1000
 _SIMPLE_SIZE = 64 * 1024
-MAX_DEPTH = 200
+MAX_DEPTH = documents.LEVELS
 MAX_NAME_BYTES = 255
-MAX_META_BYTES = 8 * 1024
+MAX_META_BYTES = documents.MOST_BYTES["meta"]
 # The longest integer that Python itself will read back, 4,300 digits, has this many bits.
 _MAX_INTEGER_BITS = 14_285
 _MAX_INTEGER = 10**4300
