@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from compaction_store.context import Ask, CompactionContext, Steps
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Summary
+from compaction_store.naming import name_of
 
 
 @runtime_checkable
@@ -22,11 +23,7 @@ class Strategy(Protocol):
 
 def callback_name(callback: object) -> str:
     """How records name a callback: its own name, else where it is defined."""
-    name = getattr(callback, "name", None)
-    if not isinstance(name, str):
-        named = callback if hasattr(callback, "__qualname__") else type(callback)
-        name = f"{getattr(named, '__module__', '?')}.{named.__qualname__}"
-    return name.replace("\0", "").encode(errors="replace")[:255].decode(errors="ignore") or "callback"
+    return name_of(callback, "callback")
 
 
 def check_callback(callback: object, *, awaits: bool) -> None:

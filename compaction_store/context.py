@@ -8,7 +8,6 @@ raises takes back what it planned and nothing else.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +33,7 @@ from compaction_store.errors import (
 from compaction_store.models import Element, Measured, Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.plan import Attempt, Mark, Plan, Span
+from compaction_store.summarizers.attempts import Call, without_text
 from compaction_store.summarizers.request import Request
 from compaction_store.tokens import Counter
 
@@ -268,17 +268,17 @@ class CompactionContext:
         self._offered(span, allow)
         elements = Request(tuple(self._plan.elements(*place)), lambda: self.elements)
         tried = len(self.attempts)
-        start = time.monotonic()
+        call = Call(summary)
         try:
             result = summary(elements)
         except Exception as error:
-            self._fail(span, error)
+            self._fail(span, error, call)
             raise
         if not inspect.isawaitable(result):
             if len(self.attempts) != tried:
                 # The summarizer has planned something itself.
                 place = self._checked(span, "summary", allow)
-            self._finish(place, span, result, allow, reason, shrink, time.monotonic() - start)
+            self._finish(place, span, result, allow, reason, shrink, call)
             return Planned()
         if not self._awaits:
             if inspect.iscoroutine(result):
@@ -288,20 +288,20 @@ class CompactionContext:
         turn = self._turn
 
         async def wait() -> None:
-            text = await self._awaited(result, span, turn)
+            text = await self._awaited(result, span, turn, call)
             # Another summary may have been planned there while this one was written.
             place = self._checked(span, "summary", allow)
-            self._finish(place, span, text, allow, reason, shrink, time.monotonic() - start)
+            self._finish(place, span, text, allow, reason, shrink, call)
 
         self._open += 1
         return Planned(wait)
 
-    async def _awaited(self, result: Awaitable[Any], span: Span, turn: int) -> Any:
+    async def _awaited(self, result: Awaitable[Any], span: Span, turn: int, call: Call) -> Any:
         try:
             text = await result
         except BaseException as error:
             if self._settled(turn) and isinstance(error, Exception):
-                self._fail(span, error)
+                self._fail(span, error, call)
             raise
         if not self._settled(turn):
             raise TypeError("a summary came when the callback that asked for it had ended")
@@ -322,23 +322,25 @@ class CompactionContext:
         allow: frozenset[str],
         reason: str | None,
         shrink: bool,
-        duration: float | None = None,
+        call: Call | None = None,
     ) -> None:
-        if isinstance(result, str):
-            result = Summary(result, duration=duration)
-        if not isinstance(result, Summary) or not isinstance(result.text, str):
+        if not isinstance(result, str | Summary) or (isinstance(result, Summary) and not isinstance(result.text, str)):
             error = TypeError(f"a summarizer returned {type(result).__name__}, not text")
-            self._fail(span, error)
+            self._fail(span, error, call)
             raise error
+        if call is not None:
+            result = call.summary(result)
+        elif isinstance(result, str):
+            result = Summary(result)
         before = self._plan.tokens(*place)
         if not result.text.strip():
-            self._reject(EmptySummary, span, "summary", "the summary is empty")
+            self._reject(EmptySummary, span, "summary", "the summary is empty", result)
         replacement = result.replacement or (framing.frame(result.text, *span),)
         after = self.count(replacement)
         least = after if shrink else self.count([{"role": "user", "content": result.text}])
         if least >= before and "larger" not in allow:
             what = f"the summary takes {least} tokens, what it stands for {before}"
-            self._reject(NotSmaller, span, "summary", what)
+            self._reject(NotSmaller, span, "summary", what, result)
         inputs = tuple(number for element in self._plan.elements(*place) if (number := element.number) is not None)
         self._place(place, span, "summary", after, replacement, result, inputs, allow=allow, reason=reason)
 
@@ -389,17 +391,18 @@ class CompactionContext:
             self._reject(LastUserInside, span, kind, "the last user message is inside")
         return low, high
 
-    def _reject(self, kind: type[Rejected], span: Span, what: str, text: str) -> None:
+    def _reject(self, kind: type[Rejected], span: Span, what: str, text: str, summary: Summary | None = None) -> None:
+        kept = None if summary is None else without_text(summary)
         before = self._plan.tokens(*self._plan.indexes(span))
         error: Payload = {"type": kind.__name__, "text": text, "no_progress": issubclass(kind, _NO_PROGRESS)}
-        self._plan.attempts.append(Attempt(self._callback, what, "rejected", *span, before, error=error))
+        self._plan.attempts.append(Attempt(self._callback, what, "rejected", *span, before, summary=kept, error=error))
         raise kind(f"{text} ({span} of thread {self.thread_id!r})", start_seq=span[0], end_seq=span[1])
 
-    def _fail(self, span: Span, error: Exception) -> None:
+    def _fail(self, span: Span, error: Exception, call: Call | None) -> None:
         before = self._plan.tokens(*self._plan.indexes(span))
-        failed = Attempt(
-            self._callback, "summary", "failed", *span, before, error=_error(error, "the summarizer failed")
-        )
+        known = None if call is None else call.failed(error)
+        told = _error(error, "the summarizer failed")
+        failed = Attempt(self._callback, "summary", "failed", *span, before, summary=known, error=told)
         self._plan.attempts.append(failed)
         self._told.append(error)
 

@@ -68,7 +68,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compaction_store.models import View
+    from compaction_store.models import Summary, View
 
 _LONGEST_PLACE = 300
 
@@ -253,7 +253,13 @@ class NoProgress(Rejected):
 
 
 class SummarizerError(CompactionStoreError):
-    """A summarizer came to no summary. Of what it was given, and of another's own words, nothing is repeated."""
+    """A summarizer came to no summary. Of what it was given, and of another's own words, nothing is repeated.
+
+    A summarizer may set `.attempted` to a `Summary` without text: its model, prompt, settings, usage and duration are
+    then recorded with the failed attempt.
+    """
+
+    attempted: Summary | None = None
 
 
 class SummaryRefused(SummarizerError):

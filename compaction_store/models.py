@@ -164,6 +164,8 @@ class Summary:
     """What a summarizer returns: the text, and what an auditor will ask about how it came to be.
 
     `replacement` is what stands in the view where it is not the framed text, such as a provider's own signed block.
+    `settings` are the parameters that the model was called with, such as max_tokens and temperature. `summarizer` is
+    the name of the summarizer; where it is None, the store records the name of the callable that it called.
     """
 
     text: str = field(repr=False)
@@ -174,6 +176,8 @@ class Summary:
     coverage: Payload | None = None
     duration: float | None = None
     replacement: tuple[Payload, ...] | None = field(default=None, repr=False)
+    settings: Payload | None = None
+    summarizer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -249,6 +253,42 @@ class Compaction:
         error: Payload | None = self._part("error")
         return error
 
+    @property
+    def summarizer(self) -> str | None:
+        """The name of the summarizer that wrote the text, or failed to; None where a callback gave the text itself."""
+        name: str | None = self._part("summarizer")
+        return name
+
+    @property
+    def prompt(self) -> str | None:
+        """The instructions that the model was given."""
+        prompt: str | None = self._part("prompt")
+        return prompt
+
+    @property
+    def settings(self) -> Payload | None:
+        """The parameters that the model was called with, such as max_tokens and temperature."""
+        settings: Payload | None = self._part("settings")
+        return settings
+
+    @property
+    def usage(self) -> Payload | None:
+        """The tokens that the summarizer's requests took."""
+        usage: Payload | None = self._part("usage")
+        return usage
+
+    @property
+    def failed_before(self) -> list[Payload]:
+        """The summarizers of a `FallbackSummarizer` that failed before another wrote the summary, in order.
+
+        Each with the error's type and text, and as far as known `summarizer`, `model`, `usage` and `duration`.
+        """
+        coverage = self._part("coverage")
+        if not isinstance(coverage, dict):
+            return []
+        parts = [coverage, *(coverage.get("parts") or [])]
+        return [failed for part in parts if isinstance(part, dict) for failed in part.get("failed_before") or []]
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionRun(Sequence[Compaction]):
@@ -279,6 +319,12 @@ class CompactionRun(Sequence[Compaction]):
     def applied(self) -> bool:
         """Whether the view is another one now."""
         return any(record.outcome == "applied" for record in self.records)
+
+    @property
+    def covered(self) -> tuple[Payload, ...]:
+        """The failed calls of summarizers for which another summarizer covered: see `Compaction.failed_before`."""
+        written = (record for record in self.records if record.outcome == "applied")
+        return tuple(failed for record in written for failed in record.failed_before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,10 @@ def _body(attempt: Attempt) -> Payload:
     """Only what is there: a body is read by people."""
     body: Payload = {}
     if (summary := attempt.summary) is not None:
-        body["summary_text"] = summary.text
+        # An attempt that failed or was rejected keeps what it cost, and no text.
         parts = {
-            "prompt": summary.prompt, "usage": summary.usage, "provider": summary.provider,
+            "summary_text": summary.text or None, "summarizer": summary.summarizer, "prompt": summary.prompt,
+            "settings": summary.settings, "usage": summary.usage, "provider": summary.provider,
             "coverage": summary.coverage, "duration": summary.duration,
         }  # fmt: skip
         body |= {name: value for name, value in parts.items() if value is not None}

@@ -14,12 +14,15 @@ from itertools import chain
 from compaction_store.context import Summarize, SummaryResult
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Element, Payload, Summary
+from compaction_store.naming import name_of
 
 
 class InParts:
     """A summarizer that gives another one the elements in parts. `ends` are the last seqs of the parts."""
 
     def __init__(self, summarize: Summarize, ends: Sequence[int]) -> None:
+        self.name = name_of(summarize, "summarizer")
+        self.model = getattr(summarize, "model", None)
         self._summarize = summarize
         self._ends = ends
         self._done: list[Summary] = []
@@ -74,6 +77,8 @@ class InParts:
             provider=_all([summary.provider for summary in done]),
             coverage=_all([summary.coverage for summary in done]) or {"parts": [{} for _ in done]},
             duration=sum(durations) if durations else None,
+            settings=next((summary.settings for summary in done if summary.settings is not None), None),
+            summarizer=next((summary.summarizer for summary in done if summary.summarizer is not None), self.name),
         )
 
 

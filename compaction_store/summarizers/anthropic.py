@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from compaction_store.errors import InvalidInput, SourceTooLong, SummaryCutShort, SummaryRefused, SummaryUseless
+from compaction_store.errors import (
+    InvalidInput,
+    SourceTooLong,
+    SummarizerError,
+    SummaryCutShort,
+    SummaryRefused,
+    SummaryUseless,
+)
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.rendering import for_anthropic
 from compaction_store.summarizers import calls, native
+from compaction_store.summarizers.attempts import settings
 from compaction_store.summarizers.calls import Deadline, Work
 from compaction_store.summarizers.judging import hidden, judge
 from compaction_store.summarizers.request import Piece, Request, document, halves, notes_piece, source
@@ -49,6 +57,30 @@ class _Note(NamedTuple):
     text: str
 
 
+@dataclass
+class _Asked:
+    """What a summary was asked for with, and what was answered, whatever came of it."""
+
+    model: str
+    settings: Payload
+    prompt: str | None
+    answers: list[Any] = field(default_factory=list)
+    start: float = field(default_factory=time.monotonic)
+
+    def summary(self, text: str, coverage: Payload | None = None) -> Summary:
+        told = [answer.to_dict(mode="json", warnings=False) for answer in self.answers]
+        provider = {"messages": [{n: one.get(n) for n in ("id", "model", "stop_reason")} for one in told]}
+        return Summary(
+            text, model=told[-1].get("model") if told else self.model, prompt=self.prompt,
+            usage=_spent(told) if told else None, provider=provider if told else None, coverage=coverage,
+            settings=self.settings,
+        )  # fmt: skip
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+
 class AnthropicSummarizer:
     """Asks one of Anthropic's models, through a client that is the caller's: its keys, timeouts and closing too.
 
@@ -57,6 +89,8 @@ class AnthropicSummarizer:
     request: in native mode, give the `system` and `tools` that the conversation is held with. `deadline` is in seconds,
     for all requests of one summary together.
     """
+
+    name = "AnthropicSummarizer"
 
     def __init__(
         self,
@@ -96,6 +130,10 @@ class AnthropicSummarizer:
         self._render = render
 
     @property
+    def model(self) -> str:
+        return self._model
+
+    @property
     def needs_async(self) -> bool:
         return calls.is_async(self._client)
 
@@ -107,66 +145,71 @@ class AnthropicSummarizer:
         return calls.run_async(self._client, work) if self.needs_async else calls.run(self._client, work)
 
     def _work(self, request: Request) -> Work[Summary]:
-        start = time.monotonic()
+        sent = {"max_tokens": self._max_tokens, **self._parameters}
+        asked = _Asked(self._model, settings(sent), self._prompt(request))
         deadline = Deadline(self._deadline)
-        made = self._natively(request, deadline) if self._mode == "native" else self._by_prompt(request, deadline)
-        summary = yield from made
-        judge(summary.text, request)
+        work = self._natively if self._mode == "native" else self._by_prompt
+        try:
+            summary = yield from work(request, deadline, asked)
+            judge(summary.text, request)
+        except SummarizerError as error:
+            error.attempted = replace(asked.summary(""), duration=asked.seconds, summarizer=self.name)
+            raise
         coverage = {"messages": request.end_seq - request.start_seq + 1, **(summary.coverage or {})}
         if unseen := hidden(summary.text):
             coverage["hidden_characters"] = unseen
-        return replace(summary, coverage=coverage, duration=time.monotonic() - start)
+        return replace(summary, coverage=coverage, duration=asked.seconds, summarizer=self.name)
 
-    def _natively(self, request: Request, deadline: Deadline) -> Work[Summary]:
+    def _prompt(self, request: Request) -> str | None:
+        if self._mode == "native":
+            return self._instructions
+        return f"{self._instructions or INSTRUCTIONS}\n\n{_RULES.format(tokens=self._room(request))}"
+
+    def _natively(self, request: Request, deadline: Deadline, asked: _Asked) -> Work[Summary]:
         fixed = {**self._parameters, "model": self._model, "max_tokens": self._max_tokens}
         parameters = native.parameters(request, self._render, self._instructions, fixed)
         answer = yield from self._ask(parameters, deadline, native=True)
-        return native.summary(answer, self._instructions)
+        asked.answers.append(answer)
+        return replace(native.summary(answer, self._instructions), settings=asked.settings)
 
-    def _by_prompt(self, request: Request, deadline: Deadline) -> Work[Summary]:
+    def _by_prompt(self, request: Request, deadline: Deadline, asked: _Asked) -> Work[Summary]:
         shown = source(request.elements)
-        prompt = f"{self._instructions or INSTRUCTIONS}\n\n{_RULES.format(tokens=self._room(request))}"
-        answers: list[Any] = []
-        notes = yield from self._notes(shown.pieces, prompt, deadline, answers)
+        notes = yield from self._notes(shown.pieces, deadline, asked)
         parts = [[note.start_seq, note.end_seq] for note in notes]
         while len(notes) > 1:
             merged = [notes_piece(*note) for note in notes]
-            fewer = yield from self._notes(merged, prompt, deadline, answers)
+            fewer = yield from self._notes(merged, deadline, asked)
             if len(fewer) >= len(notes):
                 raise SourceTooLong("the summaries of the parts are too long to be merged")
             notes = fewer
         coverage: Payload = {"parts": parts} if len(parts) > 1 else {}
         coverage |= {name: list(seqs) for name, seqs in (("erased", shown.erased), ("media", shown.media)) if seqs}
-        told = [answer.to_dict(mode="json", warnings=False) for answer in answers]
-        provider = {"messages": [{n: one.get(n) for n in ("id", "model", "stop_reason")} for one in told]}
-        return Summary(
-            notes[0].text, model=told[-1].get("model"), prompt=prompt, usage=_spent(told), provider=provider,
-            coverage=coverage,
-        )  # fmt: skip
+        return asked.summary(notes[0].text, coverage)
 
     def _room(self, request: Request) -> int:
         """What the model is told; what it is allowed is max_tokens, so that an answer is not cut where it runs over."""
         return max(16, min(self._max_tokens * 3 // 4, request.max_tokens // 2))
 
-    def _notes(self, pieces: Sequence[Piece], prompt: str, deadline: Deadline, answers: list[Any]) -> Work[list[_Note]]:
+    def _notes(self, pieces: Sequence[Piece], deadline: Deadline, asked: _Asked) -> Work[list[_Note]]:
         """Notes on these pieces: one, or where they are too long together, one on each of the parts."""
         parameters = {
-            **self._parameters, "model": self._model, "max_tokens": self._max_tokens, "system": prompt,
+            **self._parameters, "model": self._model, "max_tokens": self._max_tokens, "system": asked.prompt,
             "messages": [{"role": "user", "content": document(pieces)}],
         }  # fmt: skip
         parts = None
         try:
             answer = yield from self._ask(parameters, deadline, native=False)
+            # What is refused or cut short is billed too.
+            asked.answers.append(answer)
             text = _text(answer)
         except SourceTooLong:
             parts = halves(pieces, _LEAST)
             if parts is None:
                 raise
         if parts is None:
-            answers.append(answer)
             return [_Note(pieces[0].start_seq, pieces[-1].end_seq, text)]
-        first = yield from self._notes(parts[0], prompt, deadline, answers)
-        second = yield from self._notes(parts[1], prompt, deadline, answers)
+        first = yield from self._notes(parts[0], deadline, asked)
+        second = yield from self._notes(parts[1], deadline, asked)
         return first + second
 
     def _ask(self, parameters: Payload, deadline: Deadline, *, native: bool) -> Work[Any]:

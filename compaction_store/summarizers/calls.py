@@ -17,7 +17,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from compaction_store.errors import MissingExtra, SourceTooLong, SummarizerRejected, SummarizerUnavailable
+from compaction_store.errors import (
+    MissingExtra,
+    SourceTooLong,
+    SummarizerRejected,
+    SummarizerUnavailable,
+    raised_at,
+)
 from compaction_store.models import Payload
 from compaction_store.telemetry import model_call
 
@@ -33,6 +39,8 @@ _TOO_LONG = re.compile(
     r"|context (?:limit|window|length)|too many (?:input )?tokens",
     re.IGNORECASE,
 )
+# How Python names an argument that a function does not take, or that it lacks.
+_ARGUMENT = re.compile(r"\b\w+\(\) (?:got an unexpected keyword|missing \d+ required [\w-]+) arguments?:? '(\w{1,64})'")
 _PATIENT = frozenset({"overloaded_error", "rate_limit_error"})
 _BROKEN = frozenset({"api_error", "timeout_error"})
 _TRANSPORT = frozenset({"httpx2", "httpcore2", "httpx", "httpcore", "h11", "h2", "ssl", "socket"})
@@ -299,10 +307,11 @@ def _typed(error: Exception, kind: str) -> Exception:
     said = getattr(error, "api_message", None) or getattr(error, "message", None)
     if status == _TOO_LARGE or (status is not None and isinstance(said, str) and _TOO_LONG.search(said)):
         return SourceTooLong(_say(error, "the request is too long for the model"))
-    return SummarizerRejected(_say(error, "it is not tried again"), status=status)
+    where = "" if status is not None else _where(error)
+    return SummarizerRejected(_say(error, "it is not tried again", where), status=status)
 
 
-def _say(error: Exception, what: str) -> str:
+def _say(error: Exception, what: str, where: str = "") -> str:
     status, name = _number(getattr(error, "status_code", None)), getattr(error, "type", None)
     said = f"answered {status}" if status is not None else f"raised {type(error).__name__}"
     if isinstance(name, str) and _NAME.fullmatch(name):
@@ -310,7 +319,15 @@ def _say(error: Exception, what: str) -> str:
     request = getattr(error, "request_id", None)
     if isinstance(request, str) and _REQUEST_ID.fullmatch(request):
         said += f" ({request})"
-    return f"the {'API' if status is not None else 'client'} {said}: {what}"
+    return f"the {'API' if status is not None else 'client'} {said}{where}: {what}"
+
+
+def _where(error: Exception) -> str:
+    """What of a client's own error helps to mend the call and cannot hold content: the argument, and the place."""
+    found = _ARGUMENT.search(str(error)) if isinstance(error, TypeError) else None
+    argument = "" if found is None else f" over the argument {found[1]!r}"
+    place = raised_at(error)
+    return argument if place is None else f"{argument} at {place}"
 
 
 def plain_name(name: Any) -> str:

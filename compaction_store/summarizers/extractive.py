@@ -63,6 +63,7 @@ class _Fact(NamedTuple):
 class ExtractiveSummarizer:
     """Keeps at most `share` of its source's characters, and `max_tokens` by o200k_base."""
 
+    name = "ExtractiveSummarizer"
     needs_async = False
 
     def __init__(self, *, share: float = 0.3, max_tokens: int = 2048) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compaction_store.errors import CompactionStoreError, InvalidInput, SummarizersFailed
-from compaction_store.models import Element, Summary
+from compaction_store.errors import InvalidInput, SummarizerError, SummarizersFailed
+from compaction_store.models import Element, Payload, Summary
+from compaction_store.naming import name_of
+from compaction_store.summarizers.attempts import Call, without_text
 from compaction_store.summarizers.judging import judge
-from compaction_store.summarizers.request import Request, Summarizer, SummaryResult
+from compaction_store.summarizers.request import Request, Summarizer
 
 # Yields what is to be awaited, and is sent what came of it, be it an exception.
 _Steps = Generator[Awaitable[Any], Any, Summary]
@@ -36,6 +38,10 @@ class FallbackSummarizer:
                 raise InvalidInput(f"a summarizer is a callable, not {type(one).__name__}")
 
     @property
+    def name(self) -> str:
+        return f"FallbackSummarizer({', '.join(name_of(one, 'summarizer') for one in self.summarizers)})"
+
+    @property
     def needs_async(self) -> bool:
         return any(map(needs_async, self.summarizers))
 
@@ -49,19 +55,21 @@ class FallbackSummarizer:
 
     def _steps(self, request: Request) -> _Steps:
         errors: list[Exception] = []
+        failures: list[Payload] = []
         for one in self.summarizers:
+            call = Call(one)
             try:
                 result: Any = one(request)
                 if inspect.isawaitable(result):
                     result = yield result
-                if isinstance(result, Exception):
-                    errors.append(result)
-                else:
-                    return _judged(request, result, errors)
-            except Exception as error:  # noqa: BLE001 — whatever it was, the next is there for it
-                errors.append(error)
-        names = ", ".join(type(error).__name__ for error in errors)
-        raise SummarizersFailed(f"every one of {len(errors)} summarizers failed: {names}", errors=tuple(errors))
+                if not isinstance(result, Exception):
+                    return _judged(request, call, result, failures)
+                error = result
+            except Exception as raised:  # noqa: BLE001 — whatever it was, the next is there for it
+                error = raised
+            errors.append(error)
+            failures.append(call.failure(error))
+        raise _all_failed(errors, failures)
 
 
 def _finished(steps: _Steps) -> Summary | Awaitable[Summary]:
@@ -88,16 +96,24 @@ async def _awaited(steps: _Steps, waiting: Awaitable[Any] | None = None) -> Summ
             return summary
 
 
-def _judged(request: Request, result: SummaryResult, errors: Sequence[Exception]) -> Summary:
+def _judged(request: Request, call: Call, result: Any, failures: Sequence[Payload]) -> Summary:
     if not isinstance(result, str | Summary):
         raise TypeError(f"a summarizer returned {type(result).__name__}, not text")
-    summary = Summary(result) if isinstance(result, str) else result
-    judge(summary.text, request)
-    if not errors:
+    summary = call.summary(result)
+    try:
+        judge(summary.text, request)
+    except SummarizerError as error:
+        error.attempted = without_text(summary)
+        raise
+    if not failures:
         return summary
-    # Another's own words may quote what it was given; of those only the type is kept.
-    failed = [
-        {"type": type(error).__name__, "text": str(error) if isinstance(error, CompactionStoreError) else None}
-        for error in errors
-    ]
-    return replace(summary, coverage={**(summary.coverage or {}), "failed_before": failed})
+    return replace(summary, coverage={**(summary.coverage or {}), "failed_before": list(failures)})
+
+
+def _all_failed(errors: Sequence[Exception], failures: Sequence[Payload]) -> SummarizersFailed:
+    names = ", ".join(type(error).__name__ for error in errors)
+    failed = SummarizersFailed(f"every one of {len(errors)} summarizers failed: {names}", errors=tuple(errors))
+    # A record has one model: of several, the first that was asked.
+    model = next((failure["model"] for failure in failures if "model" in failure), None)
+    failed.attempted = Summary("", model=model, coverage={"failed_before": list(failures)})
+    return failed

@@ -33,7 +33,8 @@ def test_the_first_that_can_is_asked_and_nobody_after_it() -> None:
         raise AssertionError
 
     found: Any = FallbackSummarizer(lambda elements: f"Notes on {len(elements)}.", never)(talk())
-    assert found == Summary("Notes on 4.")
+    assert found.text == "Notes on 4."
+    assert found.coverage is None
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_where_one_fails_the_next_is_asked_and_the_record_says_so(first: Any, fa
     assert len(told) == 2
     assert MARKER not in repr(told)
     if failed is not None:
-        assert told[0] == failed
+        assert failed.items() <= told[0].items()
 
 
 def test_where_all_fail_the_error_names_them() -> None:
@@ -127,7 +128,8 @@ def test_the_record_in_a_store_says_what_failed(store: Face) -> None:
     summarize = FallbackSummarizer(breaks, ExtractiveSummarizer())
     [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, summarize))
     assert record.outcome == "applied"
-    assert record.body["coverage"]["failed_before"] == [{"type": "RuntimeError", "text": None}]
+    [failed] = record.body["coverage"]["failed_before"]
+    assert (failed["type"], failed["text"], failed["summarizer"]) == ("RuntimeError", None, "test_fallback.breaks")
     refusing = FallbackSummarizer(breaks, lambda _: "")
     [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, refusing))
     assert (record.outcome, record.error["type"]) == ("failed", "SummarizersFailed")
