@@ -1,6 +1,8 @@
-"""Running a callback on a context: one's own function, or a strategy that is taken through its steps.
+"""Runs a callback on a context: a function of the caller's, or a strategy, which is driven step by step.
 
-A strategy is written once for sync and async: it yields what it wants, and what drives it awaits where that is needed.
+A strategy is written once for sync and async: it yields what it wants, and its driver awaits where that is needed. On
+an event loop, only what is async runs on the loop; everything else runs in a thread, so that no callback, strategy or
+summarizer can block the loop.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import inspect
 from typing import Any, Protocol, runtime_checkable
 
-from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store import event_loop
+from compaction_store.context import Ask, CompactionContext, Planned, Steps
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Summary
 from compaction_store.naming import name_of
@@ -30,9 +33,7 @@ def check_callback(callback: object, *, awaits: bool) -> None:
     """Refuses what cannot be called, and what is async where nothing awaits it."""
     if not callable(callback) and not isinstance(callback, Strategy):
         raise TypeError(f"a callback is callable or a strategy, not {type(callback).__name__}")
-    call = getattr(callback, "__call__", None)  # noqa: B004 — its kind is asked, not whether it is there
-    is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
-    if not awaits and (is_async or getattr(callback, "needs_async", False)):
+    if not awaits and event_loop.is_async(callback):
         raise TypeError("an async callback needs an AsyncStore")
 
 
@@ -49,12 +50,11 @@ def run_callback(ctx: CompactionContext, callback: Any) -> None:
 
 
 async def run_callback_async(ctx: CompactionContext, callback: Any) -> None:
+    """The same on an event loop, which a callback that is not async cannot block: it runs in a thread."""
     if isinstance(callback, Strategy):
         await drive_async(ctx, callback.steps(ctx))
     else:
-        result = callback(ctx)
-        # What compact() returns is awaitable too, and a lambda may hand it on.
-        _check_result(await result if inspect.isawaitable(result) else result)
+        _check_result(await event_loop.call(callback, ctx))
     ctx.finish()
 
 
@@ -64,31 +64,39 @@ def _check_result(result: object) -> None:
 
 
 def drive(ctx: CompactionContext, steps: Steps) -> None:
-    """Takes a strategy through its steps, telling it what each came to."""
-    told: Exception | None = None
-    while (step := _next(steps, told)) is not None:
-        try:
-            ctx.ask(step)
-            told = None
-        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
-            ctx.errors.append(error)
-            told = error
+    """Takes a strategy through its steps, and sends it the outcome of each."""
+    _advance(ctx, steps, None)
 
 
 async def drive_async(ctx: CompactionContext, steps: Steps) -> None:
-    """The same where summarizers may be awaited."""
-    told: Exception | None = None
-    while (step := _next(steps, told)) is not None:
+    """The same on an event loop: steps are taken in a thread, and awaitable summaries are awaited on the loop."""
+    outcome: Exception | None = None
+    while (planned := await event_loop.in_thread(_advance, ctx, steps, outcome)) is not None:
         try:
-            await ctx.ask(step)
-            told = None
+            await planned
+            outcome = None
         except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
             ctx.errors.append(error)
-            told = error
+            outcome = error
 
 
-def _next(steps: Steps, told: Exception | None) -> Ask | None:
+def _advance(ctx: CompactionContext, steps: Steps, outcome: Exception | None) -> Planned | None:
+    """Takes steps until one has to be awaited, and returns that one; None at the strategy's end."""
+    while (step := _next(steps, outcome)) is not None:
+        try:
+            planned = ctx.ask(step)
+            outcome = None
+        except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
+            ctx.errors.append(error)
+            outcome = error
+        else:
+            if planned.is_waiting:
+                return planned
+    return None
+
+
+def _next(steps: Steps, outcome: Exception | None) -> Ask | None:
     try:
-        return steps.send(told)
+        return steps.send(outcome)
     except StopIteration:
         return None

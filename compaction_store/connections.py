@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only, greenlet_spawn
 
+from compaction_store import event_loop
 from compaction_store.deadlines import limited
 from compaction_store.errors import (
     CompactionNotFound,
@@ -378,7 +379,7 @@ class AsyncConnections(_Patient):
         await asyncio.sleep(seconds)
 
     async def aside(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
-        return await asyncio.to_thread(function, *arguments, **keywords)
+        return await event_loop.in_thread(function, *arguments, **keywords)
 
     async def close(self) -> None:
         self.closed = True

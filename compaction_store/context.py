@@ -10,10 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from compaction_store import framing, measuring, spans
+from compaction_store import event_loop, framing, measuring, spans
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import (
     CompactionStoreError,
@@ -73,10 +73,15 @@ Steps = Generator[Ask, "Exception | None", None]
 
 
 class Planned:
-    """What `compact` returns. With an awaitable summarizer the plan is made when this is awaited."""
+    """What `compact` returns. Where the summarizer is awaited, the plan is made when this is awaited."""
 
     def __init__(self, waiting: Callable[[], Awaitable[None]] | None = None) -> None:
         self._waiting = waiting
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the plan is still to be made, by awaiting this."""
+        return self._waiting is not None
 
     def __await__(self) -> Generator[Any, None, None]:
         if self._waiting is not None:
@@ -172,7 +177,8 @@ class CompactionContext:
     ) -> Planned:
         """Plans one summary in place of a span: a text, a `Summary`, or a callable that is given the elements.
 
-        On an AsyncStore the result is awaited; a callable may then be async.
+        In an async callback the result must be awaited where the summary is a callable, async or not: it runs off the
+        event loop unless it is async.
         """
         allowed = _allowed(allow)
         return self._summarize(Span(start_seq, end_seq), summary, allowed, reason, shrink=False)
@@ -229,9 +235,12 @@ class CompactionContext:
         return self._plan.mark()
 
     def finish(self) -> None:
-        """Refuses a callback that left an awaitable summarizer unawaited."""
+        """Refuses a callback that did not await what it should have."""
         if self._open:
-            raise TypeError(f"{self._callback} did not await ctx.compact(…) with an async summarizer")
+            raise TypeError(
+                f"{self._callback} must await ctx.compact(…): an async callback awaits every summarizer, "
+                "and a callback that is not async can use no async one"
+            )
 
     def void(self, mark: Mark, error: Exception) -> None:
         """Takes back what was planned since the mark. What was rejected or failed stays; so does why it is void."""
@@ -242,6 +251,24 @@ class CompactionContext:
         if not isinstance(error, Rejected | SpanConflict) and not any(error is told for told in self._told):
             what = _error(error, "the callback failed")
             self._plan.attempts.append(Attempt(self._callback, "summary", "failed", None, None, error=what))
+
+    @property
+    def must_await(self) -> bool:
+        """Whether this is called on an event loop, which work that is not async must not block."""
+        return self._awaits and event_loop.is_running()
+
+    def later(self, plan: Callable[[], Awaitable[None]]) -> Planned:
+        """A plan that is made when it is awaited, which the callback must do before it ends."""
+        turn = self._turn
+
+        async def wait() -> None:
+            try:
+                await plan()
+            finally:
+                self._settled(turn)
+
+        self._open += 1
+        return Planned(wait)
 
     def ask(self, step: Ask) -> Planned:
         """Does what a strategy's step asks for."""
@@ -267,28 +294,42 @@ class CompactionContext:
             raise TypeError(f"a summary is text, a Summary or a callable, not {type(summary).__name__}")
         self._offered(span, allow)
         elements = Request(tuple(self._plan.elements(*place)), lambda: self.elements)
-        tried = len(self.attempts)
         call = Call(summary)
+        # A summarizer that blocks would stop the event loop; one that is async belongs on it.
+        if self.must_await or (self._awaits and event_loop.is_async(summary)):
+            return self._later(partial(event_loop.call, summary, elements), span, allow, reason, shrink, call)
+        tried = len(self.attempts)
         try:
             result = summary(elements)
         except Exception as error:
             self._fail(span, error, call)
             raise
-        if not inspect.isawaitable(result):
-            if len(self.attempts) != tried:
-                # The summarizer has planned something itself.
-                place = self._checked(span, "summary", allow)
-            self._finish(place, span, result, allow, reason, shrink, call)
-            return Planned()
-        if not self._awaits:
+        if inspect.isawaitable(result):
+            if self._awaits:
+                return self._later(lambda: result, span, allow, reason, shrink, call)
             if inspect.iscoroutine(result):
                 result.close()
             raise TypeError("an async summarizer needs an AsyncStore")
+        if len(self.attempts) != tried:
+            # The summarizer has planned something itself.
+            place = self._checked(span, "summary", allow)
+        self._finish(place, span, result, allow, reason, shrink, call)
+        return Planned()
 
+    def _later(
+        self,
+        ask: Callable[[], Awaitable[Any]],
+        span: Span,
+        allow: frozenset[str],
+        reason: str | None,
+        shrink: bool,
+        call: Call,
+    ) -> Planned:
+        """Plans a summary that has to be awaited, once it is there."""
         turn = self._turn
 
         async def wait() -> None:
-            text = await self._awaited(result, span, turn, call)
+            text = await self._awaited(ask(), span, turn, call)
             # Another summary may have been planned there while this one was written.
             place = self._checked(span, "summary", allow)
             self._finish(place, span, text, allow, reason, shrink, call)

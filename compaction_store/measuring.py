@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from compaction_store import event_loop
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import CompactionStoreError, InvalidInput
 from compaction_store.models import Measured, Payload, View
@@ -113,9 +114,7 @@ def check_budget(budget: object, *, awaits: bool) -> None:
         return
     if not callable(budget.counter):
         raise InvalidInput("a budget's counter is given a view and returns its tokens")
-    call = getattr(budget.counter, "__call__", None)  # noqa: B004 — its kind is asked, not whether it is there
-    is_async = inspect.iscoroutinefunction(budget.counter) or inspect.iscoroutinefunction(call)
-    if not awaits and (is_async or getattr(budget.counter, "needs_async", False)):
+    if not awaits and event_loop.is_async(budget.counter):
         raise TypeError("an async counter needs an AsyncStore")
 
 

@@ -41,14 +41,15 @@ class Ruler(NamedTuple):
 class Counter:
     """A name and a function of a message and its bytes as JSON. The name is what an auditor needs to count again.
 
-    Without a ruler of its own, a counter measures a text by what it adds to a message. `takes_long` says whether so
-    many bytes should be counted off an event loop, and `prepare` does what the first count would wait for.
+    Without a ruler of its own, a counter measures a text by what it adds to a message. `takes_long` says whether a
+    message of so many bytes should be counted off the event loop; without one, every message is, since the function may
+    block. `prepare` does what the first count would wait for.
     """
 
     name: str
     function: Callable[[Payload, int], int]
     ruler: Ruler | None = None
-    takes_long: Callable[[int], bool] = lambda _size: False
+    takes_long: Callable[[int], bool] = lambda _size: True
     prepare: Callable[[], object] = lambda: None
 
     def __post_init__(self) -> None:
@@ -163,7 +164,8 @@ def load() -> None:
 
 def bytes_over_four() -> Counter:
     """A quarter of the message's bytes as JSON, rounded up: no tokenizer, no tables, no surprises."""
-    return Counter("bytes/4", _bytes_tokens, Ruler(_quarter, _first_bytes, _last_bytes))
+    ruler = Ruler(_quarter, _first_bytes, _last_bytes)
+    return Counter("bytes/4", _bytes_tokens, ruler, takes_long=lambda _size: False)
 
 
 def _bytes_tokens(_payload: Payload, size: int) -> int:

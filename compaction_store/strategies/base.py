@@ -5,14 +5,13 @@ A strategy decides which spans, and is told what came of each; it neither awaits
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
 from compaction_store import framing
-from compaction_store.callbacks import drive
-from compaction_store.context import ALLOWED, Ask, CompactionContext, Steps, Summarize, SummaryResult
+from compaction_store.callbacks import drive, drive_async
+from compaction_store.context import ALLOWED, Ask, CompactionContext, Planned, Steps, Summarize, SummaryResult
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
 from compaction_store.models import Summary
 
@@ -21,9 +20,9 @@ Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
 class Planner(ABC):
-    """The base of the strategies. Called with a context it plans at once, so that it can be part of another callback.
+    """The base of the strategies. Called with a context it plans, so that it can be part of another callback.
 
-    With an async summarizer it is driven by an AsyncStore only.
+    An async callback awaits the call. With an async summarizer a strategy needs an AsyncStore.
     """
 
     @property
@@ -38,9 +37,17 @@ class Planner(ABC):
     @abstractmethod
     def steps(self, ctx: CompactionContext) -> Steps: ...
 
-    def __call__(self, ctx: CompactionContext) -> None:
+    def __call__(self, ctx: CompactionContext) -> Planned:
+        if ctx.must_await:
+            return ctx.later(lambda: self._plan_async(ctx))
         name = ctx.rename(self.name)
         drive(ctx, self.steps(ctx))
+        ctx.rename(name)
+        return Planned()
+
+    async def _plan_async(self, ctx: CompactionContext) -> None:
+        name = ctx.rename(self.name)
+        await drive_async(ctx, self.steps(ctx))
         ctx.rename(name)
 
     def __repr__(self) -> str:
@@ -73,12 +80,6 @@ def least_summary(ctx: CompactionContext, summarize: Summarizer) -> int:
     if isinstance(summarize, Summary) and summarize.replacement:
         return 0
     return max(0, ctx.count([framing.frame("-", 1, 1)]) - _FRAMES_DIFFER_BY)
-
-
-def is_async(summarize: object) -> bool:
-    call = getattr(summarize, "__call__", None)  # noqa: B004 — its kind is asked, not whether it is there
-    asynchronous = inspect.iscoroutinefunction(summarize) or inspect.iscoroutinefunction(call)
-    return asynchronous or getattr(summarize, "needs_async", False) is True
 
 
 def check_summarizer(summarize: object) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Self
 
+from compaction_store import event_loop
 from compaction_store.budget import TokenBudget
 from compaction_store.context import Ask, CompactionContext, Steps
 from compaction_store.errors import InvalidInput, Rejected, SpanConflict
@@ -88,7 +89,7 @@ class Ladder(base.Planner):
 
     @property
     def needs_async(self) -> bool:
-        return base.is_async(self.summarize)
+        return event_loop.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """The same, with something more that it never touches."""

@@ -11,6 +11,7 @@ from collections import Counter as Sums
 from collections.abc import Awaitable, Iterator, Sequence
 from itertools import chain
 
+from compaction_store import event_loop
 from compaction_store.context import Summarize, SummaryResult
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Element, Payload, Summary
@@ -44,8 +45,7 @@ class InParts:
     async def _awaited(self, first: Awaitable[SummaryResult], parts: Iterator[list[Element]]) -> SummaryResult:
         self._take(await first)
         for part in parts:
-            result = self._summarize(part)
-            self._take(await result if inspect.isawaitable(result) else result)
+            self._take(await event_loop.call(self._summarize, part))
         return self.joined()
 
     def _parts(self, elements: Sequence[Element]) -> Iterator[list[Element]]:

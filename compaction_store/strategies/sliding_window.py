@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from typing import Self
 
+from compaction_store import event_loop
 from compaction_store.context import Ask, CompactionContext, Steps
 from compaction_store.errors import Rejected
 from compaction_store.models import Element, Payload
@@ -23,7 +24,6 @@ from compaction_store.strategies.base import (
     check_allow,
     check_count,
     check_summarizer,
-    is_async,
     least_summary,
     shown_call,
 )
@@ -146,7 +146,7 @@ class SlidingWindow(Planner):
 
     @property
     def needs_async(self) -> bool:
-        return is_async(self._summarize)
+        return event_loop.is_async(self._summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """The same, with something more that it never touches."""

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Iterator
 from copy import copy
 from typing import Any, NamedTuple, Self
 
+from compaction_store import event_loop
 from compaction_store.context import Ask, CompactionContext, Steps
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.models import Element
@@ -74,7 +75,7 @@ class SummaryTree(base.Planner):
 
     @property
     def needs_async(self) -> bool:
-        return base.is_async(self.summarize)
+        return event_loop.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """The same, with something more that it never touches."""

@@ -6,10 +6,11 @@ Anthropic one imports its SDK, an extra, when the first is made; so does the cou
 
 from __future__ import annotations
 
+from compaction_store.event_loop import is_async as needs_async
 from compaction_store.summarizers.anthropic import AnthropicSummarizer
 from compaction_store.summarizers.counter import AnthropicCounter
 from compaction_store.summarizers.extractive import ExtractiveSummarizer
-from compaction_store.summarizers.fallback import FallbackSummarizer, needs_async
+from compaction_store.summarizers.fallback import FallbackSummarizer
 from compaction_store.summarizers.request import Request, Summarizer
 
 __all__ = [

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from compaction_store import event_loop
 from compaction_store.errors import InvalidInput, SummarizerError, SummarizersFailed
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.naming import name_of
@@ -14,18 +15,8 @@ from compaction_store.summarizers.attempts import Call, without_text
 from compaction_store.summarizers.judging import judge
 from compaction_store.summarizers.request import Request, Summarizer
 
-# Yields what is to be awaited, and is sent what came of it, be it an exception.
-_Steps = Generator[Awaitable[Any], Any, Summary]
-
-
-def needs_async(summarize: object) -> bool:
-    """Whether what a summarizer returns must be awaited, as far as it can be told without a call."""
-    call = getattr(summarize, "__call__", None)  # noqa: B004 — its kind is asked, not whether it is there
-    return (
-        bool(getattr(summarize, "needs_async", False))
-        or inspect.iscoroutinefunction(summarize)
-        or inspect.iscoroutinefunction(call)
-    )
+# Yields the summarizer to call next, and is sent its result, or the exception that it raised.
+_Steps = Generator[Summarizer, Any, Summary]
 
 
 class FallbackSummarizer:
@@ -43,25 +34,23 @@ class FallbackSummarizer:
 
     @property
     def needs_async(self) -> bool:
-        return any(map(needs_async, self.summarizers))
+        return any(map(event_loop.is_async, self.summarizers))
 
     def __repr__(self) -> str:
         return f"FallbackSummarizer({', '.join(type(one).__name__ for one in self.summarizers)})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
-        steps = self._steps(Request.of(elements))
+        request = Request.of(elements)
         # Nothing is begun that nobody might await.
-        return _awaited(steps) if self.needs_async else _finished(steps)
+        return _awaited(request, self._steps(request)) if self.needs_async else _finished(request, self._steps(request))
 
     def _steps(self, request: Request) -> _Steps:
         errors: list[Exception] = []
         failures: list[Payload] = []
         for one in self.summarizers:
             call = Call(one)
+            result = yield one
             try:
-                result: Any = one(request)
-                if inspect.isawaitable(result):
-                    result = yield result
                 if not isinstance(result, Exception):
                     return _judged(request, call, result, failures)
                 error = result
@@ -72,28 +61,40 @@ class FallbackSummarizer:
         raise _all_failed(errors, failures)
 
 
-def _finished(steps: _Steps) -> Summary | Awaitable[Summary]:
-    try:
-        waiting = next(steps)
-    except StopIteration as done:
-        summary: Summary = done.value
-        return summary
-    return _awaited(steps, waiting)
-
-
-async def _awaited(steps: _Steps, waiting: Awaitable[Any] | None = None) -> Summary:
-    answer: Any = None
+def _finished(request: Request, steps: _Steps) -> Summary | Awaitable[Summary]:
+    """Calls one summarizer after the other; from the first result that must be awaited on, it awaits."""
+    result: Any = None
     while True:
-        if waiting is not None:
-            try:
-                answer = await waiting
-            except Exception as error:  # noqa: BLE001 — the steps decide what to make of it
-                answer = error
         try:
-            waiting = steps.send(answer)
+            one = steps.send(result)
         except StopIteration as done:
             summary: Summary = done.value
             return summary
+        try:
+            result = one(request)
+        except Exception as error:  # noqa: BLE001 — the steps decide what to make of it
+            result = error
+        if inspect.isawaitable(result):
+            return _awaited(request, steps, result)
+
+
+async def _awaited(request: Request, steps: _Steps, waiting: Awaitable[Any] | None = None) -> Summary:
+    result: Any = None if waiting is None else await _outcome(waiting)
+    while True:
+        try:
+            one = steps.send(result)
+        except StopIteration as done:
+            summary: Summary = done.value
+            return summary
+        result = await _outcome(event_loop.call(one, request))
+
+
+async def _outcome(waiting: Awaitable[Any]) -> Any:
+    """The result of what is awaited, or the exception that it raised."""
+    try:
+        return await waiting
+    except Exception as error:  # noqa: BLE001 — the steps decide what to make of it
+        return error
 
 
 def _judged(request: Request, call: Call, result: Any, failures: Sequence[Payload]) -> Summary:
