@@ -1,8 +1,9 @@
 """Bringing a database's schema up to date: `compaction-store migrate`, or these functions.
 
-Safe to start twice at once: a lock held to the end of the transaction lets one go first. Safe beside running writers:
-a step that cannot have its lock at once gives up and the whole migration is tried again, so that nobody queues behind
-it for longer than the lock timeout.
+Safe to start twice at once: a lock on alembic's version table, held to the end of the transaction, lets one go first.
+Only a login that may change that table can take the lock, so no other can keep a migration waiting. Safe beside running
+writers: a step that cannot have its lock at once gives up and the whole migration is tried again, so that nobody queues
+behind it for longer than the lock timeout.
 """
 
 from __future__ import annotations
@@ -19,14 +20,29 @@ from alembic.config import Config
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import connections, ledger, schema
-from compaction_store.errors import DatabaseError, DatabaseUnavailable
+from compaction_store.errors import CompactionStoreError, Conflict, DatabaseError, DatabaseUnavailable
 
 _T = TypeVar("_T")
 
 LOCK_TIMEOUT_MS = 200
+TURN_TIMEOUT_MS = 30_000
 scripts = schema.scripts
 TRIES = 120
-_ADVISORY_LOCK = 0x636F6D7061637400
+# As alembic makes it, which then finds it there.
+_VERSION_TABLE = f"""
+    CREATE TABLE {schema.SCHEMA}.alembic_version (
+        version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+    )
+"""
+# A login that may not change the version cannot migrate, and needs no turn to find that there is nothing to do.
+_MAY_LOCK = f"""
+    SELECT has_table_privilege('{schema.SCHEMA}.alembic_version', 'UPDATE, DELETE')
+        AND current_setting('transaction_read_only') = 'off'
+"""
+# Somebody else has made the schema or the table at the same moment.
+_MADE = frozenset({"23505", "42P06", "42P07"})
+_BUSY = "55P03"
+_NOT_EMPTY = "CS006"
 # Lock not available; deadlock; and "tuple concurrently updated", two databases of one cluster granting roles at once.
 _TRY_AGAIN = frozenset({"55P03", "40P01", "XX000"})
 
@@ -47,9 +63,13 @@ def upgrade(url: str, revision: str = "head") -> None:
     _alembic(url, lambda config: command.upgrade(config, revision))
 
 
-def downgrade(url: str, revision: str) -> None:
-    """Takes the database back to a revision. Going below the first one deletes everything stored."""
-    _alembic(url, lambda config: command.downgrade(config, revision))
+def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:
+    """Takes the database back to a revision.
+
+    Going below the first one deletes everything stored: it is refused (`Conflict`) while there is anything, unless
+    `delete_everything` is true.
+    """
+    _alembic(url, lambda config: command.downgrade(config, revision), delete_everything=delete_everything)
 
 
 def current(url: str) -> str | None:
@@ -76,37 +96,74 @@ def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
         engine.dispose()
 
 
-def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> DatabaseError | None:
+def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> CompactionStoreError | None:
     """None when it is done; the error when it is worth another try."""
     try:
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            _take_turn(connection)
             connection.execute(sa.text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))
-            # IF NOT EXISTS would ask for the right to make schemas where one is there.
-            if connection.scalar(sa.text(f"SELECT to_regnamespace('{schema.SCHEMA}')")) is None:
-                connection.execute(sa.text(f"CREATE SCHEMA {schema.SCHEMA}"))
             run(connection)
         return None
     except sa.exc.DBAPIError as error:
         failure = _failure(error)
-        if failure.sqlstate in _TRY_AGAIN:
+        if _sqlstate(error) in _TRY_AGAIN:
             return failure
     raise failure
 
 
-def _failure(error: sa.exc.DBAPIError) -> DatabaseError:
-    state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
+def _take_turn(connection: sa.Connection) -> None:
+    """Keeps every other migration and every checkpoint waiting until the end of this transaction."""
+    connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
+    try:
+        while connection.scalar(sa.text(f"SELECT to_regclass('{schema.SCHEMA}.alembic_version')")) is None:
+            _make_version_table(connection)
+        if connection.scalar(sa.text(_MAY_LOCK)):
+            with connection.begin_nested():
+                connection.execute(
+                    sa.text(f"LOCK TABLE {schema.SCHEMA}.alembic_version IN SHARE ROW EXCLUSIVE MODE")
+                )  # fmt: skip
+        return
+    except sa.exc.DBAPIError as error:
+        if _sqlstate(error) != _BUSY:
+            raise
+    row = connection.execute(sa.text(ledger.HOLDER)).one_or_none()
+    holder = ledger.Holder(*row) if row is not None else None
+    raise DatabaseUnavailable(f"another migration or a checkpoint did not end in time{ledger.held_by(holder)}")
+
+
+def _make_version_table(connection: sa.Connection) -> None:
+    """Whoever makes the schema or the table goes first: others wait for that, and then find it."""
+    try:
+        with connection.begin_nested():
+            # IF NOT EXISTS would ask for the right to make schemas where one is there.
+            if connection.scalar(sa.text(f"SELECT to_regnamespace('{schema.SCHEMA}')")) is None:
+                connection.execute(sa.text(f"CREATE SCHEMA {schema.SCHEMA}"))
+            connection.execute(sa.text(_VERSION_TABLE))
+    except sa.exc.DBAPIError as error:
+        if _sqlstate(error) not in _MADE:
+            raise
+
+
+def _sqlstate(error: sa.exc.DBAPIError) -> str | None:
+    return error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
+
+
+def _failure(error: sa.exc.DBAPIError) -> CompactionStoreError:
+    state = _sqlstate(error)
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
     if error.connection_invalidated or state is None:
         return DatabaseUnavailable(f"cannot reach the database: {lines[0]}", sqlstate=state)
+    if state == _NOT_EMPTY:
+        return Conflict(lines[0])
     # A migration handles no messages, so the server's own words are safe to pass on.
     return DatabaseError(f"the migration failed with SQLSTATE {state}: {lines[0]}", sqlstate=state)
 
 
-def _alembic(url: str, run: Callable[[Config], None]) -> None:
+def _alembic(url: str, run: Callable[[Config], None], *, delete_everything: bool = False) -> None:
     def migrate(connection: sa.Connection) -> None:
         config = _config()
         config.attributes["connection"] = connection
+        config.attributes["delete_everything"] = delete_everything
         run(config)
 
     with_connection(url, migrate)

@@ -34,6 +34,7 @@ class Commission:
     signer: Signer
     log: CheckpointLog
     sinks: tuple[Sink, ...]
+    patience: float
     made: Checkpoint | None = None
 
     def check(self, *, awaits: bool) -> None:
@@ -49,7 +50,7 @@ class Commission:
 
 def take(connection: Connection, commission: Commission) -> Checkpoint:
     """Makes the checkpoint and hands it out; once only, also if the call is repeated because its end failed."""
-    with ledger.checkpointing(connection, commission.tenant):
+    with ledger.checkpointing(connection, commission.tenant, commission.patience):
         if commission.made is None:
             commission.made = _make(connection, commission)
         return commission.made

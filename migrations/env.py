@@ -1,6 +1,7 @@
 """How alembic reaches the database, for `alembic upgrade head` and for `compaction_store.migrate` alike.
 
-The URL is, in this order, what `migrate` passes, `-x url=…`, sqlalchemy.url in alembic.ini, $COMPACTION_STORE_URL.
+The URL is, in this order, what `migrate` passes, `-x url=…`, sqlalchemy.url in alembic.ini, $COMPACTION_STORE_URL. With
+`--sql` none is needed: what is printed is for psql.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ def _run(connection: Connection | None) -> None:
         compare_type=True,
         transactional_ddl=True,
         literal_binds=connection is None,
+        # What is printed is for psql, and doubles no percent sign.
+        dialect_opts={"paramstyle": "named"},
     )
     with context.begin_transaction():
+        if connection is None:
+            context.execute(f"CREATE SCHEMA IF NOT EXISTS {schema.SCHEMA}")
         context.run_migrations()
 
 

@@ -25,6 +25,9 @@ _AWAITS = True
 _PAGE = 1000
 # A hundred times what a thread's place in a checkpoint takes.
 _SECONDS_A_THREAD = 0.001
+# How long a checkpoint waits for another: less than the deadline, so that the error can say which.
+_OF_THE_DEADLINE = 0.7
+_ONCE = 10.0
 
 
 class AsyncVerifying(AsyncExporting):
@@ -102,7 +105,8 @@ class AsyncVerifying(AsyncExporting):
         show that nothing was taken away. Each sink is called with the checkpoint and the path of its list of heads,
         once both are on disk. `all_tenants` needs a login that row-level security does not bind.
         """
-        commission = notary.Commission(None if all_tenants else self._tenant, signer, log, sinks)
+        patience = _OF_THE_DEADLINE * (self._reach.deadline or _ONCE)
+        commission = notary.Commission(None if all_tenants else self._tenant, signer, log, sinks, patience)
         commission.check(awaits=_AWAITS)
         last = await self._reach.aside(log.last)
         reach = self._reach.longer(0 if last is None else 2 * last.size * _SECONDS_A_THREAD)

@@ -45,12 +45,15 @@ from compaction_store.ledger.single import (
     thread,
     view,
 )
+from compaction_store.ledger.turns import HOLDER, Holder, held_by
 
 __all__ = [
+    "HOLDER",
     "OLDEST_SERVER",
     "CompactionFilter",
     "CompactionKey",
     "Connection",
+    "Holder",
     "NewMessage",
     "ThreadKey",
     "Written",
@@ -70,6 +73,7 @@ __all__ = [
     "fetch",
     "find_load",
     "heads",
+    "held_by",
     "import_bundle",
     "lease",
     "load",

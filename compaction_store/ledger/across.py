@@ -15,10 +15,9 @@ from sqlalchemy.dialects import postgresql
 
 from compaction_store import schema
 from compaction_store.errors import NotPrimary, PermissionDenied
+from compaction_store.ledger import turns
 from compaction_store.ledger.driver import DIALECT, Connection, fetch, literal, select, transaction
 
-# Any number will do, as long as it is always the same.
-_CHECKPOINT_LOCK = 0x636865636B706F69
 _ALL_HEADS = (
     "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
     " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
@@ -214,22 +213,25 @@ def threads(connection: Connection, tenant: str, after: str, limit: int) -> list
 
 
 @contextmanager
-def checkpointing(connection: Connection, tenant: str | None) -> Iterator[None]:
+def checkpointing(connection: Connection, tenant: str | None, patience: float) -> Iterator[None]:
     """A transaction on the primary in which nobody else makes a checkpoint, over one tenant or over all.
+
+    Waits for its turn for `patience` seconds, and then says who has it.
 
     Every statement in it sees what was committed before it: a snapshot taken before the wait for the lock would be
     older than the checkpoint that was waited for.
     """
-    fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+    if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
+        raise NotPrimary("a checkpoint is made on the primary: this server is a standby")
+    # It writes nothing, but Postgres takes no lock of that kind in a transaction that says so.
+    fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     try:
-        if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
-            raise NotPrimary("a checkpoint is made on the primary: this server is a standby")
         if tenant is None:
             # A policy that applies is then an error, and never a list with tenants missing.
             fetch(connection, "SET LOCAL row_security = off")
         else:
             fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
-        fetch(connection, f"SELECT pg_advisory_xact_lock({_CHECKPOINT_LOCK})")
+        turns.take_checkpoint_turn(connection, patience)
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         fetch(connection, "ROLLBACK")

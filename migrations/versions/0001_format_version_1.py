@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alembic import op
+from alembic import context, op
 
 revision = "0001"
 down_revision = None
@@ -41,6 +41,7 @@ _FILES = (
     "functions/next_at.sql",
     "functions/event_header.sql",
     "functions/queue_up.sql",
+    "functions/checkpoint_turn.sql",
     "functions/open_thread.sql",
     "functions/refuse_erased.sql",
     "functions/append.sql",
@@ -108,4 +109,13 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Removes every table, messages and records included. The roles stay: they are the cluster's."""
+    if not _may_delete_everything():
+        op.execute((_SQL / "refuse_downgrade.sql").read_text(encoding="utf-8"))
     op.execute((_SQL / "downgrade.sql").read_text(encoding="utf-8"))
+
+
+def _may_delete_everything() -> bool:
+    """What `migrate.downgrade` was told, or `-x delete-everything=yes`."""
+    if "delete_everything" in context.config.attributes:
+        return bool(context.config.attributes["delete_everything"])
+    return context.get_x_argument(as_dictionary=True).get("delete-everything") == "yes"

@@ -35,6 +35,8 @@ BEGIN
         compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
         compaction_store.standing, compaction_store.events, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
+    -- Not the application's: it could keep every checkpoint waiting.
+    GRANT EXECUTE ON FUNCTION compaction_store.checkpoint_turn TO compaction_store_auditor;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,
         compaction_store.set_metadata, compaction_store.commit_compactions, compaction_store.lease, compaction_store.release,
