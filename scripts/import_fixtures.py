@@ -1,7 +1,7 @@
 """Makes the databases that the tests of the importers read, with the libraries that they are of.
 
-Needs langgraph, langgraph-checkpoint-postgres, openai-agents, asyncpg and the extra `embedded`; the tests need none of
-them: what is written to tests/importers/fixtures is plain SQL.
+Needs langgraph, langgraph-checkpoint-postgres, langgraph-checkpoint-sqlite, openai-agents, asyncpg and the extra
+`embedded`; the tests need none of them: what is written to tests/importers/fixtures is plain SQL.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import psycopg
 from agents.extensions.memory import SQLAlchemySession
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from psycopg import sql
@@ -35,6 +36,7 @@ def main() -> None:
         url = server.get_uri()
         langgraph(url)
         dump(url, "langgraph", ["checkpoints", "checkpoint_blobs"])
+        langgraph_sqlite(folder)
         asyncio.run(openai_agents(url))
         dump(url, "agents", ["agent_sessions", "agent_messages"])
     finally:
@@ -63,45 +65,57 @@ def dump(url: str, name: str, tables: list[str]) -> None:
 def langgraph(url: str) -> None:
     with PostgresSaver.from_conn_string(url) as saver:
         saver.setup()
-        app = graph().compile(checkpointer=saver)
+        talk(saver)
 
-        def at(thread: str) -> Any:
-            return {"configurable": {"thread_id": thread}}
 
-        def say(thread: str, text: str) -> None:
-            app.invoke({"messages": [HumanMessage(text)]}, at(thread))
+def langgraph_sqlite(folder: Path) -> None:
+    with SqliteSaver.from_conn_string(str(folder / "checkpoints.sqlite")) as saver:
+        talk(saver)
+        lines = [f"-- Written by scripts/{Path(__file__).name}.", *saver.conn.iterdump()]
+    kept = [line for line in lines if not line.startswith('INSERT INTO "writes"')]
+    (FIXTURES / "langgraph-sqlite.sql").write_text("\n".join(kept) + "\n", encoding="utf-8")
 
-        def fold(thread: str, summary: str, keep: int) -> None:
-            """What LangChain's summarization middleware does."""
-            kept = app.get_state(at(thread)).values["messages"][-keep:]
-            notes = HumanMessage(summary, additional_kwargs={"lc_source": "summarization"})
-            app.update_state(at(thread), {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), notes, *kept]})
 
-        for turn in range(2):
-            say("folded", f"Look for order {turn}.")
-        fold("folded", "Orders 0 and 1 were looked for.", 2)
-        say("folded", "And order 2?")
-        fold("folded", "Orders 0 to 2 were looked for.", 1)
-        say("folded", "Thanks.")
+def talk(saver: Any) -> None:
+    app = graph().compile(checkpointer=saver)
 
-        for turn in range(2):
-            say("trimmed", f"Question {turn}")
-        first = app.get_state(at("trimmed")).values["messages"][:4]
-        app.update_state(at("trimmed"), {"messages": [RemoveMessage(message.id) for message in first]})
-        say("trimmed", "Question 2")
+    def at(thread: str) -> Any:
+        return {"configurable": {"thread_id": thread}}
 
-        say("edited", "What is our rate?")
-        answer = app.get_state(at("edited")).values["messages"][-1]
-        app.update_state(at("edited"), {"messages": [AIMessage("Corrected by a person.", id=answer.id)]})
+    def say(thread: str, text: str) -> None:
+        app.invoke({"messages": [HumanMessage(text)]}, at(thread))
 
-        say("went back", "First.")
-        before = app.get_state(at("went back")).config
-        say("went back", "A wrong turn.")
-        app.invoke({"messages": [HumanMessage("The right turn.")]}, before)
+    def fold(thread: str, summary: str, keep: int) -> None:
+        """What LangChain's summarization middleware does."""
+        kept = app.get_state(at(thread)).values["messages"][-keep:]
+        notes = HumanMessage(summary, additional_kwargs={"lc_source": "summarization"})
+        app.update_state(at(thread), {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), notes, *kept]})
 
-        app.update_state(at("odd"), {"messages": odd()}, as_node="model")
-        for turn in range(5):
-            say("long", f"Turn {turn}")
+    for turn in range(2):
+        say("folded", f"Look for order {turn}.")
+    fold("folded", "Orders 0 and 1 were looked for.", 2)
+    say("folded", "And order 2?")
+    fold("folded", "Orders 0 to 2 were looked for.", 1)
+    say("folded", "Thanks.")
+
+    for turn in range(2):
+        say("trimmed", f"Question {turn}")
+    first = app.get_state(at("trimmed")).values["messages"][:4]
+    app.update_state(at("trimmed"), {"messages": [RemoveMessage(message.id) for message in first]})
+    say("trimmed", "Question 2")
+
+    say("edited", "What is our rate?")
+    answer = app.get_state(at("edited")).values["messages"][-1]
+    app.update_state(at("edited"), {"messages": [AIMessage("Corrected by a person.", id=answer.id)]})
+
+    say("went back", "First.")
+    before = app.get_state(at("went back")).config
+    say("went back", "A wrong turn.")
+    app.invoke({"messages": [HumanMessage("The right turn.")]}, before)
+
+    app.update_state(at("odd"), {"messages": odd()}, as_node="model")
+    for turn in range(5):
+        say("long", f"Turn {turn}")
 
 
 def graph() -> StateGraph[Any]:

@@ -76,6 +76,7 @@ class Postgres:
             found = self._connection.execute(
                 "SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'v', 'm')"
                 " AND pg_catalog.pg_table_is_visible(oid)"
+                " AND relnamespace <> 'pg_catalog'::pg_catalog.regnamespace"
             ).fetchall()
         return {row[0] for row in found}
 

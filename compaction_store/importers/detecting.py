@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from compaction_store.importers import agents, claude_code, codex, conversations
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, answered, request, said_in
 from compaction_store.importers.lines import found_in
 
+# How many tables an error names.
+_SHOWN = 5
 _BUNDLE = "compaction-store/bundle/"
 _OF_RESPONSES = frozenset({"input_text", "output_text", "summary_text", "input_image", "input_file"})
 _OF_ANTHROPIC = frozenset({
@@ -33,18 +35,40 @@ def detect(source: str | Path) -> str:
         database.close()
 
 
-def of_database(database: databases.Postgres | databases.Sqlite) -> str:
+def of_database(
+    database: databases.Postgres | databases.Sqlite, named: str | None = None, options: Collection[str] = ()
+) -> str:
+    """The format of a database, which has the tables of the one that is named, if one is."""
     tables = database.tables()
     found = []
-    if agents.MESSAGES in tables:
+    if agents.MESSAGES in tables or (named == agents.FORMAT and options):
         found.append(agents.FORMAT)
-    if isinstance(database, databases.Postgres) and {langgraph.CHECKPOINTS, langgraph.BLOBS} <= tables:
+    if langgraph.has_tables(database):
         found.append(langgraph.FORMAT)
+    if named is not None and (named in found or named not in _TABLES):
+        return named
+    if not found or named is not None:
+        raise InvalidSource(f"the database has {_listed(tables)}; {_known(named)}")
     if len(found) > 1:
-        raise InvalidSource(f"the database holds several: name one of {', '.join(found)}")
-    if not found:
-        raise InvalidSource("the database has no tables that are known: name the format, if they are called otherwise")
+        raise InvalidSource(f"the database has the tables of {' and '.join(found)}: name one of them as format")
     return found[0]
+
+
+_TABLES = {agents.FORMAT: agents.MESSAGES, langgraph.FORMAT: langgraph.CHECKPOINTS}
+
+
+def _listed(tables: Collection[str]) -> str:
+    if not tables:
+        return "no tables"
+    names = sorted(tables)[:_SHOWN]
+    more = "" if len(names) == len(tables) else f" and {len(tables) - len(names)} more"
+    return f"the tables {', '.join(names)}{more}"
+
+
+def _known(named: str | None) -> str:
+    if named is not None:
+        return f"{named} keeps its threads in {_TABLES[named]}"
+    return "; ".join(f"{form} keeps its threads in {table}" for form, table in _TABLES.items())
 
 
 def of_files(path: Path) -> str:

@@ -1,15 +1,18 @@
-"""LangGraph's Postgres checkpointer: a thread is what was ever among its messages, in the order in which it came there.
+"""LangGraph's checkpointers: a thread is what was ever among its messages, in the order in which it came there.
 
 A checkpoint holds the messages as they were then, so that every one is read, from the first that is left to the latest:
 what a later one no longer has is not lost, and that it was taken away is on record, with the message that was put in
 its place, or with the one it was rewritten to. A checkpoint that only goes on is read from where the one before ended.
 
 Read is the chain that led to the thread's latest checkpoint, in the root graph. What was left by going back is not.
+
+In Postgres each version of the messages is a row of its own; in SQLite every checkpoint has all of the state inside.
 """
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -18,7 +21,7 @@ from psycopg import sql
 
 from compaction_store.errors import InvalidSource
 from compaction_store.importers import langchain, msgpack
-from compaction_store.importers.databases import Postgres
+from compaction_store.importers.databases import Database, Postgres
 from compaction_store.importers.lines import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 from compaction_store.observed import Observed
@@ -51,35 +54,58 @@ _STATES = """
 """
 
 
-class Checkpoints:
+_SQLITE_CHAIN = """
+    WITH RECURSIVE chain AS (
+        SELECT * FROM (
+            SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints WHERE thread_id = :thread AND checkpoint_ns = ''
+            ORDER BY checkpoint_id DESC LIMIT 1
+        )
+        UNION ALL
+        SELECT p.checkpoint_id, p.parent_checkpoint_id FROM chain AS c JOIN checkpoints AS p
+            ON p.thread_id = :thread AND p.checkpoint_ns = '' AND p.checkpoint_id = c.parent_checkpoint_id
+    )
+    SELECT checkpoint_id FROM chain ORDER BY checkpoint_id
+"""
+_SQLITE_STATE = """
+    SELECT type, checkpoint FROM checkpoints
+    WHERE thread_id = :thread AND checkpoint_ns = '' AND checkpoint_id = :checkpoint
+"""
+
+
+def has_tables(database: Database) -> bool:
+    """Whether a database has the tables of LangGraph's checkpointer."""
+    wanted = {CHECKPOINTS, BLOBS} if isinstance(database, Postgres) else {CHECKPOINTS}
+    return wanted <= database.tables()
+
+
+def opened(database: Database, *, skip_bad: bool = False, channel: str = "messages") -> Checkpoints:
+    """The checkpoints of a database, whichever it is."""
+    kind = PostgresCheckpoints if isinstance(database, Postgres) else SqliteCheckpoints
+    return kind(database, skip_bad=skip_bad, channel=channel)
+
+
+class Checkpoints(ABC):
     """A database with LangGraph's checkpoints. `channel` is the key of the state that holds the messages."""
 
     format = FORMAT
     unit = "threads"
 
-    def __init__(self, database: Postgres, *, skip_bad: bool = False, channel: str = "messages") -> None:
+    def __init__(self, database: Database, *, skip_bad: bool = False, channel: str = "messages") -> None:
         self._database = database
         self._skip_bad = skip_bad
         self._channel = channel
         self.done = 0
-        counted = sql.SQL("SELECT count(*) FROM ({}) AS t").format(self._statement(_THREADS))
-        [(self.total,)] = list(database.rows(counted))
+        [(self.total,)] = list(database.rows(self._counted()))
 
     def threads(self) -> Iterator[SourceThread]:
-        for (thread,) in self._database.rows(self._statement(_THREADS), page=1000):
+        for (thread,) in self._database.rows(self._threads(), page=1000):
             notes = Notes(self._skip_bad)
             yield SourceThread(thread, self._items(thread, notes), notes)
             self.done += 1
 
-    def _statement(self, statement: str) -> sql.Composed:
-        names = {"checkpoints": sql.Identifier(CHECKPOINTS), "blobs": sql.Identifier(BLOBS)}
-        return sql.SQL(statement).format(**names)
-
     def _items(self, thread: str, notes: Notes) -> Iterator[Item]:
         reading = _Reading(notes)
-        # A state may be large, so that each is fetched by itself.
-        parameters: Any = {"thread": thread, "channel": self._channel}
-        for checkpoint, at, kind, blob in self._database.rows(self._statement(_STATES), parameters, page=1):
+        for checkpoint, at, kind, blob in self._states(thread, reading):
             if blob is None or kind == "empty":
                 raise InvalidSource(
                     f"the {self._channel} of checkpoint {checkpoint} are not there; a DeltaChannel's are not read"
@@ -88,6 +114,89 @@ class Checkpoints:
 
     def close(self) -> None:
         self._database.close()
+
+    @abstractmethod
+    def _threads(self) -> Any:
+        """A query for the names of the threads."""
+
+    @abstractmethod
+    def _counted(self) -> Any:
+        """A query for their number."""
+
+    @abstractmethod
+    def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:
+        """The versions of a thread's messages, in order."""
+
+
+class _Stored(NamedTuple):
+    """The messages of a checkpoint as they are stored; `blob` is None where they are not there."""
+
+    checkpoint: str
+    at: Any
+    kind: str
+    blob: bytes | None
+
+
+class PostgresCheckpoints(Checkpoints):
+    """The tables of `PostgresSaver`."""
+
+    def _threads(self) -> sql.Composed:
+        return _in_postgres(_THREADS)
+
+    def _counted(self) -> sql.Composed:
+        return sql.SQL("SELECT count(*) FROM ({}) AS t").format(self._threads())
+
+    def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:  # noqa: ARG002
+        # A state may be large, so that each is fetched by itself.
+        parameters: Any = {"thread": thread, "channel": self._channel}
+        for row in self._database.rows(_in_postgres(_STATES), parameters, page=1):
+            yield _Stored(*row)
+
+
+def _in_postgres(statement: str) -> sql.Composed:
+    names = {"checkpoints": sql.Identifier(CHECKPOINTS), "blobs": sql.Identifier(BLOBS)}
+    return sql.SQL(statement).format(**names)
+
+
+class SqliteCheckpoints(Checkpoints):
+    """The tables of `SqliteSaver`."""
+
+    def _threads(self) -> str:
+        return _THREADS.format(checkpoints=CHECKPOINTS)
+
+    def _counted(self) -> str:
+        return f"SELECT count(*) FROM ({self._threads()})"  # noqa: S608 — a constant
+
+    def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:
+        parameters: Any = {"thread": thread}
+        for (checkpoint,) in list(self._database.rows(_SQLITE_CHAIN, parameters)):
+            [(kind, blob)] = self._database.rows(_SQLITE_STATE, parameters | {"checkpoint": checkpoint})
+            try:
+                stored = self._stored(checkpoint, kind, blob, reading)
+            except ValueError as error:
+                failure = str(error)
+            else:
+                if stored is not None:
+                    yield stored
+                continue
+            raise InvalidSource(f"checkpoint {checkpoint} cannot be read: {failure}")
+
+    def _stored(self, checkpoint: str, kind: str, blob: bytes, reading: _Reading) -> _Stored | None:
+        """The messages in a checkpoint; None where it has none."""
+        if kind == "json":
+            whole = parsed(blob)
+            values, versions = (whole.get(name) or {} for name in ("channel_values", "channel_versions"))
+            found = values.get(self._channel)
+            data = None if found is None else json.dumps(found).encode()
+            return None if self._channel not in versions else _Stored(checkpoint, whole.get("ts"), kind, data)
+        if kind != "msgpack":
+            raise msgpack.Undecodable(f"it is stored as {kind}")
+        place = msgpack.find(blob, "channel_values", self._channel, known=(reading.body, reading.length))
+        if place is None and msgpack.find(blob, "channel_versions", self._channel) is None:
+            return None
+        at = msgpack.find(blob, "ts")
+        moment_of = None if at is None else msgpack.decode(blob[slice(*at)])
+        return _Stored(checkpoint, moment_of, kind, None if place is None else blob[slice(*place)])
 
 
 class _Element(NamedTuple):
@@ -108,14 +217,16 @@ class _State(NamedTuple):
 def _elements(kind: str, blob: bytes, checkpoint: str, reading: _Reading) -> _State:
     try:
         if kind == "msgpack":
-            before, reading.body = reading.body, b""
+            before, reading.body, reading.length = reading.body, b"", 0
             start = msgpack.body_of_array(blob)
             if start is None:
                 return _State(list(reading.named([(blob, msgpack.decode(blob))], goes_on=False)), goes_on=False)
             reading.body = body = blob[start:]
             goes_on = bool(before) and body.startswith(before)
             found = msgpack.each(body, len(before) if goes_on else 0)
-            return _State(list(reading.named(found, goes_on=goes_on)), goes_on=goes_on)
+            state = _State(list(reading.named(found, goes_on=goes_on)), goes_on=goes_on)
+            reading.length = msgpack.length_of_array(blob)
+            return state
         if kind == "json":
             values = parsed(blob)
             values = values if isinstance(values, list) else [values]
@@ -148,7 +259,9 @@ class _Reading:
         self._shown: set[str] = set()
         self._alike: dict[bytes, int] = {}
         self._count = 0
+        # The bytes of the last state's messages, and how many they are.
         self.body = b""
+        self.length = 0
 
     def named(self, found: Any, *, goes_on: bool) -> Iterator[_Element]:
         """Messages without an id are known by their form, and by how many like it came before them in the state."""

@@ -44,6 +44,51 @@ def body_of_array(data: bytes) -> int | None:
     return 1 + form.size if form is not None and form.read is _array else None
 
 
+def length_of_array(data: bytes) -> int:
+    """The number of an array's elements."""
+    form = _FORMS[data[0]]
+    return 0 if form is None else _length(form, data, 0)[0]
+
+
+def find(data: bytes, *path: str, known: tuple[bytes, int] = (b"", 0)) -> tuple[int, int] | None:
+    """Where the value under some names, one map inside the other, begins and ends; None where it is not there.
+
+    `known` are the bytes and the number of elements that an array is likely to begin with: they are not read again.
+    """
+    try:
+        return _found(data, 0, path, known)
+    except (struct.error, IndexError, UnicodeDecodeError, RecursionError):
+        pass
+    raise Undecodable("the bytes are cut off or damaged")
+
+
+def _found(data: bytes, at: int, path: tuple[str, ...], known: tuple[bytes, int]) -> tuple[int, int] | None:
+    if not path:
+        return at, _end(data, at, known)
+    form = _FORMS[data[at]]
+    if form is None or form.read is not _map:
+        raise Undecodable("there is no map")
+    count, at = _length(form, data, at)
+    for _ in range(count):
+        name, at = _value(data, at, 0)
+        if name == path[0]:
+            return _found(data, at, path[1:], known)
+        at = _value(data, at, 0)[1]
+    return None
+
+
+def _end(data: bytes, at: int, known: tuple[bytes, int]) -> int:
+    form = _FORMS[data[at]]
+    if form is not None and form.read is _array:
+        count, first = _length(form, data, at)
+        if known[1] <= count and data.startswith(known[0], first):
+            at = first + len(known[0])
+            for _ in range(count - known[1]):
+                at = _value(data, at, 1)[1]
+            return at
+    return _value(data, at, 0)[1]
+
+
 def each(data: bytes, start: int) -> Iterator[tuple[bytes, Any]]:
     """The values that follow each other from a place on, each with its bytes."""
     while start < len(data):
@@ -72,9 +117,14 @@ def _value(data: bytes, start: int, depth: int) -> tuple[Any, int]:
     form = _FORMS[data[start]]
     if form is None or depth > _DEPTH:
         raise Undecodable("a byte means nothing" if form is None else "it nests too deep")
-    at = start + 1 + form.size
-    length = int.from_bytes(_bytes(data, start + 1, form.size), "big") if form.size else form.length
+    length, at = _length(form, data, start)
     return form.read(data, at, length, depth)
+
+
+def _length(form: _Form, data: bytes, start: int) -> tuple[int, int]:
+    """The length that a value says, and where it goes on after that."""
+    length = int.from_bytes(_bytes(data, start + 1, form.size), "big") if form.size else form.length
+    return length, start + 1 + form.size
 
 
 def _bytes(data: bytes, start: int, length: int) -> bytes:

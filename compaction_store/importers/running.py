@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FORMATS = (
     agents.FORMAT, ANTHROPIC, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT, CHAT, RESPONSES,
 )  # fmt: skip
+# The formats that are databases, each with its options.
+_DATABASES = {agents.FORMAT: {"messages_table"}, langgraph.FORMAT: {"channel"}}
 # A page is what a thread reads for the event loop at once.
 _PAGE = 256
 _PAGE_SECONDS = 0.02
@@ -79,7 +81,7 @@ def open_source(
     database = databases.opened(source)
     if database is not None:
         try:
-            return _database(database, format or detecting.of_database(database), skip_bad, options)
+            return _database(database, detecting.of_database(database, format, options), skip_bad, options)
         except BaseException:
             database.close()
             raise
@@ -93,9 +95,12 @@ def _database(
 ) -> Source:
     if form == agents.FORMAT and options.keys() <= {"messages_table"}:
         return agents.AgentSessions(database, skip_bad=skip_bad, **options)
-    if form == langgraph.FORMAT and isinstance(database, databases.Postgres) and options.keys() <= {"channel"}:
-        return langgraph.Checkpoints(database, skip_bad=skip_bad, **options)
-    raise InvalidInput(f"{form} is not read from such a database, or takes no such option")
+    if form == langgraph.FORMAT and options.keys() <= {"channel"}:
+        return langgraph.opened(database, skip_bad=skip_bad, **options)
+    if form not in _DATABASES:
+        raise InvalidInput(f"format= must be {' or '.join(_DATABASES)} for a database, not {form}")
+    unknown = min(options.keys() - _DATABASES[form])
+    raise InvalidInput(f"{form} takes the option {', '.join(_DATABASES[form])}, not {unknown}")
 
 
 def _files(path: Path, form: str | None, skip_bad: bool) -> Source:

@@ -276,7 +276,7 @@ def test_tables_of_another_name(store: Face, filled: Filled, other: psycopg.Conn
         "CREATE SCHEMA app; ALTER TABLE agent_messages SET SCHEMA app;"
         'ALTER TABLE app.agent_messages RENAME TO "My items"'
     )
-    with pytest.raises(cs.InvalidSource, match="no tables that are known"):
+    with pytest.raises(cs.InvalidSource, match=r"has the tables .*; openai-agents keeps its threads"):
         detect(url)
     results = run(store, url, format="openai-agents", messages_table="app.My items")
     assert len(results) == 2
@@ -324,16 +324,16 @@ def test_a_database_is_only_read(filled: Filled, tmp_path: Path) -> None:
 def test_what_a_database_is_not(url: str, filled: Filled, tmp_path: Path) -> None:
     both = filled("agents")
     filled("langgraph")
-    with pytest.raises(cs.InvalidSource, match="openai-agents, langgraph"):
+    with pytest.raises(cs.InvalidSource, match="openai-agents and langgraph"):
         detect(both)
-    with pytest.raises(cs.InvalidSource, match="no tables that are known"):
+    with pytest.raises(cs.InvalidSource, match="openai-agents keeps its threads in agent_messages"):
         detect(url)
     for form, option in (("langgraph", "messages_table"), ("openai-agents", "channel"), ("codex", "x")):
         options: dict[str, Any] = {option: "x"}
         with pytest.raises(cs.InvalidInput, match=form):
             open_source(both, format=form, **options)
     _sqlite(tmp_path / "f.db")
-    with pytest.raises(cs.InvalidInput, match="langgraph"):
+    with pytest.raises(cs.InvalidSource, match="langgraph keeps its threads in checkpoints"):
         open_source(tmp_path / "f.db", format="langgraph")
     (tmp_path / "g.db").write_bytes(b"SQLite format 3\0" + b"SECRET" * 100)
     with pytest.raises(cs.InvalidSource, match="cannot be read"):
@@ -359,7 +359,7 @@ def test_reading_holds_one_page_and_one_state_at_a_time(filled: Filled) -> None:
         )
         assert [next(rows)[0] for _ in range(10)] == list(range(1, 11))
         rows.close()  # type: ignore[attr-defined]
-        source = langgraph.Checkpoints(database)
+        source = langgraph.PostgresCheckpoints(database)
         threads = source.threads()
         # Two threads are open at once, and read in turn.
         one, two = iter(next(threads).items), iter(next(threads).items)
