@@ -72,8 +72,8 @@ def import_(
     ] = None,
     as_json: AsJson = None,
 ) -> None:
-    """Stores threads from bundles, session files of Claude Code and Codex, JSON lines of OpenAI or Anthropic messages,
-    and the databases of OpenAI Agents and LangGraph.
+    """Stores threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
+    JSON lines of OpenAI or Anthropic messages, and the databases of OpenAI Agents and LangGraph.
 
     Again, it adds nothing, or what is new. A bundle is proved and stored as the thread it was, whole or not at all;
     other sources are streamed, and what a provider compacted by itself is on record. The login needs the loader's role.

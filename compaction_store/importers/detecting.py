@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers import agents, claude_code, codex, conversations, databases, langgraph
+from compaction_store.importers import (
+    agents,
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    conversations,
+    databases,
+    exports,
+    langgraph,
+)
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, answered, request, said_in
 from compaction_store.importers.lines import found_in
 
-# How many tables an error names.
+# How many tables or fields an error names.
 _SHOWN = 5
+_WORD = re.compile(r"[a-z][a-z_]{0,30}")
 _BUNDLE = "compaction-store/bundle/"
 _OF_RESPONSES = frozenset({"input_text", "output_text", "summary_text", "input_image", "input_file"})
 _OF_ANTHROPIC = frozenset({
@@ -72,6 +84,8 @@ def _known(named: str | None) -> str:
 
 
 def of_files(path: Path) -> str:
+    if (form := _of_export(path)) is not None:
+        return form
     plain = False
     for file in found_in(path):
         for _, found in file.sample():
@@ -81,9 +95,35 @@ def of_files(path: Path) -> str:
             plain = plain or _is_plain(found)
     if plain:
         return CHAT
+    raise InvalidSource(f"{path.name}: {_seen(path)}; name the format with format= (--format)")
+
+
+def _of_export(path: Path) -> str | None:
+    found = exports.first_conversation(path)
+    if found is None:
+        return None
+    if chatgpt.is_conversation(found):
+        return chatgpt.FORMAT
+    if claude_ai.is_conversation(found):
+        return claude_ai.FORMAT
     raise InvalidSource(
-        f"{path.name} holds nothing that is known: name the format (--format), or see whether it is JSON lines"
+        f"{path.name} is a JSON array of objects with {_fields(found)}: they must be conversations of ChatGPT or "
+        "Claude.ai; messages of other kinds must be JSON lines, one object a line"
     )
+
+
+def _seen(path: Path) -> str:
+    """What is in the files, for the error that nothing known is."""
+    for file in found_in(path):
+        for _, found in file.sample():
+            return f"its lines are JSON objects with {_fields(found)}, which no format has"
+    return "it has no line that is a JSON object"
+
+
+def _fields(found: dict[str, Any]) -> str:
+    """The names in an object, as far as they are plain words and not content."""
+    names = sorted(name for name in found if _WORD.fullmatch(name))[:_SHOWN]
+    return f"the fields {', '.join(names)}" if names else "no field that has a plain name"
 
 
 def _of_line(found: dict[str, Any]) -> str | None:

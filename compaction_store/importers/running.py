@@ -17,8 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from compaction_store.errors import CompactionStoreError, Conflict, InvalidInput, InvalidSource
-from compaction_store.importers import agents, claude_code, codex, databases, detecting, langgraph
+from compaction_store.importers import (
+    agents,
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    databases,
+    detecting,
+    langgraph,
+)
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
+from compaction_store.importers.exports import Export
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.loading import Loaded, ToLoad
 
@@ -27,7 +37,8 @@ if TYPE_CHECKING:
     from compaction_store.store import Store
 
 FORMATS = (
-    agents.FORMAT, ANTHROPIC, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT, CHAT, RESPONSES,
+    agents.FORMAT, ANTHROPIC, chatgpt.FORMAT, claude_ai.FORMAT, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT,
+    CHAT, RESPONSES,
 )  # fmt: skip
 # The formats that are databases, each with its options.
 _DATABASES = {agents.FORMAT: {"messages_table"}, langgraph.FORMAT: {"channel"}}
@@ -71,7 +82,7 @@ Reporter = Callable[[Progress], object]
 def open_source(
     source: str | Path, *, format: str | None = None, skip_bad: bool = False, **options: Any  # noqa: A002
 ) -> Source:  # fmt: skip
-    """What `source` is: a file of JSON lines, a folder of them, a SQLite file, or the URL of a Postgres.
+    """What `source` is: a file of JSON lines, a folder of them, an account export, a SQLite file, or a Postgres URL.
 
     `format` is one of `FORMATS`, by default what it looks like. Options are the format's own: `messages_table` for
     openai-agents, `channel` for langgraph.
@@ -109,6 +120,9 @@ def _files(path: Path, form: str | None, skip_bad: bool) -> Source:
         return claude_code.ClaudeCode(path, skip_bad=skip_bad)
     if form == codex.FORMAT:
         return codex.Codex(path, skip_bad=skip_bad)
+    for export in (chatgpt, claude_ai):
+        if form == export.FORMAT:
+            return Export(path, form, export.messages, export.IDS, skip_bad=skip_bad)
     if form in (ANTHROPIC, CHAT, RESPONSES):
         return Conversations(path, form, skip_bad=skip_bad)
     raise InvalidSource(f"{form} is a database, and {path.name} is none")

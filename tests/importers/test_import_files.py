@@ -243,10 +243,10 @@ def test_plain_text_is_what_it_is_said_to_be(store: Face, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("", "nothing that is known"),
-        ("hello\nthere\n", "nothing that is known"),
-        ('{"a":1}\n', "nothing that is known"),
-        ("[1]\n", "nothing that is known"),
+        ("", "no line that is a JSON object"),
+        ("hello\nthere\n", "no line that is a JSON object"),
+        ('{"a":1}\n', "JSON objects with the fields a, which no format has"),
+        ("[1]\n", "no line that is a JSON object"),
         ('{"type":"manifest","format":"compaction-store/bundle/1"}\n', "bundle"),
     ],
 )

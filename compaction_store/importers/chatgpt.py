@@ -1,0 +1,150 @@
+"""ChatGPT's account export: a conversation is a tree of messages, of which the branch that was last shown is read.
+
+A message becomes a chat message of its text; what has no place there is kept under "chatgpt". A message to a tool is a
+call, and what the tool said is its result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from compaction_store.importers.exports import Conversation
+from compaction_store.importers.lines import json_object
+from compaction_store.importers.sources import Item, Notes, moment, text, to_load
+
+FORMAT = "chatgpt"
+IDS = ("conversation_id", "id")
+_ROLES = frozenset({"system", "user", "assistant", "tool"})
+_EVERYBODY = ("all", "", None)
+# Where each kind of content has its words; parts are lists.
+_WORDS = ("parts", "text", "result", "content", "user_profile", "user_instructions", "thoughts", "summary")
+_IN_THE_MESSAGE = frozenset({"id", "author", "content", "create_time"})
+
+
+def is_conversation(found: Conversation) -> bool:
+    return isinstance(found.get("mapping"), dict) and any(name in found for name in ("current_node", *IDS))
+
+
+def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[Item]:
+    """The messages of the branch that was last shown."""
+    mapping = conversation.get("mapping")
+    if not isinstance(mapping, dict):
+        notes.refuse(where, "it must have a mapping of its messages")
+        return
+    path = _path(mapping, conversation.get("current_node"))
+    notes.left_out += sum(1 for name, node in mapping.items() if name not in path and _message(node) is not None)
+    calls = _Calls()
+    for node in path.values():
+        message = _message(node)
+        if message is None:
+            continue
+        said = _chat(message, calls)
+        if said is None:
+            notes.left_out += 1
+        elif said["role"] not in _ROLES:
+            notes.refuse(f"a message of {where}", f"its author must be one of {', '.join(sorted(_ROLES))}")
+        elif (item := to_load(said, _meta(message, node), notes, f"a message of {where}")) is not None:
+            yield item
+
+
+def _path(mapping: dict[str, Any], current: Any) -> dict[str, Any]:
+    """The nodes from the root to the one that was last shown, by their names."""
+    if not isinstance(current, str) or current not in mapping:
+        leaves = [name for name, node in mapping.items() if not (isinstance(node, dict) and node.get("children"))]
+        current = max(leaves, key=lambda name: _time(mapping[name]), default=None)
+    path: dict[str, Any] = {}
+    while isinstance(current, str) and current not in path and isinstance(node := mapping.get(current), dict):
+        path[current] = node
+        current = node.get("parent")
+    return dict(reversed(path.items()))
+
+
+def _time(node: Any) -> float:
+    at = (_message(node) or {}).get("create_time")
+    return float(at) if isinstance(at, int | float) else 0.0
+
+
+def _message(node: Any) -> dict[str, Any] | None:
+    message = node.get("message") if isinstance(node, dict) else None
+    return message if isinstance(message, dict) else None
+
+
+def _meta(message: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    known = message.get("metadata")
+    return {
+        "source": FORMAT, "occurred_at": moment(message.get("create_time")), "external_id": text(message.get("id")),
+        "parent_id": text(node.get("parent")),
+        "model": text(known.get("model_slug")) if isinstance(known, dict) else None,
+    }  # fmt: skip
+
+
+class _Calls:
+    """The last call of each tool, and of all, which a message of a tool answers."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+        self._by_name: dict[Any, str] = {}
+
+    def made(self, name: Any, call_id: str) -> None:
+        self._last = self._by_name[name] = call_id
+
+    def answered(self, name: Any) -> str | None:
+        return self._by_name.get(name, self._last)
+
+
+def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
+    """The chat message; None for one that says nothing."""
+    author = message.get("author")
+    author = author if isinstance(author, dict) else {}
+    content = message.get("content")
+    role, name, recipient = author.get("role"), author.get("name"), message.get("recipient")
+    words, whole = _words(content)
+    said: dict[str, Any] = {"role": role, "content": words}
+    if role == "assistant" and recipient not in _EVERYBODY:
+        call_id = text(message.get("id")) or str(recipient)
+        calls.made(recipient, call_id)
+        arguments = words if isinstance(json_object(words), dict) else json.dumps({"input": words}, ensure_ascii=False)
+        function = {"name": str(recipient), "arguments": arguments}
+        said |= {"content": "", "tool_calls": [{"id": call_id, "type": "function", "function": function}]}
+    elif role == "tool":
+        said["tool_call_id"] = calls.answered(name) or text(message.get("id"))
+    if name is not None:
+        said["name"] = name
+    if not words and whole and "tool_calls" not in said and role != "tool":
+        return None
+    kept = {key: value for key, value in message.items() if key not in _IN_THE_MESSAGE and value not in (None, {}, [])}
+    if not whole:
+        kept["content"] = content
+    if author.get("metadata"):
+        kept["author"] = author["metadata"]
+    return said | ({"chatgpt": kept} if kept else {})
+
+
+def _words(content: Any) -> tuple[str, bool]:
+    """The text of a content, and whether that is all of it."""
+    if isinstance(content, str):
+        return content, True
+    if not isinstance(content, dict):
+        return "", content is None
+    found = list(_texts([content.get(name) for name in _WORDS]))
+    plain = content.keys() <= {"content_type", "parts"} and content.get("content_type") == "text"
+    parts = content.get("parts")
+    return "\n".join(found), plain and isinstance(parts, list) and len(parts) <= 1 and all(
+        isinstance(part, str) for part in parts
+    )  # fmt: skip
+
+
+def _texts(values: list[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            if value:
+                yield value
+        elif isinstance(value, list):
+            yield from _texts(value)
+        elif isinstance(value, dict):
+            inside = list(_texts([value.get(name) for name in _WORDS]))
+            kind = value.get("content_type")
+            # A picture or a sound is in a file of its own.
+            yield from inside or ([f"[{kind}]"] if isinstance(kind, str) else [])

@@ -1,0 +1,142 @@
+"""Claude.ai's account export: messages of people and of Claude, with blocks much like those of Anthropic's API.
+
+There a tool's result stands in Claude's own message; here it is a message of the user's, as the API has it. What has
+no place in a message of the API is kept under "claude".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compaction_store.importers.exports import Conversation
+from compaction_store.importers.sources import Item, Notes, moment, text, to_load
+
+FORMAT = "claude-ai"
+IDS = ("uuid",)
+_ROLES = {"human": "user", "assistant": "assistant"}
+# What a block keeps of its own, by its type; all else is kept beside the message.
+_FIELDS = {
+    "text": ("text",),
+    "thinking": ("thinking", "signature"),
+    "tool_use": ("id", "name", "input"),
+    "tool_result": ("tool_use_id", "content", "is_error"),
+}
+_IN_THE_MESSAGE = frozenset({"uuid", "sender", "text", "content", "created_at", "parent_message_uuid", "attachments"})
+_Block = dict[str, Any]
+
+
+def is_conversation(found: Conversation) -> bool:
+    return isinstance(found.get("chat_messages"), list) and "uuid" in found
+
+
+def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[Item]:
+    """The messages of the branch that was last shown."""
+    given = conversation.get("chat_messages")
+    if not isinstance(given, list):
+        notes.refuse(where, "it must have a list of chat_messages")
+        return
+    shown = _shown([message for message in given if isinstance(message, dict)], conversation)
+    notes.left_out += len(given) - len(shown)
+    for message in shown:
+        role = _ROLES.get(str(message.get("sender")))
+        if role is None:
+            notes.refuse(f"a message of {where}", f"its sender must be {' or '.join(_ROLES)}")
+            continue
+        meta = {
+            "source": FORMAT, "occurred_at": moment(message.get("created_at")),
+            "external_id": text(message.get("uuid")), "parent_id": text(message.get("parent_message_uuid")),
+        }  # fmt: skip
+        said = list(_said(role, message))
+        notes.left_out += not said
+        for part in said:
+            if (item := to_load(part, meta, notes, f"a message of {where}")) is not None:
+                yield item
+
+
+def _shown(given: list[dict[str, Any]], conversation: Conversation) -> list[dict[str, Any]]:
+    """The messages from the first to the one that was last shown; all of them where none names the one before it."""
+    by_id = {message.get("uuid"): message for message in given}
+    if not any(message.get("parent_message_uuid") in by_id for message in given):
+        return given
+    current: dict[str, Any] | None = by_id.get(conversation.get("current_leaf_message_uuid"), given[-1])
+    path: dict[Any, dict[str, Any]] = {}
+    while current is not None and current.get("uuid") not in path:
+        path[current.get("uuid")] = current
+        current = by_id.get(current.get("parent_message_uuid"))
+    return list(reversed(path.values()))
+
+
+def _said(role: str, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A message of the export as messages of the API: one, or several where a tool's results stand inside."""
+    beside = {
+        name: value for name, value in message.items() if name not in _IN_THE_MESSAGE and value not in (None, [], {})
+    }
+    blocks, rest = _blocks(message)
+    if rest:
+        beside["blocks"] = rest
+    attached, files = _attached(message)
+    if files:
+        beside["attachments"] = files
+    for part_role, part in _parts(role, [*blocks, *attached]):
+        plain = len(part) == 1 and part[0]["type"] == "text"
+        said = {"role": part_role, "content": part[0]["text"] if plain else part}
+        yield said | ({"claude": beside} if beside else {})
+        beside = {}
+
+
+def _blocks(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
+    """The blocks that the API knows, and of each block what is kept beside the message."""
+    given = message.get("content")
+    if not isinstance(given, list) or not given:
+        words = message.get("text")
+        return ([{"type": "text", "text": words}] if isinstance(words, str) and words else []), []
+    blocks: list[_Block] = []
+    rest: list[Any] = []
+    calls: list[str] = []
+    for number, block in enumerate(given):
+        kind = block.get("type") if isinstance(block, dict) else None
+        fields = _FIELDS.get(str(kind))
+        if not isinstance(block, dict) or fields is None:
+            rest.append(block)
+            continue
+        known = {name: block[name] for name in fields if block.get(name) is not None}
+        if kind == "tool_use":
+            calls.append(known.setdefault("id", f"{message.get('uuid')}:{number}"))
+            known.setdefault("input", {})
+        elif kind == "tool_result":
+            known.setdefault("tool_use_id", calls.pop(0) if calls else f"{message.get('uuid')}:{number}")
+        if kind != "text" or known.get("text"):
+            blocks.append({"type": kind, **known})
+        rest.append({name: value for name, value in block.items() if name not in ("type", *fields) and value})
+    return blocks, rest if any(rest) else []
+
+
+def _attached(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
+    """The text of attached files, and what else is known of them."""
+    blocks: list[_Block] = []
+    files: list[Any] = []
+    given = message.get("attachments")
+    for file in given if isinstance(given, list) else ():
+        if isinstance(file, dict):
+            words = file.get("extracted_content")
+            if isinstance(words, str) and words:
+                blocks.append({"type": "text", "text": f"{file.get('file_name') or 'attachment'}:\n{words}"})
+            files.append({name: value for name, value in file.items() if name != "extracted_content"})
+        else:
+            files.append(file)
+    return blocks, files
+
+
+def _parts(role: str, blocks: list[_Block]) -> Iterator[tuple[str, list[_Block]]]:
+    """The blocks, with those of tools' results in messages of the user's."""
+    part: list[_Block] = []
+    is_result = False
+    for block in blocks:
+        if (block["type"] == "tool_result") != is_result and part:
+            yield ("user" if is_result else role), part
+            part = []
+        is_result = block["type"] == "tool_result"
+        part.append(block)
+    if part:
+        yield ("user" if is_result else role), part

@@ -1,0 +1,214 @@
+"""Account exports: a JSON array of conversations in a file, in a folder, or in the zip archive that was downloaded.
+
+Memory grows with the longest conversation, not with the file.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+from compaction_store.errors import InvalidSource
+from compaction_store.importers.lines import Unreadable, parsed
+from compaction_store.importers.sources import Item, Notes, SourceThread
+
+# A conversation of an export, with the branches that were given up.
+LONGEST_CONVERSATION = 256 * 1024 * 1024
+_BLOCK = 1024 * 1024
+_NAME = re.compile(r"conversations(?:-\d+)?\.json")
+# A whole string, or a byte that has a meaning outside of one. A lone quote begins a string that is not all there yet.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\],]', re.DOTALL)
+_SPACE = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+_OPEN, _CLOSE = frozenset({b"{", b"["}), frozenset({b"}", b"]"})
+
+Conversation = dict[str, Any]
+Read = Callable[[Conversation, Notes, str], Iterator[Item]]
+
+
+class Exported:
+    """A file of an export: one in a folder, or one in an archive. `done` is how far it was read."""
+
+    def __init__(self, path: Path, member: str | None = None) -> None:
+        self.name = path.name if member is None else f"{path.name}/{member}"
+        self.done = 0
+        self._path = path
+        self._member = member
+        if member is None:
+            self.size = path.stat().st_size
+        else:
+            with zipfile.ZipFile(path) as archive:
+                self.size = archive.getinfo(member).file_size
+
+    def conversations(self, notes: Notes) -> Iterator[tuple[str, Conversation]]:
+        """The conversations, each with its place in words; the notes take what is none."""
+        for number, data in enumerate(self._elements(), 1):
+            where = f"conversation {number:,} of {self.name}"
+            why = "it must be a JSON object"
+            try:
+                found = parsed(data)
+            except Unreadable as failure:
+                why = str(failure)
+            else:
+                if isinstance(found, dict):
+                    yield where, found
+                    continue
+            notes.refuse(where, why)
+
+    def _elements(self) -> Iterator[bytes | None]:
+        failure = None
+        try:
+            with ExitStack() as stack:
+                yield from elements(self._blocks(self._opened(stack)))
+        except (OSError, zipfile.BadZipFile) as error:
+            failure = getattr(error, "strerror", None) or "the archive is damaged"
+        except Unreadable as error:
+            failure = str(error)
+        if failure is not None:
+            raise InvalidSource(f"cannot read {self.name}: {failure}")
+
+    def _opened(self, stack: ExitStack) -> IO[bytes]:
+        if self._member is None:
+            return stack.enter_context(self._path.open("rb"))
+        return stack.enter_context(stack.enter_context(zipfile.ZipFile(self._path)).open(self._member))
+
+    def _blocks(self, file: IO[bytes]) -> Iterator[bytes]:
+        self.done = 0
+        while block := file.read(_BLOCK):
+            self.done += len(block)
+            yield block
+
+
+def elements(blocks: Iterator[bytes], longest: int = LONGEST_CONVERSATION) -> Iterator[bytes | None]:
+    """The elements of a JSON array as they stand; None for one that is too long."""
+    splitter = _Splitter(longest)
+    for block in _from_array(blocks):
+        yield from splitter.feed(block)
+    if splitter.depth:
+        raise Unreadable("the file ends before the array does")
+
+
+class _Splitter:
+    """Cuts a JSON array into its elements, by nothing but its strings, brackets and commas."""
+
+    def __init__(self, longest: int) -> None:
+        self.depth = 0
+        self._longest = longest
+        # The element that is being read, from its start; up to `_at` it was looked at.
+        self._data = b""
+        self._at = 0
+        self._too_long = False
+
+    def feed(self, block: bytes) -> Iterator[bytes | None]:
+        self._data += block
+        start = 0
+        for token in _TOKEN.finditer(self._data, self._at):
+            if token[0] == b'"':
+                # The string goes on in the next block.
+                self._at = token.start()
+                break
+            self._at = token.end()
+            begins, ends = self._step(token[0])
+            if ends and (self._too_long or self._data[start : token.start()].strip(_SPACE)):
+                yield None if self._too_long else self._data[start : token.start()]
+            if begins or ends:
+                start, self._too_long = token.end(), False
+        else:
+            self._at = len(self._data)
+        self._keep(start)
+
+    def _step(self, token: bytes) -> tuple[bool, bool]:
+        """Whether the array begins with a token, and whether an element ends before it."""
+        if token in _OPEN:
+            self.depth += 1
+            return self.depth == 1, False
+        if token in _CLOSE:
+            self.depth -= 1
+            return False, self.depth == 0
+        return False, self.depth == 1 and token == b","
+
+    def _keep(self, start: int) -> None:
+        """Drops what was read before the element, and of one that is too long all that was read."""
+        if len(self._data) - start > self._longest:
+            start, self._too_long = self._at, True
+        if len(self._data) - start > self._longest:
+            raise Unreadable(f"a string is longer than {self._longest:,} bytes")
+        self._data, self._at = self._data[start:], self._at - start
+
+
+def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks from the first that is not blank on, which must begin an array."""
+    for block in blocks:
+        first = block.removeprefix(_BOM).lstrip(_SPACE)
+        if first and not first.startswith(b"["):
+            raise Unreadable("it must be a JSON array of conversations")
+        if first:
+            yield first
+            break
+    yield from blocks
+
+
+class Export:
+    """The files of an export as one source. `read` makes a conversation's messages, `name` finds its id."""
+
+    unit = "bytes"
+
+    def __init__(self, path: Path, form: str, read: Read, ids: tuple[str, ...], *, skip_bad: bool = False) -> None:
+        self.format = form
+        self._read = read
+        self._ids = ids
+        self._skip_bad = skip_bad
+        self._files = files(path)
+        self.total: int | None = sum(file.size for file in self._files)
+
+    @property
+    def done(self) -> int:
+        return sum(file.done for file in self._files)
+
+    def threads(self) -> Iterator[SourceThread]:
+        for file in self._files:
+            notes = Notes(self._skip_bad)
+            for where, conversation in file.conversations(notes):
+                source_id = next((v for name in self._ids if isinstance(v := conversation.get(name), str) and v), None)
+                if source_id is None:
+                    notes.refuse(where, f"it must have an id, as {' or '.join(self._ids)}")
+                    continue
+                # What was skipped before this conversation is reported with it.
+                own = notes.handed_on()
+                yield SourceThread(source_id, self._read(conversation, own, where), own)
+            if notes.skipped:
+                yield SourceThread(file.name, (), notes)
+
+    def close(self) -> None:
+        """A file is open only while it is read."""
+
+
+def files(path: Path) -> list[Exported]:
+    """The files of conversations in an export; a file that is named is one, whatever its name."""
+    if path.is_dir():
+        found = [Exported(file) for file in sorted(path.iterdir()) if _NAME.fullmatch(file.name)]
+        if not found:
+            raise InvalidSource(f"the folder {path.name} has no conversations.json")
+        return found
+    if not zipfile.is_zipfile(path):
+        return [Exported(path)]
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(name for name in archive.namelist() if _NAME.fullmatch(name.rpartition("/")[2]))
+    if not names:
+        raise InvalidSource(f"the archive {path.name} has no conversations.json")
+    return [Exported(path, name) for name in names]
+
+
+def first_conversation(path: Path) -> Conversation | None:
+    """The first object of what may be an export; None where it is none."""
+    try:
+        for file in files(path):
+            for _, found in file.conversations(Notes(skip_bad=True)):
+                return found
+    except (InvalidSource, OSError):
+        return None
+    return None
