@@ -7,6 +7,7 @@ from compaction_store.checkpoint_log import CheckpointLog
 from compaction_store.checkpoints import Checkpoint, SigningKey
 from compaction_store.context import Ask, CompactionContext
 from compaction_store.errors import (
+    ActorRequired,
     BatchTooLarge,
     BudgetExceeded,
     CheckpointRefused,
@@ -21,6 +22,7 @@ from compaction_store.errors import (
     IdempotencyConflict,
     IdsChanged,
     InvalidBundle,
+    InvalidCallback,
     InvalidCheckpoint,
     InvalidInput,
     InvalidKey,
@@ -93,6 +95,7 @@ from compaction_store.store import Reader, Store
 from compaction_store.telemetry import Telemetry
 
 __all__ = [
+    "ActorRequired",
     "Ask",
     "AsyncReader",
     "AsyncRecallTools",
@@ -124,6 +127,7 @@ __all__ = [
     "IdsChanged",
     "Imported",
     "InvalidBundle",
+    "InvalidCallback",
     "InvalidCheckpoint",
     "InvalidInput",
     "InvalidKey",

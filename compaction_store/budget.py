@@ -34,16 +34,16 @@ class TokenBudget:
         for name in ("context_window", "reserve_output", "overhead"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise InvalidInput(f"{name}= is a whole number of tokens, 0 or more")
+                raise InvalidInput(f"{name} must be an integer >= 0, in tokens")
         if self.limit < 1:
             raise InvalidInput("reserve_output and overhead leave nothing of the context window")
         for name in ("trigger", "target"):
             value = getattr(self, name)
             fraction = type(value) is float and 0 < value <= 1
             if not (fraction or type(value) is int) or not 0 < self._tokens(value) <= self.limit:
-                raise InvalidInput(f"{name}= is a fraction above 0 and up to 1.0, or tokens that fit the window")
+                raise InvalidInput(f"{name} must be a fraction above 0 and up to 1.0, or tokens that fit the window")
         if self.target_tokens > self.trigger_tokens:
-            raise InvalidInput("target= lies above trigger=")
+            raise InvalidInput("target must not be above trigger")
 
     def _tokens(self, mark: float) -> int:
         return mark if isinstance(mark, int) else round(mark * self.limit)

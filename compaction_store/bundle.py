@@ -240,9 +240,9 @@ class _Rows:
 
 def check_options(bodies: object, checkpoint: object) -> None:
     if type(bodies) is not bool and not callable(bodies):
-        raise InvalidInput("bodies= is True, False, or a callable that is given an entry")
+        raise InvalidInput("bodies must be True, False, or a callable that is given an entry")
     if checkpoint is not None and not is_checkpoint(checkpoint):
-        raise InvalidInput("checkpoint= is an object of note, proof, leaf_index and key, in this order")
+        raise InvalidInput("checkpoint must be an object of note, proof, leaf_index and key, in this order")
 
 
 def export(

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from compaction_store import event_loop
 from compaction_store.context import Ask, CompactionContext, Planned, Steps
-from compaction_store.errors import InvalidInput
+from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Summary
 from compaction_store.naming import name_of
 
@@ -31,10 +31,12 @@ def callback_name(callback: object) -> str:
 
 def check_callback(callback: object, *, awaits: bool) -> None:
     """Refuses what cannot be called, and what is async where nothing awaits it."""
+    if isinstance(callback, type):
+        raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
     if not callable(callback) and not isinstance(callback, Strategy):
-        raise TypeError(f"a callback is callable or a strategy, not {type(callback).__name__}")
+        raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}")
     if not awaits and event_loop.is_async(callback):
-        raise TypeError("an async callback needs an AsyncStore")
+        raise InvalidCallback("an async callback needs an AsyncStore: on a Store a callback must be synchronous")
 
 
 def run_callback(ctx: CompactionContext, callback: Any) -> None:
@@ -44,7 +46,7 @@ def run_callback(ctx: CompactionContext, callback: Any) -> None:
         result = callback(ctx)
         if inspect.iscoroutine(result):
             result.close()
-            raise TypeError("an async callback needs an AsyncStore")
+            raise InvalidCallback("an async callback needs an AsyncStore: on a Store a callback must be synchronous")
         _check_result(result)
     ctx.finish()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import cast
 
 from compaction_store import payload
 from compaction_store.errors import InvalidInput
@@ -15,11 +16,20 @@ def about(thread_id: str) -> str:
     return f" (thread {thread_id!r})"
 
 
+def other(value: object) -> str:
+    """The end of a sentence on what a value must be: what it is. Of texts, which may be content, only the kind."""
+    if isinstance(value, datetime):
+        return ", not one without" if value.tzinfo is None else ""
+    return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
+
+
 def name(value: object, what: str) -> None:
     try:
         payload.check_thread_id(value)
     except InvalidInput:
-        raise InvalidInput(f"a {what} is text of 1 to {payload.MAX_NAME_BYTES} bytes of UTF-8 without NUL") from None
+        raise InvalidInput(
+            f"{what} must be text of 1 to {payload.MAX_NAME_BYTES} bytes of UTF-8 without NUL{other(value)}"
+        ) from None
 
 
 def optional_name(value: object, what: str) -> None:
@@ -29,20 +39,32 @@ def optional_name(value: object, what: str) -> None:
 
 def one_of(value: object, choices: tuple[str, ...], what: str) -> None:
     if value is not None and value not in choices:
-        raise InvalidInput(f"{what}= is one of {', '.join(choices)}")
+        raise InvalidInput(f"{what} must be one of {', '.join(choices)}{other(value)}")
 
 
 def number(value: object, what: str, *, least: int) -> None:
     if type(value) is not int or not least <= value < _LARGEST:
-        raise InvalidInput(f"{what}= is a whole number from {least} on")
+        raise InvalidInput(f"{what} must be an integer >= {least}{other(value)}")
+
+
+def seconds(value: object, what: str) -> None:
+    if type(value) not in (int, float) or not cast("float", value) >= 0:
+        raise InvalidInput(f"{what} must be a number of seconds >= 0{other(value)}")
 
 
 def moment(value: object, what: str) -> None:
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidInput(f"{what}= needs a datetime with a time zone")
+        raise InvalidInput(f"{what} must be a datetime with a time zone{other(value)}")
+
+
+def instance(value: object, kind: type, what: str) -> None:
+    """Refuses what is of another kind, such as a record's number where the record is wanted."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise InvalidInput(f"{what} must be {article} {kind.__name__}, not {type(value).__name__}")
 
 
 def text(value: object, what: str) -> None:
     """Free text that is kept: anything JSON can carry."""
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"{what}= is text")
+        raise InvalidInput(f"{what} must be text{other(value)}")

@@ -19,6 +19,7 @@ from compaction_store.errors import (
     CompactionStoreError,
     EmptySummary,
     IdsChanged,
+    InvalidCallback,
     InvalidInput,
     LastUserInside,
     NoProgress,
@@ -34,7 +35,7 @@ from compaction_store.models import Element, Measured, Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.plan import Attempt, Mark, Plan, Span
 from compaction_store.summarizers.attempts import Call, without_text
-from compaction_store.summarizers.request import Request
+from compaction_store.summarizers.request import Request, check_summarizer
 from compaction_store.tokens import Counter
 
 SummaryResult = str | Summary
@@ -180,7 +181,7 @@ class CompactionContext:
         In an async callback the result must be awaited where the summary is a callable, async or not: it runs off the
         event loop unless it is async.
         """
-        allowed = _allowed(allow)
+        allowed = _allowed(allow, reason)
         return self._summarize(Span(start_seq, end_seq), summary, allowed, reason, shrink=False)
 
     def replace(
@@ -193,12 +194,12 @@ class CompactionContext:
         reason: str | None = None,
     ) -> None:
         """Plans shortened stand-ins for a span. They keep exactly the ids of the tool calls and results there."""
-        self._replace(Span(start_seq, end_seq), messages, _allowed(allow), reason)
+        self._replace(Span(start_seq, end_seq), messages, _allowed(allow, reason), reason)
 
     def remove(self, start_seq: int, end_seq: int, *, allow: Collection[str] = (), reason: str | None = None) -> None:
         """Plans that nothing stands in the view for a span."""
         span = Span(start_seq, end_seq)
-        allowed = _allowed(allow)
+        allowed = _allowed(allow, reason)
         place = self._checked(span, "removal", allowed)
         self._place(place, span, "removal", 0, allow=allowed, reason=reason)
 
@@ -237,7 +238,7 @@ class CompactionContext:
     def finish(self) -> None:
         """Refuses a callback that did not await what it should have."""
         if self._open:
-            raise TypeError(
+            raise InvalidCallback(
                 f"{self._callback} must await ctx.compact(…): an async callback awaits every summarizer, "
                 "and a callback that is not async can use no async one"
             )
@@ -290,8 +291,7 @@ class CompactionContext:
         if isinstance(summary, str | Summary):
             self._finish(place, span, summary, allow, reason, shrink)
             return Planned()
-        if not callable(summary):
-            raise TypeError(f"a summary is text, a Summary or a callable, not {type(summary).__name__}")
+        check_summarizer(summary, "a summary", choices="text, a Summary or a callable")
         self._offered(span, allow)
         elements = Request(tuple(self._plan.elements(*place)), lambda: self.elements)
         call = Call(summary)
@@ -309,7 +309,7 @@ class CompactionContext:
                 return self._later(lambda: result, span, allow, reason, shrink, call)
             if inspect.iscoroutine(result):
                 result.close()
-            raise TypeError("an async summarizer needs an AsyncStore")
+            raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
         if len(self.attempts) != tried:
             # The summarizer has planned something itself.
             place = self._checked(span, "summary", allow)
@@ -345,7 +345,7 @@ class CompactionContext:
                 self._fail(span, error, call)
             raise
         if not self._settled(turn):
-            raise TypeError("a summary came when the callback that asked for it had ended")
+            raise InvalidCallback("a summary must come before the callback that asked for it ends")
         return text
 
     def _settled(self, turn: int) -> bool:
@@ -366,7 +366,7 @@ class CompactionContext:
         call: Call | None = None,
     ) -> None:
         if not isinstance(result, str | Summary) or (isinstance(result, Summary) and not isinstance(result.text, str)):
-            error = TypeError(f"a summarizer returned {type(result).__name__}, not text")
+            error = InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
             self._fail(span, error, call)
             raise error
         if call is not None:
@@ -391,7 +391,7 @@ class CompactionContext:
         stand_ins = tuple(encode(message).payload for message in messages)
         replaced = [m for element in self._plan.elements(*place) for m in element.messages if m is not None]
         if not stand_ins:
-            raise InvalidInput("a span is replaced by at least one message; remove() leaves nothing")
+            raise InvalidInput("the stand-ins must be at least one message; remove() leaves nothing")
         if spans.call_and_result_ids(stand_ins) != spans.call_and_result_ids(replaced):
             self._reject(IdsChanged, span, "truncation", "the stand-ins do not keep the span's tool calls and results")
         after = self.count(stand_ins)
@@ -480,10 +480,13 @@ class CompactionContext:
         self._plan.place(*place, attempt)
 
 
-def _allowed(allow: Collection[str]) -> frozenset[str]:
-    allowed = frozenset([allow] if isinstance(allow, str) else allow)
+def _allowed(allow: Collection[str], reason: object) -> frozenset[str]:
+    """What a call insists on, once its reason is seen to be text."""
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidInput(f"reason must be text, not {type(reason).__name__}")
+    allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
-        raise InvalidInput(f"allow= takes {', '.join(sorted(ALLOWED))}")
+        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
     return allowed
 
 

@@ -93,7 +93,7 @@ def distribute(url: str, *, shards: int | None = None) -> Distributed:
     `shards` is how many there will be, else what `citus.shard_count` says; it cannot be changed by doing it again.
     """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= _MOST_SHARDS):
-        raise InvalidInput(f"shards= is a whole number from 1 to {_MOST_SHARDS:,}")
+        raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}")
     engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
     try:
         return connections.call(

@@ -51,10 +51,10 @@ def seq_ranges(seqs: int | Iterable[int]) -> list[Range]:
     """The seqs a caller gives, one or many, as ranges."""
     given = [seqs] if isinstance(seqs, int) else seqs
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InvalidInput("seqs= is a seq or several")
+        raise InvalidInput(f"seqs must be a seq or several, not {type(seqs).__name__}")
     listed = list(given)
     if not listed or any(type(seq) is not int or not 1 <= seq < _LARGEST for seq in listed):
-        raise InvalidInput("seqs= are whole numbers from 1 on, at least one")
+        raise InvalidInput("seqs must be integers >= 1, at least one")
     return ranges(listed)
 
 
@@ -82,9 +82,9 @@ def check_text(value: object, what: str, *, optional: bool = False) -> None:
     if value is None and optional:
         return
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"{what}= is text that says something")
+        raise InvalidInput(f"{what} must be a non-empty string")
     if len(value.encode(errors="surrogatepass")) > MOST_REASON_BYTES:
-        raise InvalidInput(f"{what}= takes at most {MOST_REASON_BYTES:,} bytes")
+        raise InvalidInput(f"{what} must be at most {MOST_REASON_BYTES:,} bytes")
 
 
 def body(**parts: str | None) -> str:
@@ -96,7 +96,7 @@ def body(**parts: str | None) -> str:
 def until_text(until: object) -> str:
     """The end of a retention as its event says it, which SQL reads without parsing the JSON around it."""
     if not isinstance(until, datetime) or until.tzinfo is None:
-        raise InvalidInput("until= needs a datetime with a time zone")
+        raise InvalidInput("until must be a datetime with a time zone")
     try:
         moment = until.astimezone(UTC)
     except OverflowError:

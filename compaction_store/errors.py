@@ -14,6 +14,8 @@ CompactionStoreError
     - InvalidSource              what is to be imported cannot be read as what it is given for; .line
     - InvalidCheckpoint          a note, a list of heads or a proof that is not what a known key signed
     - CounterFailed              the token counter raised, or returned no whole number
+    - InvalidCallback            a callback, strategy or summarizer that this store cannot run; a TypeError too
+    - ActorRequired              the store was opened with require_actor=True, and the call names no actor
   · ThreadNotFound
   · MessageNotFound
   · CompactionNotFound
@@ -111,6 +113,14 @@ class InvalidCheckpoint(InvalidInput):
 
 class CounterFailed(InvalidInput):
     """The token counter raised, or returned no whole number. Of its own error only the type is named."""
+
+
+class InvalidCallback(InvalidInput, TypeError):
+    """A callback, a strategy, a summarizer or a counter is of a kind that this store cannot run."""
+
+
+class ActorRequired(InvalidInput):
+    """The store was opened with require_actor=True, and neither the call nor the store names an actor."""
 
 
 class BatchTooLarge(InvalidInput):

@@ -309,7 +309,7 @@ def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
 
 def _tokens(tokens: object) -> int:
     if type(tokens) is not int or not 0 <= tokens < 2**31:
-        raise InvalidInput("tokens are whole numbers from 0 to 2,147,483,647")
+        raise InvalidInput("tokens must be integers from 0 to 2,147,483,647")
     return tokens
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from compaction_store import event_loop
 from compaction_store.budget import TokenBudget
-from compaction_store.errors import CompactionStoreError, InvalidInput
+from compaction_store.errors import CompactionStoreError, InvalidCallback, InvalidInput
 from compaction_store.models import Measured, Payload, View
 from compaction_store.payload import decode
 
@@ -109,13 +109,13 @@ def _name(counter: object) -> str:
 def check_budget(budget: object, *, awaits: bool) -> None:
     """Refuses what is no budget, a counter that cannot be called, and one that must be awaited where nothing does."""
     if not isinstance(budget, TokenBudget):
-        raise InvalidInput(f"a budget is a TokenBudget, not {type(budget).__name__}")
+        raise InvalidInput(f"budget must be a TokenBudget, not {type(budget).__name__}")
     if budget.counter is None:
         return
     if not callable(budget.counter):
         raise InvalidInput("a budget's counter is given a view and returns its tokens")
     if not awaits and event_loop.is_async(budget.counter):
-        raise TypeError("an async counter needs an AsyncStore")
+        raise InvalidCallback("an async counter needs an AsyncStore: on a Store a counter must be synchronous")
 
 
 def in_own_tokens(budget: TokenBudget | None, view: View) -> TokenBudget | None:

@@ -82,7 +82,7 @@ def place(since: object) -> Place | None:
         case _:
             pos, entry = -1, b""
     if type(pos) is not int or not 0 <= pos <= _LARGEST or type(entry) is not bytes or len(entry) != _HASH_BYTES:
-        raise InvalidInput("since= is an earlier report, or a pos and the 32 bytes of the entry there")
+        raise InvalidInput("since must be an earlier report, or a pos and the 32 bytes of the entry there")
     return Place(pos, entry) if pos else None
 
 

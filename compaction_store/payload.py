@@ -127,7 +127,7 @@ def encode(message: Any) -> Encoded:
     try:
         payload = _checked(message)
         if type(payload) is not dict:
-            raise _Refused(f"a message is a JSON object, not {type(message).__name__}")
+            raise _Refused(f"a message must be a JSON object, not {type(message).__name__}")
         text, size = _dump(payload)
     except _TooDeep:
         raise MessageTooDeep(f"a message nests deeper than {MAX_DEPTH} levels") from None
@@ -174,7 +174,7 @@ def is_one(messages: Any) -> bool:
     if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
         return True
     if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):
-        raise InvalidMessage(f"a message is a JSON object, not {type(messages).__name__}")
+        raise InvalidMessage(f"a message must be a JSON object, not {type(messages).__name__}")
     return False
 
 
@@ -219,12 +219,12 @@ def _is_name(value: object) -> bool:
 
 def check_thread_id(thread_id: object) -> None:
     if not _is_name(thread_id):
-        raise InvalidThreadId(f"a thread_id is text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
+        raise InvalidThreadId(f"thread_id must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
 
 
 def check_key(key: object) -> None:
     if not _is_name(key):
-        raise InvalidKey(f"a key is text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
+        raise InvalidKey(f"key must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
 
 
 def decode(text: str) -> Any:

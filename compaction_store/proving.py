@@ -278,12 +278,12 @@ def _header(line: Mapping[str, Any]) -> bytes:
 def check_lines(lines: object) -> None:
     """Refuses what is no bundle at all before it is asked for its lines."""
     if isinstance(lines, str | bytes | bytearray | Mapping):
-        raise InvalidInput("a bundle is given as its lines: open its file with mode 'rb', and give the file")
+        raise InvalidInput("a bundle must be given as its lines: open its file with mode 'rb', and give the file")
 
 
 def check_line(line: object) -> bytes:
     if type(line) is not bytes:
-        raise InvalidInput("a line of a bundle is bytes, with its newline: open its file with mode 'rb'")
+        raise InvalidInput("a line of a bundle must be bytes, with its newline: open its file with mode 'rb'")
     return line
 
 
@@ -294,13 +294,13 @@ def verify_bundle(lines: Iterable[bytes], *, pos: int | None = None, head: bytes
     """
     check_lines(lines)
     if not isinstance(lines, Iterable):
-        raise InvalidInput("a bundle is given as its lines: open its file with mode 'rb', and give the file")
+        raise InvalidInput("a bundle must be given as its lines: open its file with mode 'rb', and give the file")
     if (head is not None and (type(head) is not bytes or len(head) != _HASH_BYTES)) or (
         pos is not None and head is None
     ):
-        raise InvalidInput("head= is the 32 bytes of an entry, and pos= is given with it")
+        raise InvalidInput("head must be the 32 bytes of an entry, given with pos")
     if pos is not None and (type(pos) is not int or pos < 1):
-        raise InvalidInput("pos= is a whole number from 1 on")
+        raise InvalidInput("pos must be an integer >= 1")
     walk = Walk(pos=pos, head=head)
     for line in lines:
         walk.feed(check_line(line))

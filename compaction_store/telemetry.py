@@ -85,7 +85,7 @@ class Telemetry:
         except ImportError:
             raise MissingExtra("Telemetry", "otel") from None
         if type(content) is not bool:
-            raise InvalidInput("content= is True or False")
+            raise InvalidInput("content must be True or False")
         self._content = content
         self._kinds = trace.SpanKind
         self.error = trace.StatusCode.ERROR

@@ -191,7 +191,7 @@ def _last_bytes(text: str, most: int) -> str:
 def from_callable(count: Callable[[Payload], int]) -> Counter:
     """A counter from any callable that is given a message and returns its tokens; its `name`, if any, is stored."""
     if not callable(count):
-        raise InvalidInput("a counter is a Counter, or a callable that is given a message")
+        raise InvalidInput("counter must be a Counter, or a callable that is given a message")
     given = getattr(count, "name", None)
     name = given if isinstance(given, str) and given else getattr(count, "__qualname__", type(count).__qualname__)
     return Counter(name[:_MOST_NAME], lambda payload, _size: count(payload))

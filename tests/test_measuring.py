@@ -330,7 +330,7 @@ def test_nobody_is_asked_where_the_answer_would_change_nothing(store: Face) -> N
 def test_what_is_no_budget_is_refused(store: Face) -> None:
     store.append("t", {"role": "user", "content": "hi"})
     for call in (store.fit, lambda t, b: store.compact(t, budget=b), lambda t, b: store.plan(t, budget=b)):
-        with pytest.raises(InvalidInput, match="a budget is a TokenBudget, not int"):
+        with pytest.raises(InvalidInput, match="budget must be a TokenBudget, not int"):
             call("t", 700)
-    with pytest.raises(InvalidInput, match="a budget is a TokenBudget, not int"):
+    with pytest.raises(InvalidInput, match="budget must be a TokenBudget, not int"):
         list(store.due(700))

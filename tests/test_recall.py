@@ -361,7 +361,7 @@ def test_what_cannot_be_made_tools_of_is_refused(store: Face) -> None:
     for unfit in options:
         with pytest.raises(cs.InvalidInput):
             cs.recall_tools(store.store, **{"thread_id": "t"} | unfit)
-    with pytest.raises(cs.InvalidInput, match="store= is"):
+    with pytest.raises(cs.InvalidInput, match="store must be"):
         cs.recall_tools(object(), "t")  # type: ignore[call-overload]
 
 

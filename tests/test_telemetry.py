@@ -238,9 +238,9 @@ def test_where_the_extra_is_missing_one_line_names_it(monkeypatch: pytest.Monkey
 
 
 def test_what_is_no_telemetry_is_refused(faces: Faces, url: str) -> None:
-    with pytest.raises(cs.InvalidInput, match="telemetry= is a Telemetry"):
+    with pytest.raises(cs.InvalidInput, match="telemetry must be a Telemetry"):
         faces.open(url, telemetry=object())
-    with pytest.raises(cs.InvalidInput, match="content= is True or False"):
+    with pytest.raises(cs.InvalidInput, match="content must be True or False"):
         cs.Telemetry(content="no")  # type: ignore[arg-type]
 
 

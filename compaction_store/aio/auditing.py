@@ -64,8 +64,10 @@ class AsyncReader(AsyncVerifying):
         for limit, what in ((since, "since"), (until, "until")):
             if limit is not None:
                 checks.moment(limit, what)
-        if run_id is not None and not isinstance(run_id, UUID):
-            raise InvalidInput("run_id= is a UUID")
+        if run_id is not None:
+            checks.instance(run_id, UUID, "run_id")
+        if after is not None:
+            checks.instance(after, Compaction, "after")
         wanted = CompactionFilter(
             None if thread_id is None else self._key(thread_id).uid, covering=covering, kind=kind, outcome=outcome,
             actor=actor, model=model, callback=callback, run_id=run_id, since=since, until=until,
@@ -106,12 +108,14 @@ class AsyncReader(AsyncVerifying):
 
     def originals(self, compaction: Compaction) -> AsyncIterator[Message]:
         """The messages a record stands for, as they were appended."""
+        checks.instance(compaction, Compaction, "compaction")
         if compaction.start_seq is None or compaction.end_seq is None:
             raise InvalidInput(f"compaction {compaction.number} has no span{checks.about(compaction.thread_id)}")
         return self.replay(compaction.thread_id, after=compaction.start_seq - 1, until=compaction.end_seq)
 
     async def tree(self, compaction: Compaction) -> CompactionTree:
         """A record and the records it was made of, down to messages."""
+        checks.instance(compaction, Compaction, "compaction")
         if compaction.start_seq is None or compaction.end_seq is None:
             return CompactionTree(compaction, ())
         span = (compaction.start_seq, compaction.end_seq)

@@ -60,7 +60,7 @@ class AsyncStore(AsyncRedacting):
         thread one works, and the others come back at once, or wait for it where their view does not fit the window.
         """
         key = self._own_key(thread_id)
-        checks.optional_name(actor, "actor")
+        actor = self._by(actor)
         chosen = self._chosen(callbacks)
         run_id = uuid4()
         if budget is None:
@@ -106,6 +106,8 @@ class AsyncStore(AsyncRedacting):
 
         Whatever failed, a view that fits the window is returned; one that does not is `BudgetExceeded`.
         """
+        # An actor that is missing shows on the first call, and not only once the view has grown.
+        actor = self._by(actor)
         view = await self._look(thread_id, budget)
         if not budget.is_over(view):
             return view
@@ -131,7 +133,7 @@ class AsyncStore(AsyncRedacting):
         key = self._own_key(thread_id)
         checks.number(number, "number", least=1)
         checks.text(reason, "reason")
-        checks.optional_name(actor, "actor")
+        actor = self._by(actor)
         run_id = uuid4()
         await self._commit(key, thread_id, run_id, 0, records.revocation(number, reason=reason, actor=actor))
         with connections.reading_back(str(run_id), checks.about(thread_id)):

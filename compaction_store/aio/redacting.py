@@ -36,7 +36,8 @@ class AsyncRedacting(AsyncImporting):
         """
         key = self._own_key(thread_id)
         wanted = erasure.seq_ranges(seqs)
-        _check(reason, actor, override)
+        _check(reason, override)
+        actor = self._by(actor)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
         body = erasure.body(reason=reason, legal_basis=legal_basis, override=override)
         salt = os.urandom(16)
@@ -55,7 +56,8 @@ class AsyncRedacting(AsyncImporting):
         added to (`ThreadErased`). Whoever knows the old name still reaches it by that.
         """
         key = self._own_key(thread_id)
-        _check(reason, actor, override)
+        _check(reason, override)
+        actor = self._by(actor)
         body = erasure.body(reason=reason, override=override)
         salt = os.urandom(16)
         thread = await self.thread(thread_id)
@@ -80,7 +82,8 @@ class AsyncRedacting(AsyncImporting):
         self, thread_id: str, kind: str, reason: str, actor: str | None, *, until: str | None = None
     ) -> Event:
         key = self._own_key(thread_id)
-        _check(reason, actor, None)
+        _check(reason, None)
+        actor = self._by(actor)
         body = erasure.body(until=until, reason=reason)
         salt = os.urandom(16)
         pos, created_at = await self._reach.write(
@@ -89,7 +92,6 @@ class AsyncRedacting(AsyncImporting):
         return erasure.event(thread_id, (pos, kind, actor, created_at, body))
 
 
-def _check(reason: object, actor: object, override: object) -> None:
+def _check(reason: object, override: object) -> None:
     erasure.check_text(reason, "reason")
-    checks.optional_name(actor, "actor")
     erasure.check_text(override, "override", optional=True)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from compaction_store import checks, connections, erasure, ledger, measuring, observed, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.aio.auditing import AsyncReader
-from compaction_store.errors import InvalidInput, ThreadErased
+from compaction_store.errors import ActorRequired, InvalidInput, ThreadErased
 from compaction_store.keys import Key
 from compaction_store.ledger import ThreadKey
 from compaction_store.models import Message, View
@@ -32,6 +32,14 @@ class AsyncWriting(AsyncReader):
         if erasure.stub_uid(thread_id) is not None:
             raise ThreadErased(f"a thread of such a name was erased{checks.about(thread_id)}")
         return key
+
+    def _by(self, actor: str | None) -> str | None:
+        """Who does what a call does: the actor that it names, else the store's own."""
+        checks.optional_name(actor, "actor")
+        found = self._actor if actor is None else actor
+        if found is None and self._require_actor:
+            raise ActorRequired("actor must be given: the store was opened with require_actor=True")
+        return found
 
     async def append(
         self,
@@ -57,6 +65,8 @@ class AsyncWriting(AsyncReader):
         own = Key(key)
         if expected_seq is not None:
             checks.number(expected_seq, "expected_seq", least=0)
+        if view is not None and not isinstance(view, View | Rendered):
+            raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
         if view is not None and view.thread_id != thread_id:
             raise InvalidInput(f"the view is one of thread {view.thread_id!r}, not of {thread_id!r}")
         if tokens is None and self._counter.takes_long(sum(e.size for e in encoded)):
@@ -98,7 +108,7 @@ class AsyncWriting(AsyncReader):
         key = self._own_key(thread_id)
         text = payload.encode_meta(metadata)
         if text is None:
-            raise InvalidInput("metadata is one JSON object")
+            raise InvalidInput("metadata must be one JSON object")
         await self._reach.write(None, checks.about(thread_id), ledger.set_metadata, key, text)
 
 
@@ -113,7 +123,7 @@ def _counted(
     if len(counts) != len(encoded):
         raise InvalidInput(f"{len(counts)} token counts for {len(encoded)} messages")
     if any(type(count) is not int or not 0 <= count < 2**31 for count in counts):
-        raise InvalidInput("tokens are whole numbers from 0 to 2,147,483,647")
+        raise InvalidInput("tokens must be integers from 0 to 2,147,483,647")
     return name, counts
 
 
@@ -121,7 +131,7 @@ def _metas(meta: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, 
     if meta is None or isinstance(meta, Mapping):
         return [payload.encode_meta(meta)] * count
     if not isinstance(meta, list | tuple) or len(meta) != count:
-        raise InvalidInput(f"meta= is one JSON object, or one for each of the {count} messages")
+        raise InvalidInput(f"meta must be one JSON object, or one for each of the {count} messages")
     return [payload.encode_meta(m) for m in meta]
 
 

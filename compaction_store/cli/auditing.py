@@ -178,9 +178,14 @@ def explain(
     out.text(f"seq {message.seq:,} of thread {thread}", "bold")
     facts = [("role", message.role or ""), ("appended", moment(message.created_at)), ("tokens", number(message.tokens))]
     if found.redaction is not None:
-        facts.append(("erased", f"{moment(found.redaction.created_at)} by {found.redaction.actor or 'nobody named'}"))
+        facts.append(
+            (
+                "erased",
+                f"{moment(found.redaction.created_at)} by {found.redaction.actor or 'an actor that is not on record'}",
+            )
+        )
     elif message.redacted:
-        facts.append(("erased", "no event says by whom: see verify"))
+        facts.append(("erased", "no event says by whom; run verify"))
     stands = (
         "it stands for itself"
         if now.kind is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +18,7 @@ import typer
 
 from compaction_store import Reader, Store, TokenBudget
 from compaction_store.errors import InvalidInput
+from compaction_store.payload import MAX_NAME_BYTES
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
@@ -40,7 +44,7 @@ AsJson = Annotated[
 ]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.", show_default=False)]
 Actor = Annotated[
-    str | None, typer.Option("--actor", metavar="NAME", help="Who does it, for the record.", show_default=False)
+    str | None, typer.Option("--actor", metavar="NAME", help="Who does it, for the record.", show_default="user@host")
 ]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why, for the record. It is kept for good.", show_default=False)
@@ -83,8 +87,18 @@ def reader(url: str | None, tenant: str) -> Iterator[Reader]:
 
 @contextmanager
 def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store]:
-    with Store.open(url or None, tenant=tenant, pool_size=pool_size) as opened:
+    with Store.open(url or None, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened:
         yield opened
+
+
+def user_at_host() -> str:
+    """Who is recorded for a verb that is given no --actor."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a user that has no name.
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}".encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def moment(text: str | None, option: str) -> datetime | None:

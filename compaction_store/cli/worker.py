@@ -23,7 +23,7 @@ import typer
 from compaction_store import CompactionRun, CompactionStoreError, Store, TokenBudget
 from compaction_store.cli import choosing, exits, options
 from compaction_store.cli.compacting import Strategy, Summarizer
-from compaction_store.cli.options import AsJson, Reserve, Target, Tenant, Trigger, Url
+from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Trigger, Url
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import DatabaseError, InvalidInput, SchemaOutOfDate
 
@@ -47,7 +47,7 @@ def worker(
         float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often to look for threads that are due.")
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Stop when nothing is due any more.")] = False,
-    actor: Annotated[str, typer.Option("--actor", metavar="NAME", help="Who does it, for the record.")] = "worker",
+    actor: Actor = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -105,7 +105,7 @@ class _Shift:
     store: Store
     callback: Callable[..., Any]
     budget: TokenBudget
-    actor: str
+    actor: str | None
     parallel: int
     stop: threading.Event
     out: Output

@@ -88,7 +88,7 @@ def open_source(
     openai-agents, `channel` for langgraph.
     """
     if format is not None and format not in FORMATS:
-        raise InvalidInput(f"format= is one of {', '.join(FORMATS)}")
+        raise InvalidInput(f"format must be one of {', '.join(FORMATS)}")
     database = databases.opened(source)
     if database is not None:
         try:

@@ -33,7 +33,7 @@ def for_openai(tools: Iterable[Tool], api: Literal["chat", "responses"]) -> list
         return [{"type": "function", "function": function} for function in functions]
     if api == "responses":
         return [{"type": "function", **function} for function in functions]
-    raise InvalidInput("api= is 'chat' or 'responses'")
+    raise InvalidInput("api must be 'chat' or 'responses'")
 
 
 def read(given: Any) -> Call:

@@ -107,13 +107,13 @@ def recall_tools(
     """
     payload.check_thread_id(thread_id)
     if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
-        raise InvalidInput(f"max_tokens= is a whole number from {LEAST_TOKENS} on")
+        raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}")
     chosen = tokens.chosen(counter)
     if isinstance(store, AsyncReader):
         return AsyncRecallTools(store, thread_id, max_tokens, chosen)
     if isinstance(store, Reader):
         return RecallTools(store, thread_id, max_tokens, chosen)
-    raise InvalidInput(f"store= is a Store, a Reader or an async one of either, not {type(store).__name__}")
+    raise InvalidInput(f"store must be a Store, a Reader or an async one of either, not {type(store).__name__}")
 
 
 # ---- driving

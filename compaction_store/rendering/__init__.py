@@ -98,4 +98,4 @@ def again(view: View, renderer: object, options: object) -> Any:
 
 def _check(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
-        raise InvalidInput(f"{name}= is one of {', '.join(map(repr, choices))}")
+        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}")

@@ -39,6 +39,8 @@ class Reading:
         self._counter = counter
         self._share = share
         self._callbacks: list[Callable[..., Any]] = []
+        self._actor: str | None = None
+        self._require_actor = False
 
     @classmethod
     def open(
@@ -51,18 +53,28 @@ class Reading:
         pool_size: int = 16,
         connect_timeout: float = 10.0,
         deadline: float = 30.0,
+        actor: str | None = None,
+        require_actor: bool = False,
         telemetry: Telemetry | None = None,
     ) -> Self:
         """Connects and checks the database's schema.
 
         Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how long a call goes on
         trying while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that
-        is given a message and returns its tokens. With `telemetry` the store tells OpenTelemetry what it does.
+        is given a message and returns its tokens. `actor` is recorded with every compaction, revocation, erasure and
+        hold of this store that names no other; with `require_actor`, one without any is refused. With `telemetry` the
+        store tells OpenTelemetry what it does.
         """
         checks.name(tenant, "tenant")
+        checks.optional_name(actor, "actor")
+        checks.number(pool_size, "pool_size", least=1)
+        checks.seconds(connect_timeout, "connect_timeout")
+        checks.seconds(deadline, "deadline")
+        if engine is not None:
+            checks.instance(engine, Engine, "engine")
         count = tokens.chosen(counter)
         if telemetry is not None and not isinstance(telemetry, Telemetry):
-            raise InvalidInput("telemetry= is a Telemetry")
+            raise InvalidInput("telemetry must be a Telemetry")
         share = None
         if engine is None:
             url = url or os.environ.get("COMPACTION_STORE_URL")
@@ -79,10 +91,13 @@ class Reading:
             if share is not None:
                 share.close()
             raise
-        if telemetry is None:
-            return cls(Connections(engine, deadline), tenant, count, share)
-        store = cls(Watched(engine, deadline, telemetry), tenant, count, share)
-        telemetry.watch(store, tenant)
+        reach = Connections(engine, deadline)
+        if telemetry is not None:
+            reach = Watched(engine, deadline, telemetry)
+        store = cls(reach, tenant, count, share)
+        store._actor, store._require_actor = actor, require_actor
+        if telemetry is not None:
+            telemetry.watch(store, tenant)
         return store
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class Verifying(Exporting):
         from an earlier report of the thread, or from a pos and the entry that was kept of it. `progress` is told how
         many entries are done, of how many.
         """
-        _check(level, checkpoints)
+        _check(level, checkpoints, progress)
         place = pages.place(since)
         judged = self._schema(level)
         witness = self._reach.aside(Witness, checkpoints)
@@ -73,7 +73,7 @@ class Verifying(Exporting):
         and threads that are in the newest checkpoint and gone since are findings of a last report. Both have an empty
         thread_id. `progress` is told how many threads are done, of how many.
         """
-        _check(level, checkpoints)
+        _check(level, checkpoints, progress)
         if after:
             payload.check_thread_id(after)
         judged = self._schema(level)
@@ -188,13 +188,15 @@ class Verifying(Exporting):
         return Report("", "checkpoint", 0, 0, tuple(findings), b"")
 
 
-def _check(level: audit.Level, log: CheckpointLog | None) -> None:
+def _check(level: audit.Level, log: CheckpointLog | None, progress: Progress | None) -> None:
+    if progress is not None and not callable(progress):
+        raise InvalidInput(f"progress must be a callable, not {type(progress).__name__}")
     if level not in audit.LEVELS:
-        raise InvalidInput(f"the levels are {', '.join(audit.LEVELS)}")
+        raise InvalidInput(f"level must be one of {', '.join(audit.LEVELS)}")
     if (level == "checkpoint") != (log is not None):
         raise InvalidInput("level checkpoint goes with checkpoints=, a CheckpointLog")
     if log is not None and not isinstance(log, CheckpointLog):
-        raise InvalidInput("checkpoints= is a CheckpointLog")
+        raise InvalidInput("checkpoints must be a CheckpointLog")
 
 
 def _with_schema(report: Report, judged: Judged) -> Report:

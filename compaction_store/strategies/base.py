@@ -14,6 +14,7 @@ from compaction_store.callbacks import drive, drive_async
 from compaction_store.context import ALLOWED, Ask, CompactionContext, Planned, Steps, Summarize, SummaryResult
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
 from compaction_store.models import Summary
+from compaction_store.summarizers import request
 
 Summarizer = SummaryResult | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
@@ -83,20 +84,20 @@ def least_summary(ctx: CompactionContext, summarize: Summarizer) -> int:
 
 
 def check_summarizer(summarize: object) -> None:
-    if not isinstance(summarize, SummaryResult) and not callable(summarize):
-        raise TypeError(f"summarize= is a callable, a text or a Summary, not {type(summarize).__name__}")
+    if not isinstance(summarize, SummaryResult):
+        request.check_summarizer(summarize, "summarize", choices="a callable, a text or a Summary")
 
 
 def check_allow(allow: Collection[str]) -> frozenset[str]:
-    allowed = frozenset([allow] if isinstance(allow, str) else allow)
+    allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
-        raise InvalidInput(f"allow= takes {', '.join(sorted(ALLOWED))}")
+        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
     return allowed
 
 
 def check_count(value: object, name: str, *, least: int) -> None:
     if type(value) is not int or value < least:
-        raise InvalidInput(f"{name}= is a whole number, {least} or more")
+        raise InvalidInput(f"{name} must be an integer >= {least}")
 
 
 def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from compaction_store.callbacks import drive, drive_async
 from compaction_store.context import CompactionContext, Summarize
-from compaction_store.errors import NotSmaller
+from compaction_store.errors import InvalidCallback, NotSmaller
 from compaction_store.models import Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.strategies.ladder import PART_CHARS, Ladder
@@ -65,7 +65,7 @@ def compress_context(
         truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars,
     )  # fmt: skip
     if job.ladder.needs_async:
-        raise TypeError("an async summarizer needs compress_context_async")
+        raise InvalidCallback("an async summarizer needs compress_context_async: here it must be synchronous")
     if job.elements:
         drive(job.ctx, job.ladder.steps_to(job.ctx, job.limit))
     return job.result()
@@ -102,11 +102,11 @@ def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | N
     if client is None or callable(client) or isinstance(client, str | Summary):
         return cast("str | Summary | Summarize | None", client)
     if not hasattr(client, "messages"):
-        raise TypeError(f"client= is an Anthropic client or a summarizer, not {type(client).__name__}")
+        raise InvalidCallback(f"client must be an Anthropic client or a summarizer, not {type(client).__name__}")
     from compaction_store.summarizers import AnthropicSummarizer  # noqa: PLC0415 — only those who have it pay for it
 
     if model is None:
-        raise TypeError("an Anthropic client needs model=")
+        raise InvalidCallback("an Anthropic client needs model=: it must be the name of a model")
     summarizer: Summarize = AnthropicSummarizer(client, model=model)
     return summarizer
 

@@ -13,7 +13,7 @@ from itertools import chain
 
 from compaction_store import event_loop
 from compaction_store.context import Summarize, SummaryResult
-from compaction_store.errors import InvalidInput
+from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.naming import name_of
 
@@ -58,7 +58,7 @@ class InParts:
     def _take(self, result: SummaryResult) -> None:
         summary = Summary(result) if isinstance(result, str) else result
         if not isinstance(summary, Summary) or not isinstance(summary.text, str):
-            raise TypeError(f"a summarizer returned {type(result).__name__}, not text")
+            raise InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
         if summary.replacement is not None:
             raise InvalidInput("a provider's own block stands for a whole span: use part_chars=None")
         if not summary.text.strip():

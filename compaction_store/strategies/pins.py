@@ -38,7 +38,7 @@ class Pins:
         elif _is_pair(pin) and 1 <= pin[0] <= pin[1]:
             self.spans.append((pin[0], pin[1]))
         else:
-            raise InvalidInput("a pin is a seq, a span of two seqs, or a predicate of a message")
+            raise InvalidInput("a pin must be a seq, a span of two seqs, or a predicate of a message")
 
     def __or__(self, other: Pins) -> Pins:
         return Pins([*self.spans, *self.predicates, *other.spans, *other.predicates])

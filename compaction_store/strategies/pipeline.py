@@ -11,7 +11,7 @@ from typing import Any
 
 from compaction_store.callbacks import Strategy, callback_name
 from compaction_store.context import Ask, CompactionContext, Steps
-from compaction_store.errors import PinnedInside
+from compaction_store.errors import InvalidCallback, PinnedInside
 from compaction_store.models import Element
 from compaction_store.spans import Links, items_of
 from compaction_store.strategies.base import Attempted, Planner
@@ -34,7 +34,7 @@ class Pipeline(Planner):
     ) -> None:
         for strategy in strategies:
             if not isinstance(strategy, Strategy) and not callable(strategy):
-                raise TypeError(f"a pipeline is of strategies, not of {type(strategy).__name__}")
+                raise InvalidCallback(f"a pipeline must be of strategies, not of {type(strategy).__name__}")
         self._pins = Pins(pin)
         self._strategies = strategies
         self._when = None if when is None else as_threshold(when)

@@ -235,7 +235,7 @@ def as_threshold(value: Any) -> Threshold:
         return over(tokens=value)
     if callable(value):
         return _Predicate(value)
-    raise InvalidInput("a threshold is over(…), on_turn_end, a number of tokens, or a predicate of a window")
+    raise InvalidInput("a threshold must be over(…), on_turn_end, a number of tokens, or a predicate of a window")
 
 
 def check_fraction(value: object, name: str) -> None:

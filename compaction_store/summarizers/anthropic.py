@@ -107,15 +107,15 @@ class AnthropicSummarizer:
     ) -> None:
         calls.sdk()
         if not hasattr(client, "messages"):
-            raise InvalidInput("client= is an Anthropic client, or an AsyncAnthropic one")
+            raise InvalidInput("client must be an Anthropic client or an AsyncAnthropic one")
         if not isinstance(model, str) or not model:
-            raise InvalidInput("model= is a model's name")
+            raise InvalidInput("model must be the name of a model")
         if type(max_tokens) is not int or max_tokens < 1:
-            raise InvalidInput("max_tokens= is a whole number of tokens")
+            raise InvalidInput("max_tokens must be an integer >= 1")
         if not deadline > 0:
-            raise InvalidInput("deadline= is a number of seconds")
+            raise InvalidInput("deadline must be a number of seconds > 0")
         if mode not in ("prompt", "native"):
-            raise InvalidInput("mode= is 'prompt' or 'native'")
+            raise InvalidInput("mode must be 'prompt' or 'native'")
         unfit = [*_RESERVED, "system"] if mode == "prompt" else native.UNFIT
         if parameters is not None and (found := [name for name in unfit if name in parameters]):
             raise InvalidInput(f"parameters= cannot hold {', '.join(found)}")

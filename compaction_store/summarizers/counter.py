@@ -51,13 +51,13 @@ class AnthropicCounter:
     ) -> None:
         calls.sdk("AnthropicCounter")
         if not hasattr(client, "messages"):
-            raise InvalidInput("client= is an Anthropic client, or an AsyncAnthropic one")
+            raise InvalidInput("client must be an Anthropic client or an AsyncAnthropic one")
         if not isinstance(model, str) or not model:
-            raise InvalidInput("model= is a model's name")
+            raise InvalidInput("model must be the name of a model")
         if not deadline > 0:
-            raise InvalidInput("deadline= is a number of seconds")
+            raise InvalidInput("deadline must be a number of seconds > 0")
         if type(remembered) is not int or remembered < 0:
-            raise InvalidInput("remembered= is a whole number from 0 on")
+            raise InvalidInput("remembered must be an integer >= 0")
         given = dict(parameters or {})
         if found := [name for name in _OURS if name in given]:
             raise InvalidInput(f"parameters= cannot hold {', '.join(found)}")

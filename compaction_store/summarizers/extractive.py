@@ -68,9 +68,9 @@ class ExtractiveSummarizer:
 
     def __init__(self, *, share: float = 0.3, max_tokens: int = 2048) -> None:
         if not 0 < share < 1:
-            raise InvalidInput("share= lies between 0 and 1")
+            raise InvalidInput("share must lie between 0 and 1")
         if type(max_tokens) is not int or max_tokens < _LEAST:
-            raise InvalidInput(f"max_tokens= is a whole number from {_LEAST} on")
+            raise InvalidInput(f"max_tokens must be an integer >= {_LEAST}")
         self._share = share
         self._max_tokens = max_tokens
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from compaction_store import event_loop
-from compaction_store.errors import InvalidInput, SummarizerError, SummarizersFailed
+from compaction_store.errors import InvalidCallback, SummarizerError, SummarizersFailed
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.naming import name_of
 from compaction_store.summarizers.attempts import Call, without_text
 from compaction_store.summarizers.judging import judge
-from compaction_store.summarizers.request import Request, Summarizer
+from compaction_store.summarizers.request import Request, Summarizer, check_summarizer
 
 # Yields the summarizer to call next, and is sent its result, or the exception that it raised.
 _Steps = Generator[Summarizer, Any, Summary]
@@ -25,8 +25,7 @@ class FallbackSummarizer:
     def __init__(self, first: Summarizer, *then: Summarizer) -> None:
         self.summarizers = (first, *then)
         for one in self.summarizers:
-            if not callable(one):
-                raise InvalidInput(f"a summarizer is a callable, not {type(one).__name__}")
+            check_summarizer(one)
 
     @property
     def name(self) -> str:
@@ -99,7 +98,7 @@ async def _outcome(waiting: Awaitable[Any]) -> Any:
 
 def _judged(request: Request, call: Call, result: Any, failures: Sequence[Payload]) -> Summary:
     if not isinstance(result, str | Summary):
-        raise TypeError(f"a summarizer returned {type(result).__name__}, not text")
+        raise InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
     summary = call.summary(result)
     try:
         judge(summary.text, request)

@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
 
 from compaction_store import media
+from compaction_store.errors import InvalidCallback
 from compaction_store.framing import framed_text
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.readable import read
@@ -39,6 +40,14 @@ class Summarizer(Protocol):
     """
 
     def __call__(self, elements: Sequence[Element], /) -> SummaryResult | Awaitable[SummaryResult]: ...
+
+
+def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: str = "a callable") -> None:
+    """Refuses what cannot be called, and a class where its instance is meant."""
+    if isinstance(summarize, type):
+        raise InvalidCallback(f"{what} must be {choices}, not the class {summarize.__name__}")
+    if not callable(summarize):
+        raise InvalidCallback(f"{what} must be {choices}, not {type(summarize).__name__}")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def test_messages_are_appended_as_an_object_a_list_or_lines(
         ('{"content":"a","content":"b"}', "a name stands twice"),
         ('{"content":NaN}', "NaN"),
         ("[" * 100_000, "deep"),
-        ('"text"', "a message is a JSON object"),
+        ('"text"', "a message must be a JSON object"),
         ("\0", "line 1 is no JSON"),
         ('{"content":"one"}\n' * 1001, "1,000"),
     ],
@@ -142,15 +142,15 @@ def test_strategies_run_in_order_and_a_callback_of_ones_own_by_its_name(run: Run
         (["--strategy", "magic"], "no strategy 'magic'"),
         (["--strategy", "ladder:magic=1"], "no option 'magic'"),
         (["--strategy", "ladder:keep_recent"], "name=value"),
-        (["--strategy", "ladder:keep_recent=some"], "keep_recent="),
+        (["--strategy", "ladder:keep_recent=some"], "keep_recent must"),
         (["--strategy", "no.such.thing"], "cannot load"),
         (["--strategy", "assistant-runs", "--summarizer", "none"], "needs a summarizer"),
         (["--summarizer", "magic"], "no summarizer"),
-        (["--summarizer", "extractive:share=7"], "share="),
+        (["--summarizer", "extractive:share=7"], "share must"),
         (["--summarizer", "anthropic"], "needs a model"),
         (["--summarizer", "anthropic:model=m"], "ANTHROPIC_API_KEY"),
         (["--window", "100", "--trigger", "much"], "neither tokens nor a fraction"),
-        (["--window", "100", "--trigger", "0.2"], "target="),
+        (["--window", "100", "--trigger", "0.2"], "target must"),
         (["--due"], "THREADS"),
     ],
 )
@@ -206,7 +206,7 @@ def test_verify_finds_what_was_changed_behind_the_stores_back(run: Run, filled: 
     assert "1 finding" in told
     assert "t-2: 1 entries by content: nothing found" in told
     assert run.json("verify", THREAD, "--level", "structure")[0]["findings"] == []
-    assert "levels" in run("verify", THREAD, "--level", "magic", code=2).stderr
+    assert "level must be one of" in run("verify", THREAD, "--level", "magic", code=2).stderr
     run("verify", code=2)
     run("verify", "nobody", code=1)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from patterns import Payload, calm, chat, literal_runs
 from threads import WELL_FORMED
 
-from compaction_store import InvalidInput, Store, Summary
+from compaction_store import InvalidCallback, InvalidInput, Store, Summary
 from compaction_store.spans import Links
 from compaction_store.strategies import AssistantRuns, over, pin, plan_assistant_runs
 from compaction_store.strategies.base import TOO_LITTLE
@@ -304,7 +304,7 @@ def test_an_async_summarizer_needs_an_async_store(url: str) -> None:
             store.compact("t", AssistantRuns(summarize))
         # Not to be seen beforehand: the run says so, and nothing is lost in silence.
         run = store.compact("t", AssistantRuns(partial(_call, summarize)))
-        assert [type(error) for error in run.errors] == [TypeError]
+        assert [type(error) for error in run.errors] == [InvalidCallback]
         assert [r.outcome for r in run] == ["failed"]
 
 

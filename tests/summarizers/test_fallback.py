@@ -47,7 +47,7 @@ def test_the_first_that_can_is_asked_and_nobody_after_it() -> None:
             {"type": "SummaryRefused", "text": "the answer is a refusal"},
         ),
         (lambda _: SOURCE * 9, None),
-        (lambda _: 5, {"type": "TypeError", "text": None}),
+        (lambda _: 5, {"type": "InvalidCallback"}),
         (lambda _: Summary("# Summary"), None),
     ],
     ids=["raises", "empty", "refuses", "longer", "no text", "shell"],
