@@ -413,7 +413,8 @@ class Report:
 
     `pos` is the thread's last pos, `head` the entry there: the next verification may go on from both. `since` is the
     pos from which this one went on, 0 if it began at the beginning, and `covered` the pos up to which a checkpoint
-    holds. Of the whole store rather than of a thread, `thread_id` is empty.
+    holds. `thread_uid` is the thread's key, by which `verify_all` walks and `after=` goes on; where rows are left of a
+    thread whose name is gone, `thread_id` is empty. A report on the whole store has neither.
     """
 
     thread_id: str
@@ -428,6 +429,7 @@ class Report:
     pos: int = 0
     since: int = 0
     covered: int = 0
+    thread_uid: UUID | None = None
 
     def __bool__(self) -> bool:
         raise TypeError("a report is not a yes or a no: look at .findings and .level")

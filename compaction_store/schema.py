@@ -12,6 +12,8 @@ from sqlalchemy.dialects import postgresql
 
 SCHEMA = "compaction_store"
 REVISION = "0001"
+# The seqs and numbers by which a thread's rows are listed: the partial indexes hold no others.
+LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
 
 metadata = sa.MetaData(schema=SCHEMA)
 
@@ -88,6 +90,7 @@ messages = sa.Table(
     sa.Column("meta", _json),
     sa.Column("payload", _json),
     sa.Index("messages_key_idx", "thread_uid", "key", unique=True, postgresql_where=sa.text("key IS NOT NULL")),
+    sa.Index("messages_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(f"seq IN ({LISTED})")),
 )
 
 compactions = sa.Table(
@@ -128,6 +131,7 @@ compactions = sa.Table(
         postgresql_include=["number", "pos", "tenant"],
         postgresql_where=sa.text("outcome = 'applied' AND revokes IS NOT NULL"),
     ),
+    sa.Index("compactions_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(f"number IN ({LISTED})")),
     sa.Index("compactions_audit_idx", "tenant", "created_at", "thread_uid", "number"),
     sa.Index(
         "compactions_in_force_idx",
@@ -153,4 +157,5 @@ events = sa.Table(
     sa.Column("commitment", sa.LargeBinary, nullable=False),
     sa.Column("entry", sa.LargeBinary, nullable=False),
     sa.Column("body", _json),
+    sa.Index("events_listed_idx", "tenant", "thread_uid"),
 )

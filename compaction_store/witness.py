@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from uuid import UUID
 
 from compaction_store import checkpoints
 from compaction_store.checkpoint_log import CheckpointLog, Heads
@@ -33,14 +34,16 @@ class Witness:
         if self._heads is not None:
             self._heads.close()
 
-    def anchors(self, tenant: str, thread_id: str) -> dict[int, bytes]:
+    def anchors(self, thread_uid: UUID) -> dict[int, bytes]:
         """The entry that the thread had at the pos where it stood then."""
-        found = None if self._heads is None else self._heads.find(checkpoints.thread_uid(tenant, thread_id))
+        found = None if self._heads is None else self._heads.find(thread_uid)
         return {} if found is None else {found[1].pos: found[1].entry}
 
-    def heads_of(self, tenant: str) -> Iterator[Head]:
+    def roll(self, tenant: str, after: UUID | None) -> Roll:
+        """The tenant's threads behind a key, to be seen in a walk."""
         wanted = checkpoints.tenant_hash(tenant)
-        return (head for head in self._heads or () if head.tenant == wanted)
+        heads = (head for head in self._heads or () if head.tenant == wanted)
+        return Roll((head for head in heads if after is None or head.thread_uid > after), self)
 
     def gone(self, pos: int) -> Finding:
         """The finding that a thread is not there any more."""
@@ -62,3 +65,39 @@ class Witness:
             return report
         entries = "1 entry is" if newer == 1 else f"{newer} entries are"
         return replace(report, notes=(*report.notes, f"{entries} newer than the checkpoint of {self._moment}"))
+
+
+class Roll:
+    """Calls the threads of a checkpoint, in the order of their keys, while a walk comes by them in the same order.
+
+    It is not enough that a thread is there: it must have been walked, and held to its entry, in this very run.
+    """
+
+    def __init__(self, heads: Iterator[Head], witness: Witness) -> None:
+        self._heads = heads
+        self._witness = witness
+        self._next = next(heads, None)
+        self._findings: list[Finding] = []
+        self._missed = 0
+
+    def walked(self, thread_uid: UUID) -> None:
+        """Takes note of a thread; whoever should have come before it was not walked."""
+        while self._next is not None and self._next.thread_uid <= thread_uid:
+            if self._next.thread_uid != thread_uid:
+                self._miss(self._next)
+            self._next = next(self._heads, None)
+
+    def end(self) -> tuple[Finding, ...]:
+        """A finding for each thread of the checkpoint that was not walked."""
+        while self._next is not None:
+            self._miss(self._next)
+            self._next = next(self._heads, None)
+        if self._missed > len(self._findings):
+            self._findings.append(Finding(None, f"so are {self._missed - len(self._findings):,} more"))
+        return tuple(self._findings)
+
+    def _miss(self, head: Head) -> None:
+        self._missed += 1
+        if self._missed <= checkpoints.MOST_FINDINGS:
+            gone = self._witness.gone(head.pos)
+            self._findings.append(replace(gone, what=f"thread_uid {head.thread_uid}: {gone.what}"))

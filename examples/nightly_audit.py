@@ -17,7 +17,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from compaction_store import Reader, ThreadNotFound
+from compaction_store import Reader
 
 Kept = dict[str, tuple[int, str]]
 
@@ -59,17 +59,18 @@ def integrity(reader: Reader, folder: Path) -> list[str]:
     kept: Kept = {} if newest is None else json.loads(newest.read_text(encoding="utf-8"))
     heads: Kept = {}
     found = []
-    for thread in reader.threads():
-        report = reader.verify(thread.thread_id)
+    for report in reader.verify_all():
+        # By key: a thread may have lost its name, or have another's.
+        key = str(report.thread_uid)
         findings = [*report.findings]
-        if thread.thread_id in kept:
+        if key in kept and not findings:
             # A chain that was computed anew is sound in itself; that it goes on from the head of then is what it lacks.
-            pos, head = kept[thread.thread_id]
-            held = reader.verify(thread.thread_id, level="structure", since=(pos, bytes.fromhex(head)))
-            findings += [finding for finding in held.findings if finding not in findings]
-        found += [f"{thread.thread_id}, pos {finding.pos}: {finding.what}" for finding in findings]
-        heads[thread.thread_id] = (report.pos, report.head.hex())
-    found += [f"{name}: the thread is gone" for name in kept.keys() - heads.keys() if not erased(reader, name)]
+            pos, head = kept[key]
+            held = reader.verify(report.thread_id, level="structure", since=(pos, bytes.fromhex(head)))
+            findings += held.findings
+        found += [f"{report.thread_id or key}, pos {finding.pos}: {finding.what}" for finding in findings]
+        heads[key] = (report.pos, report.head.hex())
+    found += [f"{key}: the thread is gone" for key in kept.keys() - heads.keys()]
     print(f"{len(heads):,} threads, {len(found):,} findings")
     print("".join(f"- {finding}\n" for finding in found), end="")
     if not found:
@@ -78,14 +79,6 @@ def integrity(reader: Reader, folder: Path) -> list[str]:
         file.write_text(json.dumps(heads), encoding="utf-8")
         print(f"The heads are kept in {file.name}.")
     return found
-
-
-def erased(reader: Reader, name: str) -> bool:
-    """A thread that was erased has lost its name, and is still reached by it."""
-    try:
-        return reader.thread(name).erased_pos is not None
-    except ThreadNotFound:
-        return False
 
 
 if __name__ == "__main__":

@@ -618,8 +618,15 @@ def test_progress_is_told_and_ends_at_the_end(store: Any) -> None:
     told.clear()
     reports = list(store.verify_all(progress=lambda done, total: told.append((done, total))))
     assert told == [(1, 3), (2, 3), (3, 3)]
-    assert [report.thread_id for report in reports] == ["a", "b", "c"]
-    assert [report.thread_id for report in store.verify_all(after="a")] == ["b", "c"]
+    by_key = sorted("abc", key=lambda name: chain.thread_uid("default", name))
+    assert [report.thread_id for report in reports] == by_key
+    first = reports[0]
+    assert first.thread_uid == chain.thread_uid("default", by_key[0])
+    for after in (first, first.thread_id, first.thread_uid):
+        assert [report.thread_id for report in store.verify_all(after=after)] == by_key[1:]
+    for wrong in (1, cs.Report("", "schema", 0, 0, (), b""), "x" * 300):
+        with pytest.raises(cs.InvalidInput):
+            list(store.verify_all(after=wrong))
 
 
 def test_a_finding_in_a_message_names_the_records_that_stand_for_it(store: Any, root: Any) -> None:

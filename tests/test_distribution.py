@@ -30,9 +30,8 @@ _ACROSS = {
     "_compactions": "the audit query",
     "due": "threads over a budget",
     "threads": "a page of them",
-    "thread_names": "for verify_all",
-    "count_threads": "for its progress",
-    "present": "which there are",
+    "_listings": "for verify_all, what is stored",
+    "count_heads": "for its progress",
     "_ALL_HEADS": "a checkpoint's list",
     "_HEADS": "the same of one tenant",
 }

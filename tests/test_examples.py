@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from compaction_store import Store
+from compaction_store import Store, chain
 
 _EXAMPLES = Path(__file__).parent.parent / "examples"
 _KEYS = {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"}
@@ -167,6 +167,6 @@ def test_a_nightly_report_finds_nothing_and_then_what_was_changed(
     superuser.execute("DELETE FROM compaction_store.threads WHERE thread_id = 't-2'")
     superuser.execute("UPDATE compaction_store.messages SET tokens = tokens + 1 WHERE seq = 13")
     printed = _run("nightly_audit.py", url, tmp_path, code=1)
-    assert "- t-2: the thread is gone" in printed
+    assert f"- {chain.thread_uid('default', 't-2')}: the thread is gone" in printed
     assert "- t-1, pos 15: " in printed
     assert len(list((tmp_path / "heads").glob("*.json"))) == 2, "heads that may be wrong are not kept"

@@ -347,7 +347,16 @@ def _erase(attack: Attack) -> None:
 
 
 def _rename(attack: Attack) -> None:
-    attack.run("UPDATE compaction_store.threads SET thread_id = 'other' WHERE thread_uid = %s", UID)
+    _named(attack, "thread_id = 'other'")
+
+
+def _named(attack: Attack, change: str) -> None:
+    attack.run(f"UPDATE compaction_store.threads SET {change} WHERE thread_uid = %s", UID)
+
+
+def _orphan(attack: Attack) -> None:
+    for table in ("threads", "heads"):
+        attack.run(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", UID)
 
 
 def _summary(attack: Attack) -> None:
@@ -397,6 +406,11 @@ ATTACKS: dict[int, Callable[[Attack], None]] = {
     19: _fail_over,
     20: _all(lambda a: a.payload(9), Attack.rechain),
     21: _all(lambda a: a.cut(8), Attack.rechain),
+    22: _all(lambda a: a.payload(5), lambda a: _named(a, "thread_id = 'u'")),
+    23: _all(lambda a: a.payload(5), lambda a: _named(a, "thread_id = ''")),
+    24: lambda a: _named(a, "tenant = 'other'"),
+    25: lambda a: a.run("DELETE FROM compaction_store.threads WHERE thread_uid = %s", UID),
+    26: _orphan,
 }
 
 
@@ -405,7 +419,7 @@ def found(store: cs.Store, **options: Any) -> str:
 
 
 def test_the_matrix_lists_every_attack_once() -> None:
-    assert [int(row[0]) for row in rows_below("## 4.")] == list(ATTACKS) == list(range(1, 22))
+    assert [int(row[0]) for row in rows_below("## 4.")] == list(ATTACKS) == list(range(1, 27))
 
 
 @pytest.mark.parametrize("row", rows_below("## 4."), ids=lambda row: row[0])

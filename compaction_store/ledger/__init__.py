@@ -9,15 +9,13 @@ from compaction_store.ledger.across import (
     CompactionKey,
     checkpointing,
     compactions,
-    count_threads,
     due,
     entries_at,
     heads,
-    present,
-    thread_names,
     threads,
 )
 from compaction_store.ledger.driver import Connection, fetch, reading
+from compaction_store.ledger.listing import count_heads, stored_threads
 from compaction_store.ledger.loads import commitments, find_load, import_bundle, load, observe
 from compaction_store.ledger.server import OLDEST_SERVER, check, revision
 from compaction_store.ledger.single import (
@@ -64,7 +62,7 @@ __all__ = [
     "commit_compactions",
     "commitments",
     "compactions",
-    "count_threads",
+    "count_heads",
     "due",
     "entries",
     "entries_at",
@@ -80,7 +78,6 @@ __all__ = [
     "newest",
     "observe",
     "pos_at",
-    "present",
     "reading",
     "receipt",
     "record_event",
@@ -92,8 +89,8 @@ __all__ = [
     "set_metadata",
     "stalled",
     "standing",
+    "stored_threads",
     "thread",
-    "thread_names",
     "threads",
     "view",
 ]

@@ -258,31 +258,3 @@ def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> li
     """The entry of each thread at a pos, in the order given; None where there is none."""
     found = dict(fetch(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
     return [found.get(i) for i in range(1, len(places) + 1)]
-
-
-def present(connection: Connection, tenant: str, thread_uids: Sequence[UUID]) -> set[UUID]:
-    """Which of the threads there are."""
-    h, t = schema.heads.c, schema.threads.c
-    wanted = sa.bindparam("wanted", list(thread_uids), type_=postgresql.ARRAY(sa.Uuid))
-    query = (
-        sa.select(h.thread_uid)
-        .join(schema.threads, t.thread_uid == h.thread_uid)
-        .where(h.tenant == tenant, h.thread_uid == sa.any_(wanted))
-    )
-    with transaction(connection, tenant, read_only=True):
-        return {row[0] for row in select(connection, query)}
-
-
-def thread_names(connection: Connection, tenant: str, after: str, limit: int) -> list[str]:
-    """A page of the names of a tenant's threads, those without a head too."""
-    t = schema.threads.c
-    query = sa.select(t.thread_id).where(t.tenant == tenant, t.thread_id > after).order_by(t.thread_id).limit(limit)
-    with transaction(connection, tenant, read_only=True):
-        return [row[0] for row in select(connection, query)]
-
-
-def count_threads(connection: Connection, tenant: str, after: str) -> int:
-    t = schema.threads.c
-    query = sa.select(sa.func.count()).where(t.tenant == tenant, t.thread_id > after)
-    with transaction(connection, tenant, read_only=True):
-        return int(select(connection, query)[0][0])

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Callable, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any
+from uuid import UUID
 
-from compaction_store import audit, catalog, checks, ledger, notary, pages, payload, protection
+from compaction_store import audit, catalog, checks, ledger, notary, pages, protection, stored
 from compaction_store.store.exporting import Exporting
 from compaction_store.checkpoint_log import CheckpointLog
 from compaction_store.checkpoints import Checkpoint, Signer
-from compaction_store.errors import InvalidInput, ThreadNotFound
+from compaction_store.errors import DatabaseError, InvalidInput, ThreadNotFound
+from compaction_store.ledger import ThreadKey
 from compaction_store.models import Finding, Report
 from compaction_store.pages import Place, Standing
 from compaction_store.protection import Judged
+from compaction_store.stored import Stored
 from compaction_store.witness import Witness
 
 Progress = Callable[[int, int], object]
@@ -28,6 +30,8 @@ _SECONDS_A_THREAD = 0.001
 # How long a checkpoint waits for another: less than the deadline, so that the error can say which.
 _OF_THE_DEADLINE = 0.7
 _ONCE = 10.0
+# Classes of SQLSTATE that tell of what is stored, not of the schema or the server: data, limits, corruption.
+_OF_DATA = ("22", "54", "XX")
 
 
 class Verifying(Exporting):
@@ -50,11 +54,12 @@ class Verifying(Exporting):
         many entries are done, of how many.
         """
         _check(level, checkpoints, progress)
+        key = self._key(thread_id)
         place = pages.place(since)
         judged = self._schema(level)
         witness = self._reach.aside(Witness, checkpoints)
         try:
-            report = self._held(thread_id, level, place, witness, progress)
+            report = self._held(key, thread_id, level, place, witness, progress)
         finally:
             witness.close()
         return report if judged is None else _with_schema(report, judged)
@@ -63,35 +68,40 @@ class Verifying(Exporting):
         self,
         *,
         level: audit.Level = "content",
-        after: str = "",
+        after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Report]:
-        """A report on each of the tenant's threads, in the order of their names; `after` goes on behind one.
+        """A report on everything that is stored under the tenant, thread by thread, in the order of their thread_uid.
+
+        Threads are walked by key, not by name: one whose name is wrong, missing or another's has a report like any
+        other, and so has what is left of a thread that lost its head. Whatever is stored, it is a finding and never an
+        exception. `after` goes on behind a thread, given by its report, its thread_uid or its name.
 
         From level schema on, the first report is on the schema. At level checkpoint, every note of the log is checked,
-        and threads that are in the newest checkpoint and gone since are findings of a last report. Both have an empty
-        thread_id. `progress` is told how many threads are done, of how many.
+        and threads of the newest checkpoint that were not walked are findings of a last report. Both have an empty
+        thread_id and no thread_uid. `progress` is told how many threads are done, of how many.
         """
         _check(level, checkpoints, progress)
-        if after:
-            payload.check_thread_id(after)
+        place = stored.place(self._tenant, after)
         judged = self._schema(level)
         if judged is not None:
             yield Report("", "schema", 0, 0, judged.findings, b"", notes=judged.notes)
         witness = self._reach.aside(Witness, checkpoints, whole=True)
         try:
-            total = self._reach.run(ledger.count_threads, self._tenant, after)
+            roll = self._reach.aside(witness.roll, self._tenant, place)
+            total = self._reach.run(ledger.count_heads, self._tenant, place)
             done = 0
-            while names := self._reach.run(ledger.thread_names, self._tenant, after, _PAGE):
-                for name in names:
-                    yield self._listed(name, level, witness)
+            while page := self._reach.run(ledger.stored_threads, self._tenant, place, _PAGE):
+                for row in page:
+                    yield self._listed(Stored._make(row), level, witness)
+                    roll.walked(row[0])
                     done += 1
                     if progress is not None:
                         progress(done, max(done, total))
-                after = names[-1]
+                place = page[-1][0]
             if witness.checkpoint is not None:
-                yield self._vanished(witness)
+                yield Report("", "checkpoint", 0, 0, self._reach.aside(roll.end), b"")
         finally:
             witness.close()
 
@@ -117,16 +127,28 @@ class Verifying(Exporting):
             return None
         return protection.judge(self._reach.run(catalog.read))
 
-    def _listed(self, thread_id: str, level: audit.Level, witness: Witness) -> Report:
-        """The report of a thread that is known by the name it is stored under."""
-        try:
-            return self._held(thread_id, level, None, witness, None)
-        except ThreadNotFound:
-            finding = Finding(None, "the thread has no head, or is stored under a name that is not its own")
-            return Report(thread_id, level, 0, 0, (finding,), b"")
+    def _listed(self, listed: Stored, level: audit.Level, witness: Witness) -> Report:
+        """The report on whatever is stored under a key."""
+        name = listed.thread_id or ""
+        found = stored.findings(self._tenant, listed)
+        report = Report(name, level, 0, 0, (), b"", thread_uid=listed.thread_uid)
+        anchors = witness.anchors(listed.thread_uid)
+        if listed.is_whole:
+            try:
+                report = self._held(ThreadKey(listed.thread_uid, self._tenant), name, level, None, witness, None)
+            except DatabaseError as error:
+                if type(error) is not DatabaseError or (error.sqlstate or _OF_DATA[0])[:2] not in _OF_DATA:
+                    raise
+                found += (Finding(None, f"Postgres cannot read the thread's rows: SQLSTATE {error.sqlstate}"),)
+            except ThreadNotFound:
+                found += (Finding(None, "the thread went while it was verified"),)
+        elif anchors:
+            found += (witness.gone(max(anchors)),)
+        return replace(report, findings=(*found, *report.findings))
 
     def _held(
         self,
+        key: ThreadKey,
         thread_id: str,
         level: audit.Level,
         since: Place | None,
@@ -134,24 +156,24 @@ class Verifying(Exporting):
         progress: Progress | None,
     ) -> Report:
         """A thread's report, once it was held against the checkpoint as well."""
-        anchors = witness.anchors(self._tenant, thread_id)
+        anchors = witness.anchors(key.uid)
         try:
-            report = self._walk(thread_id, level, since, anchors, progress)
+            report = self._walk(key, thread_id, level, since, anchors, progress)
         except ThreadNotFound:
             if not anchors:
                 raise
-            return Report(thread_id, level, 0, 0, (witness.gone(max(anchors)),), b"")
-        return witness.told(report, anchors)
+            report = Report(thread_id, level, 0, 0, (witness.gone(max(anchors)),), b"")
+        return replace(witness.told(report, anchors), thread_uid=key.uid)
 
     def _walk(
         self,
+        key: ThreadKey,
         thread_id: str,
         level: audit.Level,
         since: Place | None,
         anchors: Mapping[int, bytes],
         progress: Progress | None,
     ) -> Report:
-        key = self._key(thread_id)
         about = checks.about(thread_id)
         pos = None if since is None else since.pos
         standing = Standing._make(self._reach.write(None, about, ledger.standing, key, pos))
@@ -174,18 +196,6 @@ class Verifying(Exporting):
                 if progress is not None:
                     progress(report.pos, report.pos)
                 return report
-
-    def _vanished(self, witness: Witness) -> Report:
-        """What is in the checkpoint, of this tenant, and not in the database."""
-        findings: list[Finding] = []
-        ours = witness.heads_of(self._tenant)
-        while page := list(islice(ours, _PAGE)):
-            there = self._reach.run(ledger.present, self._tenant, [head.thread_uid for head in page])
-            for head in page:
-                if head.thread_uid not in there and len(findings) < audit.MOST_FINDINGS:
-                    gone = witness.gone(head.pos)
-                    findings.append(replace(gone, what=f"thread_uid {head.thread_uid}: {gone.what}"))
-        return Report("", "checkpoint", 0, 0, tuple(findings), b"")
 
 
 def _check(level: audit.Level, log: CheckpointLog | None, progress: Progress | None) -> None:

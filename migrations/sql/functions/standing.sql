@@ -36,7 +36,7 @@ BEGIN
             )
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
-        WHERE t.thread_uid = p_thread_uid;
+        WHERE t.thread_uid = p_thread_uid AND t.tenant = p_tenant AND h.tenant = p_tenant;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;

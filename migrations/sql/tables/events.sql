@@ -16,3 +16,6 @@ CREATE TABLE compaction_store.events (
         kind IN ('redaction', 'hold', 'release', 'retention', 'import', 'checkpoint')
     )
 );
+
+-- As messages_listed_idx. Of every row: a thread has few, and where its first one stands is not known.
+CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid);

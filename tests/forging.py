@@ -1,0 +1,40 @@
+"""Changes that a superuser makes behind the store's back: everything that stands in the way is put aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+
+from compaction_store import schema
+
+TABLES = ("threads", "heads", "messages", "compactions", "events")
+
+
+def unlock(connection: psycopg.Connection[Any]) -> None:
+    """Drops every check and every unique key but the primary ones, and switches every trigger off."""
+    for table in TABLES:
+        connection.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL".encode())
+    rows = connection.execute(
+        "SELECT conrelid::regclass::text, conname FROM pg_constraint"
+        " WHERE contype IN ('c', 'u') AND connamespace = 'compaction_store'::regnamespace"
+    ).fetchall()
+    for table, name in rows:
+        connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}".encode())
+    rows = connection.execute(
+        "SELECT i.indexrelid::regclass::text FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid"
+        " WHERE c.relnamespace = 'compaction_store'::regnamespace AND i.indisunique AND NOT i.indisprimary"
+    ).fetchall()
+    for (name,) in rows:
+        connection.execute(f"DROP INDEX {name}".encode())
+
+
+def as_role(url: str, role: str) -> str:
+    """The URL under which a superuser's session has the rights of a role, and no others."""
+    return sa.make_url(url).update_query_dict({"options": f"-c role={role}"}).render_as_string(hide_password=False)
+
+
+def columns(table: str) -> list[str]:
+    """The columns of a table that can be written."""
+    return [c.name for c in schema.metadata.tables[f"compaction_store.{table}"].columns if c.computed is None]
