@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 from uuid import UUID
 
 import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +16,8 @@ from compaction_store import Compaction, Explanation, Report, audit
 from compaction_store.cli import attesting, exits, options, values
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url, misuse
-from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number, shown
+from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number
+from compaction_store.cli.visible import lines, shown
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90
@@ -138,11 +141,12 @@ def _side_by_side(out: Output, left: list[tuple[str, str]], right: list[tuple[st
     if not left and not right:
         return
     sides = (("the originals", left), ("what stands for them", right))
-    cells = [_blocks(side) or Text("nothing") for _, side in sides]
+    cells = [_blocks(side) for _, side in sides]
     if out.console.width < _SIDE_BY_SIDE:
         for (name, _), cell in zip(sides, cells, strict=True):
-            out.text(f"\n{name}", "bold")
-            out.console.print(cell, soft_wrap=True)
+            out.text()
+            out.text(name, "bold")
+            out.console.print(cell)
         return
     table = Table(box=None, padding=(1, 2, 0, 0), expand=True, header_style="bold", show_edge=False)
     for name, _ in sides:
@@ -152,11 +156,18 @@ def _side_by_side(out: Output, left: list[tuple[str, str]], right: list[tuple[st
     out.console.print(table, width=min(out.console.width, _WIDEST))
 
 
-def _blocks(said: list[tuple[str, str]]) -> Text:
-    parts: list[Any] = []
+def _blocks(said: list[tuple[str, str]]) -> Group:
+    """What is said stands apart from who says it, in every row of it."""
+    if not said:
+        return Group(Text("nothing"))
+    parts: list[RenderableType] = []
     for head, text in said:
-        parts += [(shown(head), "dim"), "\n", shown(text), "\n\n"]
-    return Text.assemble(*parts[:-1])
+        parts += [
+            *([Text()] if parts else []),
+            Text(shown(head), "dim"),
+            Padding(Text("\n".join(lines(text))), (0, 0, 0, 2), expand=False),
+        ]
+    return Group(*parts)
 
 
 def explain(
@@ -223,7 +234,13 @@ def events(
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         out.rows(
-            [Column("pos", right=True), "when", "what", "actor", Column("reason", fold=True)],
+            [
+                Column("pos", right=True),
+                "when",
+                "what",
+                Column("actor", fold=True),
+                Column("reason", fold=True),
+            ],
             (
                 (
                     values.event(event, text=True),

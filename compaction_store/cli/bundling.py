@@ -18,7 +18,7 @@ import typer
 from compaction_store import Reader, bundle, chain, diagnosis, erasure
 from compaction_store import Thread as ThreadValue
 from compaction_store.checkpoint_log import CheckpointLog
-from compaction_store.cli import attesting
+from compaction_store.cli import attesting, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reached
 from compaction_store.cli.options import Tenant, Url, misuse
@@ -72,7 +72,8 @@ def export(
                     for thread in threads or ():
                         carried = None if log is None else log.proof(name, thread)
                         lines = store.export(thread, bodies=not no_bodies, checkpoint=carried)
-                        _write(sys.stdout.buffer, progress.over(lines))
+                        shown = map(_on_terminal, lines) if sys.stdout.isatty() else lines
+                        _write(sys.stdout.buffer, progress.over(shown))
                     continue
                 _export_all(_Export(store, name, to, log, progress, bodies=not no_bodies), threads)
 
@@ -134,6 +135,11 @@ def _stands_there(file: Path, head: bytes) -> bool:
         return False
     is_whole: bool = manifest["type"] == "manifest" and end["type"] == "end" and manifest["head"] == end["head"]
     return is_whole and manifest["head"] == head.hex()
+
+
+def _on_terminal(line: bytes) -> bytes:
+    """A bundle to look at: its bytes are for a file or a pipe."""
+    return visible.json_shown(line.decode().rstrip("\n")).encode() + b"\n"
 
 
 def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from compaction_store import Reader, Store, TokenBudget
+from compaction_store.cli.visible import shown
 from compaction_store.errors import InvalidInput
 from compaction_store.payload import MAX_NAME_BYTES
 
@@ -76,7 +77,7 @@ class Outcome(StrEnum):
 
 def misuse(text: str, option: str) -> typer.BadParameter:
     """To be raised: the verb's usage and what is wrong with it."""
-    return typer.BadParameter(text, param_hint=f"'{option}'")
+    return typer.BadParameter(shown(text), param_hint=f"'{option}'")
 
 
 @contextmanager
@@ -169,4 +170,4 @@ def asked_to_go_on(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(f"{question} Nobody can be asked here: say --yes")
-    typer.confirm(question, abort=True, err=True)
+    typer.confirm(shown(question), abort=True, err=True)

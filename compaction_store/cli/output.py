@@ -1,15 +1,14 @@
 """What is written: tables for people, JSON lines for programs, progress for those who wait.
 
-A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` says otherwise. What others wrote is
-shown with its control characters spelled out, so that no message can move a cursor or change a colour. JSON is written
-as it is stored.
+A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` says otherwise. What others wrote goes
+through `visible`, so that nothing in it can move a cursor, change a colour or begin a line: a line that does not fit
+the terminal goes on indented, and texts of several lines are set off. In a pipe JSON is written as it is stored.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,31 +22,29 @@ import rich.progress
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from compaction_store.cli import visible
 from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
+from compaction_store.cli.visible import shown
 
 _T = TypeVar("_T")
-# What a terminal would obey instead of showing: controls of both sets, and what turns the direction of writing.
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # What stands for the letters of a picture where a locale has none.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
 # Wide enough that nothing is cut: a pipe has no edge.
 _PIPE_WIDTH = 4000
 _PATIENCE = 1.0
 _NARROWEST = 9
-
-
-def shown(text: str) -> str:
-    """A text of others, harmless on a terminal."""
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+# What sets off the rest of a line that did not fit, and the lines of a text of others.
+_GOES_ON = "    "
+_OTHERS = "  "
 
 
 def line(text: str) -> str:
-    """The same in one line."""
+    """A text of others in one line, without the spaces that laid it out."""
     return shown(" ".join(text.split()))
 
 
@@ -90,7 +87,30 @@ def console(*, stderr: bool = False) -> Console:
 
 def note(text: str) -> None:
     """Something beside the result, for people: on stderr."""
-    sys.stderr.write(f"{shown(text)}\n")
+    to = console(stderr=True)
+    rows = _rows(to, to.width, Text(shown(text)), "", _GOES_ON) if sys.stderr.isatty() else [Text(shown(text))]
+    sys.stderr.write("".join(f"{row.plain}\n" for row in rows))
+
+
+def _rows(to: Console, width: int, text: Text, first: str, others: str) -> list[Text]:
+    """A line as rows of that width, so that only the first of them begins where a line begins."""
+    if cell_len(first) + cell_len(text.plain) <= width:
+        return [Text(first) + text]
+    parts = text.wrap(to, max(1, width - cell_len(others)), overflow="fold")
+    return [Text(others if at else first) + part for at, part in enumerate(parts)]
+
+
+class _Cell:
+    """A text in a table's column, which may be too narrow for it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = Text(text)
+
+    def __rich_measure__(self, to: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(to, options, self._text)
+
+    def __rich_console__(self, to: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield from _rows(to, options.max_width, self._text, "", _OTHERS)
 
 
 def encoded(value: Any) -> str:
@@ -136,8 +156,7 @@ class Output:
     def json_text(self, text: str) -> None:
         """JSON that is written already."""
         if self.is_terminal:
-            # The one kind of control that JSON does not escape.
-            text = re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+            text = visible.json_shown(text)
         try:
             sys.stdout.buffer.write(text.encode() + b"\n")
         except BrokenPipeError:
@@ -154,9 +173,24 @@ class Output:
 
     def text(self, text: str = "", style: str | None = None) -> None:
         """A line for people."""
+        self._line(shown(text), style, "", _GOES_ON)
+
+    def block(self, text: str) -> None:
+        """A text of others in its own lines, none of which begins where a line of ours does."""
+        for part in visible.lines(text):
+            self._line(part, None, _OTHERS if part else "", _OTHERS)
+
+    def _line(self, text: str, style: str | None, first: str, others: str) -> None:
         if not self.console.encoding.lower().startswith("utf"):
             text = text.translate(_PLAIN)
-        self.console.print(Text(shown(text), style=style or ""), soft_wrap=True)
+        styled = Text(text, style=style or "")
+        width = self.console.width
+        for row in _rows(self.console, width, styled, first, others) if self.is_terminal else [Text(first) + styled]:
+            self.console.print(row, soft_wrap=True)
+
+    def clipped(self, text: str) -> None:
+        """A line for people that is cut off where the terminal ends."""
+        self.console.print(Text(shown(text)), no_wrap=True, overflow="ellipsis", crop=True)
 
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
@@ -198,7 +232,7 @@ class Output:
                 min_width=min(whole, _NARROWEST) if fold else whole,
             )
         for row in rows:
-            table.add_row(*(Text(shown(row[at])) for at in kept))
+            table.add_row(*(_Cell(shown(row[at])) for at in kept))
         # On a narrow terminal lines go on in the next, which is better than a column that is not there.
         least = Measurement.get(self.console, self.console.options.update(width=_PIPE_WIDTH), table).minimum
         before = self.console.width
@@ -213,7 +247,8 @@ class Output:
             return
         table = Table.grid(padding=(0, 2))
         for name, cell in cells:
-            table.add_row(Text(name, style="bold"), Text(shown(cell)))
+            # The second column: its lines stand apart from the names whatever they say.
+            table.add_row(Text(name, style="bold"), Text("\n".join(visible.lines(cell))))
         self.console.print(table)
 
 

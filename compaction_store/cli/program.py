@@ -7,7 +7,8 @@ package shows where it was made.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -27,6 +28,7 @@ from compaction_store.cli import (
     output,
     reading,
     stats,
+    visible,
     worker,
     writing,
 )
@@ -120,6 +122,8 @@ VERBS = (
 )
 
 
+# Whatever is wrong with how the program was called; typer has no public name for it.
+_Misuse: type[Exception] = typer.BadParameter.__base__ or Exception
 _OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
 
 
@@ -129,11 +133,13 @@ class Program(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0].partition("=")[0] in _OF_VERBS:
             raise misuse("stands after the verb", args[0].partition("=")[0])
-        return super().parse_args(ctx, args)
+        with _shown_misuse():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            result = super().invoke(ctx)
+            with _shown_misuse():
+                result = super().invoke(ctx)
             sys.stdout.flush()
         except CompactionStoreError as error:
             _tell(error)
@@ -149,6 +155,16 @@ class Program(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(exits.INTERRUPTED) from None
         return result
+
+
+@contextmanager
+def _shown_misuse() -> Iterator[None]:
+    """An argument may be the name of a file that somebody else made."""
+    try:
+        yield
+    except _Misuse as error:
+        error.message = visible.shown(error.message)  # type: ignore[attr-defined]
+        raise
 
 
 def _tell(error: CompactionStoreError) -> None:

@@ -14,7 +14,7 @@ import typer
 from compaction_store import Compaction, Message, Reader, View
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
-from compaction_store.cli.output import Column, Output, Progress, figures, moment, number, shown
+from compaction_store.cli.output import Column, Output, Progress, figures, moment, number
 
 _Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.", show_default=False)]
 _Full = Annotated[bool, typer.Option("--full", help="Whole texts instead of their beginnings.")]
@@ -124,7 +124,7 @@ def _show_view(out: Output, found: View, *, full: bool) -> None:
         if full:
             _block(out, f"{span} {values.who(part)}, {part.tokens:,} tokens", part.messages)
         else:
-            _show_line(out, _line(span, values.who(part), number(part.tokens), values.preview(part.messages)))
+            out.clipped(_line(span, values.who(part), number(part.tokens), values.preview(part.messages)))
 
 
 def _line(seq: str, what: str, tokens: str, text: str) -> str:
@@ -132,14 +132,10 @@ def _line(seq: str, what: str, tokens: str, text: str) -> str:
     return f"{seq:>13}  {what:<14}{tokens:>8}  {text}"
 
 
-def _show_line(out: Output, text: str) -> None:
-    out.console.print(shown(text), no_wrap=True, overflow="ellipsis", crop=True)
-
-
 def _block(out: Output, head: str, payloads: Iterable[dict[str, Any] | None]) -> None:
     out.text(head, "bold")
     for payload in payloads:
-        out.text(values.said(payload))
+        out.block(values.said(payload))
     out.text()
 
 
@@ -186,4 +182,4 @@ def _show_messages(out: Output, found: Iterator[Message]) -> None:
     out.text(_line("seq", "role", "tokens", "text"), "bold")
     for message in found:
         text = values.preview([message.payload])
-        _show_line(out, _line(number(message.seq), values.role(message.payload), number(message.tokens), text))
+        out.clipped(_line(number(message.seq), values.role(message.payload), number(message.tokens), text))

@@ -15,6 +15,7 @@ from compaction_store.cli import charts, options, values
 from compaction_store.cli.charts import Course, Step
 from compaction_store.cli.options import AsJson, Tenant, Url, misuse
 from compaction_store.cli.output import Column, Output, Progress, figures, note, number
+from compaction_store.cli.visible import shown
 
 _HEIGHT = 8
 _WIDEST = 100
@@ -80,7 +81,7 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
         _show_one(out, thread, line, records, applied)
     if svg is not None:
         try:
-            svg.write_text(charts.svg(line, f"Tokens of the view of thread {thread}"), encoding="utf-8")
+            svg.write_text(charts.svg(line, shown(f"Tokens of the view of thread {thread}")), encoding="utf-8")
         except OSError as error:
             raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
         note(f"written to {svg}")

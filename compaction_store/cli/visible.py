@@ -1,0 +1,80 @@
+"""What others wrote, made harmless on a terminal: one line stays one line, and every character of it can be seen.
+
+A name, a reason, an actor, a model or a text may hold anything. Spelled out is what a terminal would obey (controls),
+what ends a line, what turns the direction of writing, and what shows nothing at all, so that two names which differ
+also look different. Emoji stay as they are: a joiner or a selector between their parts is kept there, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_JOINER = "\u200d"
+_SELECTORS = "\ufe0e\ufe0f"
+_KEYCAP = "\u20e3"
+_TAB = 4
+# Controls, formats, surrogates, separators of lines and paragraphs.
+_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Of other categories, and shown as nothing: Unicode's default ignorables, those that are not assigned yet as well.
+_IGNORED = (
+    (0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2060, 0x206F), (0x3164, 0x3164),
+    (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_CONTROLS = re.compile(r"[\x00-\x1f]")
+
+
+def shown(text: str) -> str:
+    """A text of others in one line."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character if _is_seen(text, at) else _spelled(character) for at, character in enumerate(text)
+    )  # fmt: skip
+
+
+def lines(text: str) -> list[str]:
+    """A text of several lines, each harmless. Whoever prints them sets them off from lines of our own."""
+    return [shown(part.rstrip("\r").expandtabs(_TAB)) for part in text.split("\n")]
+
+
+def json_shown(text: str) -> str:
+    """JSON for a terminal: the same value, with what would be spelled out as JSON's own escapes.
+
+    Raw controls below U+0020 stand only between the parts of a JSON text, never in a string.
+    """
+    text = _CONTROLS.sub(" ", text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character if _is_seen(text, at) else _escaped(character) for at, character in enumerate(text)
+    )  # fmt: skip
+
+
+def _is_seen(text: str, at: int) -> bool:
+    character = text[at]
+    if character.isascii():
+        return character.isprintable()
+    if character in _SELECTORS:
+        return _is_pictorial(text, at - 1) or text[at + 1 : at + 2] == _KEYCAP
+    if character == _JOINER:
+        before = at - 2 if text[at - 1 : at] in tuple(_SELECTORS) else at - 1
+        return _is_pictorial(text, before) and _is_pictorial(text, at + 1)
+    code = ord(character)
+    return unicodedata.category(character) not in _CATEGORIES and not any(
+        first <= code <= last for first, last in _IGNORED
+    )
+
+
+def _is_pictorial(text: str, at: int) -> bool:
+    """Whether a picture stands there, or one's tone of skin."""
+    return 0 <= at < len(text) and unicodedata.category(text[at]) in {"So", "Sk", "Sm"} and not text[at].isascii()
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
