@@ -18,6 +18,7 @@ from compaction_store.errors import (
     DatabaseError,
     DatabaseUnavailable,
     EmptySummary,
+    HeadConflict,
     Held,
     IdempotencyConflict,
     IdsChanged,
@@ -69,6 +70,7 @@ from compaction_store.errors import (
 )
 from compaction_store.loading import Loaded, ToLoad
 from compaction_store.models import (
+    Appended,
     Compaction,
     CompactionRun,
     CompactionTree,
@@ -96,6 +98,7 @@ from compaction_store.telemetry import Telemetry
 
 __all__ = [
     "ActorRequired",
+    "Appended",
     "Ask",
     "AsyncReader",
     "AsyncRecallTools",
@@ -122,6 +125,7 @@ __all__ = [
     "Event",
     "Explanation",
     "Finding",
+    "HeadConflict",
     "Held",
     "IdempotencyConflict",
     "IdsChanged",

@@ -9,6 +9,7 @@ from compaction_store import payload
 from compaction_store.errors import InvalidInput
 
 _LARGEST = 2**53
+_HEAD_BYTES = 32
 
 
 def about(thread_id: str) -> str:
@@ -50,6 +51,13 @@ def number(value: object, what: str, *, least: int) -> None:
 def seconds(value: object, what: str) -> None:
     if type(value) not in (int, float) or not cast("float", value) >= 0:
         raise InvalidInput(f"{what} must be a number of seconds >= 0{other(value)}")
+
+
+def head(value: object, what: str) -> None:
+    """One entry of a thread's chain."""
+    if not isinstance(value, bytes) or len(value) != _HEAD_BYTES:
+        given = f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
+        raise InvalidInput(f"{what} must be {_HEAD_BYTES} bytes, not {given}")
 
 
 def moment(value: object, what: str) -> None:

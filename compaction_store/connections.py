@@ -34,6 +34,7 @@ from compaction_store.errors import (
     Conflict,
     DatabaseError,
     DatabaseUnavailable,
+    HeadConflict,
     Held,
     IdempotencyConflict,
     InvalidInput,
@@ -138,13 +139,8 @@ def _translated(error: BaseException, about: str) -> CompactionStoreError:
     if not isinstance(error, psycopg.Error) or state is None:
         return DatabaseError(f"the driver failed with {type(error).__name__}{about}")
     ours = f"{error.diag.message_primary}{about}"
-    if state == "CS003":
-        expected = int((error.diag.message_primary or "").split()[2])
-        return SequenceConflict(ours, expected=expected, actual=int(error.diag.message_detail or 0))
-    if state == "CS013":
-        return Held(ours, pos=int(error.diag.message_detail or 0))
     if state.startswith("CS"):
-        return _BY_SQLSTATE[state](ours) if state in _BY_SQLSTATE else DatabaseError(ours, sqlstate=state)
+        return _ours(state, ours, error.diag.message_primary or "", error.diag.message_detail or "")
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
     if state == "42501":
         return PermissionDenied(
@@ -152,6 +148,17 @@ def _translated(error: BaseException, about: str) -> CompactionStoreError:
             sqlstate=state,
         )
     return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{about}", sqlstate=state)
+
+
+def _ours(state: str, text: str, said: str, detail: str) -> CompactionStoreError:
+    """The error that one of our own SQL functions raised."""
+    if state == "CS003":
+        return SequenceConflict(text, expected=int(said.split()[2]), actual=int(detail or 0))
+    if state == "CS013":
+        return Held(text, pos=int(detail or 0))
+    if state == "CS017":
+        return HeadConflict(text, expected=bytes.fromhex(said.split()[2]), actual=bytes.fromhex(detail) or None)
+    return _BY_SQLSTATE[state](text) if state in _BY_SQLSTATE else DatabaseError(text, sqlstate=state)
 
 
 def _original(error: BaseException) -> BaseException:

@@ -23,7 +23,8 @@ CompactionStoreError
   · Conflict                     well-formed, but the thread says no; nothing was written
     - IdempotencyConflict        the key was used before, for other content
     - SequenceConflict           expected_seq is not the last seq
-    - SpanConflict               another compaction holds part of the span
+    - HeadConflict               the thread has another entry than the caller saw; .expected and .actual
+    - SpanConflict               another compaction holds part of the span, or the view is of another history
     - ThreadExists               a bundle brings a thread that is there already
     - ThreadErased               nothing is added to a thread that was erased
     - Held                       a hold or a retention forbids to erase; override= insists
@@ -181,8 +182,23 @@ class SequenceConflict(Conflict):
         self.actual = actual
 
 
+class HeadConflict(Conflict):
+    """The thread does not have the entry that the caller saw: at its end, or at the pos of the view.
+
+    `actual` is the entry that it has there, None where it has none.
+    """
+
+    def __init__(self, message: str, *, expected: bytes, actual: bytes | None) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
 class SpanConflict(Conflict):
-    """The span touches one that another compaction holds."""
+    """The span touches one that another compaction holds, or the thread is not what the view was read from.
+
+    The latter after a failover or a restore that lost entries: compact the view as it is now.
+    """
 
 
 class ThreadExists(Conflict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -33,6 +33,14 @@ class Message(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Message(seq={self.seq}, pos={self.pos}, role={self.role!r}, tokens={self.tokens}, …)"
+
+
+class Appended(list[Message]):
+    """The messages that one append stored, in order. `head` is the thread's head right after it."""
+
+    def __init__(self, messages: Iterable[Message], head: bytes) -> None:
+        super().__init__(messages)
+        self.head = head
 
 
 class Element(NamedTuple):
@@ -104,13 +112,15 @@ class Measured:
 class View:
     """What the model should see of a thread at a pos. `tokens` are the store's own figures for its messages.
 
-    `measured` is what it takes by the best figure known; only what was measured against a budget has it.
+    `measured` is what it takes by the best figure known; only what was measured against a budget has it. `head` is the
+    entry of the thread's chain at `pos`: what is written from the view is refused by a thread with another entry there.
     """
 
     thread_id: str
     pos: int
     elements: tuple[Element, ...] = field(repr=False)
     measured: Measured | None = field(default=None, repr=False, compare=False)
+    head: bytes = field(default=b"", repr=False)
 
     @property
     def messages(self) -> list[Payload | None]:

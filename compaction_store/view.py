@@ -17,7 +17,7 @@ from compaction_store.rendering import Rendered
 def fold(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
     """The view of a thread from its rows, in order of seq. A thread at a pos has at least one."""
     elements = []
-    for _, seq, end_seq, number, own_pos, payload, tokens, created_at, kind, callback in rows:
+    for _, seq, end_seq, number, own_pos, payload, tokens, created_at, kind, callback, _ in rows:
         if payload is None:
             messages: tuple[Any, ...] = (None,)
         elif number is None:
@@ -25,7 +25,7 @@ def fold(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
         else:
             messages = tuple(decode(payload)["replacement"])
         elements.append(Element(seq, end_seq, own_pos, messages, tokens, number, created_at, kind, callback))
-    return View(thread_id, rows[0][0], tuple(elements))
+    return View(thread_id, rows[0][0], tuple(elements), head=rows[0][10])
 
 
 def receipt(seen: View | Rendered) -> str:

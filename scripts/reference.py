@@ -52,7 +52,7 @@ SECTIONS = (
     Section(
         "Values", "What comes out. All are immutable, and no `repr` shows content.", cs,
         (
-            "Message", "Element", "View", "Measured", "Rendered", "Thread", "Compaction", "CompactionRun",
+            "Message", "Appended", "Element", "View", "Measured", "Rendered", "Thread", "Compaction", "CompactionRun",
             "CompactionPlan", "Attempt", "Span", "CompactionTree", "Explanation", "SeenView", "Event", "Redaction",
             "Report", "Finding", "ToLoad", "Loaded", "Observed", "Imported",
         ),

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from bases import base as base_at
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ import compaction_store as cs
 from compaction_store import chain
 
 COUNT = 12
-LATEST = 2**40
 
 
 class Thread:
@@ -36,11 +36,21 @@ class Thread:
         )
 
     def commit(
-        self, *records: dict[str, Any], base: int = LATEST, run_id: uuid.UUID | None = None, tenant: str = "default"
+        self,
+        *records: dict[str, Any],
+        base: int | None = None,
+        run_id: uuid.UUID | None = None,
+        tenant: str = "default",
     ) -> list[tuple[int, int]]:
         return self.connection.execute(
-            "SELECT * FROM compaction_store.commit_compactions(%s, %s, %s, %s, %s)",
-            (self.uid, tenant, run_id or uuid.uuid4(), base, json.dumps(records)),
+            "SELECT * FROM compaction_store.commit_compactions(%s, %s, %s, %s, %s, %s)",
+            (
+                self.uid,
+                tenant,
+                run_id or uuid.uuid4(),
+                *base_at(self.connection, self.uid, base),
+                json.dumps(records),
+            ),
         ).fetchall()
 
     def elements(self, at: int | None = None) -> list[tuple[int, int, int | None]]:

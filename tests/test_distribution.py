@@ -39,14 +39,14 @@ _ACROSS = {
 _MADE_OF = {
     "begin_import": "0ea837179972",
     "begin_load": "831d974c70e5",
-    "commit_compactions": "ef02d05c8dee",
+    "commit_compactions": "57c7dbaf061a",
     "erase_content": "ed56a805a1db",
     "find_load": "9c2c7cd27bbb",
     "fold": "c5ce8e3b227a",
     "in_force": "c2c08486c024",
     "lease": "73e89ed9e9da",
     "newest": "d1236ebb8322",
-    "observe": "2018b06e8496",
+    "observe": "583e381d6f50",
     "reached": "06dca9369765",
     "refuse_change": "443bec6f73d4",
     "refuse_no_tenant": "37706b611c92",
@@ -57,7 +57,7 @@ _MADE_OF = {
     "span_tokens": "8d413d7907f2",
     "stalled": "96ff2f9d5e4c",
     "told_by": "d27eabebf0cf",
-    "view": "5b47ede75613",
+    "view": "d44f46d2aa13",
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from bases import base
 
 from compaction_store import CompactionContext, Store, TokenBudget, chain, ledger, migrate
 from compaction_store.ledger import driver, single
@@ -27,7 +28,7 @@ _RECORDS = 100
 _TYPES = {
     "p_thread_uid": "uuid", "p_after": "bigint", "p_until": "bigint", "p_limit": "integer", "p_at": "bigint",
     "v_last_pos": "bigint", "v_last_seq": "bigint", "v_next": "bigint", "v_number": "bigint",
-    "v_start": "bigint",
+    "v_start": "bigint", "v_head": "bytea",
 }  # fmt: skip
 _names = count(1)
 
@@ -74,7 +75,7 @@ def _values(thread_id: str) -> dict[str, Any]:
     return {
         "p_thread_uid": chain.thread_uid("default", thread_id), "p_after": 5_000, "p_until": 2**62, "p_limit": 256,
         "p_at": _MESSAGES + _RECORDS, "v_last_pos": _MESSAGES + _RECORDS, "v_last_seq": _MESSAGES,
-        "v_next": 5_051, "v_number": 52, "v_start": 5_101,
+        "v_next": 5_051, "v_number": 52, "v_start": 5_101, "v_head": r"\x00",
     }  # fmt: skip
 
 
@@ -97,10 +98,12 @@ def _fill(url: str) -> None:
     ]  # fmt: skip
     with psycopg.connect(url, autocommit=True) as connection:
         # The other threads have records too: in a table of one thread, reading all of it would be right.
-        for thread_id, size, those in (("long", _MESSAGES, records), *((t, 1_000, records[:10]) for t in "abc")):
+        for thread_id, those in (("long", records), *((t, records[:10]) for t in "abc")):
+            uid = chain.thread_uid("default", thread_id)
             written = connection.execute(
-                "SELECT count(*) FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), %s, %s)",
-                (chain.thread_uid("default", thread_id), size, json.dumps(those)),
+                "SELECT count(*)"
+                " FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), %s, %s, %s)",
+                (uid, *base(connection, uid), json.dumps(those)),
             ).fetchone()
             assert written == (len(those),)
         connection.execute("VACUUM ANALYZE")
@@ -343,13 +346,13 @@ def _spans(*spans: range) -> str:
     )  # fmt: skip
 
 
-_COMMIT = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), 1000000, %s)"
+_COMMIT = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), %s, %s, %s)"
 
 
 def test_a_commit_reads_the_folds_it_swallows_and_the_messages_between_them(uneven: str) -> None:
     with psycopg.connect(uneven, autocommit=True) as connection:
-        for span, most in ((range(9_901, 9_911), 10 + 2), (range(1, 8_801), 2), (range(8_801, 9_911), 10 + 2)):
-            returned, read = _rows_read(connection, _COMMIT, (_UID, _spans(span)))
+        for span, most in ((range(9_901, 9_911), 10 + 3), (range(1, 8_801), 3), (range(8_801, 9_911), 10 + 3)):
+            returned, read = _rows_read(connection, _COMMIT, (_UID, *base(connection, _UID), _spans(span)))
             assert returned == 1
             assert read["messages"] <= most, (span, read)
 
@@ -357,13 +360,14 @@ def test_a_commit_reads_the_folds_it_swallows_and_the_messages_between_them(unev
 def test_a_run_of_many_spans_costs_a_span_what_a_run_of_few_does(uneven: str) -> None:
     per_span = {}
     with psycopg.connect(uneven, autocommit=True) as connection:
-        connection.execute(_COMMIT, (chain.thread_uid("default", "short 1"), _spans(range(1, 3))))
+        uid = chain.thread_uid("default", "short 1")
+        connection.execute(_COMMIT, (uid, *base(connection, uid), _spans(range(1, 3))))
         for size in (50, 1_000):
             with Store.open(uneven) as store:
                 store.append(f"run of {size}", [{"role": "assistant", "content": "word"}] * 1_000, tokens=100)
             uid = chain.thread_uid("default", f"run of {size}")
             spans = [range(i, i + 1) for i in range(1, size + 1)]
-            returned, read = _rows_read(connection, _COMMIT, (uid, _spans(*spans)))
+            returned, read = _rows_read(connection, _COMMIT, (uid, *base(connection, uid), _spans(*spans)))
             assert returned == size
             per_span[size] = sum(read.values()) / size
     assert per_span[1_000] <= per_span[50] + 1, per_span

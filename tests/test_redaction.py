@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from bases import base as base_at
 from conftest import Face, Faces
 
 import compaction_store as cs
@@ -50,11 +51,11 @@ def record(start: int | None = None, end: int | None = None, text: str = "short"
     return {"columns": given | columns, "salt": uuid.uuid4().hex, "body": json.dumps(body)}
 
 
-def commit(connection: psycopg.Connection[Any], *records: dict[str, Any], base: int = 2**40) -> list[int]:
+def commit(connection: psycopg.Connection[Any], *records: dict[str, Any], base: int | None = None) -> list[int]:
     found = rows(
         connection,
-        "SELECT number FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s)",
-        UID, uuid.uuid4(), base, json.dumps(records),
+        "SELECT number FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s)",
+        UID, uuid.uuid4(), *base_at(connection, UID, base), json.dumps(records),
     )  # fmt: skip
     return [number for (number,) in found]
 

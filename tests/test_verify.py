@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from bases import base
 
 import compaction_store as cs
 from compaction_store import audit, chain, migrate, pages, schema
@@ -77,8 +78,8 @@ def commit(connection: psycopg.Connection[Any], thread_id: str, *records: dict[s
     ]  # fmt: skip
     uid = chain.thread_uid("default", thread_id)
     return connection.execute(
-        "SELECT * FROM compaction_store.commit_compactions(%s, 'default', %s, 999999, %s)",
-        (uid, uuid.uuid4(), json.dumps(texts)),
+        "SELECT * FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s)",
+        (uid, uuid.uuid4(), *base(connection, uid), json.dumps(texts)),
     ).fetchall()
 
 

@@ -120,7 +120,7 @@ def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
 def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
     if out.as_json:
         out.json({
-            "thread_id": thread, "dry_run": False, "reason": run.reason, "pos": run.view.pos,
+            "thread_id": thread, "dry_run": False, "reason": run.reason, "pos": run.view.pos, "head": run.view.head,
             "tokens": run.view.tokens, "records": [values.compaction(record) for record in run.records],
             "errors": [type(error).__name__ for error in run.errors],
         })  # fmt: skip

@@ -150,6 +150,13 @@ def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:
     return value
 
 
+def head(text: str | None, option: str) -> bytes | None:
+    """An entry of a thread's chain, as `threads --json`, `verify` and `append --json` write it."""
+    if text is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise misuse(f"must be 64 hexadecimal digits, not {text!r}", option)
+    return None if text is None else bytes.fromhex(text)
+
+
 def seqs(texts: list[str]) -> list[range]:
     """Seqs and spans of seqs, as 7 and 12-20."""
     found: list[range] = []

@@ -10,7 +10,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from compaction_store import Message, payload
+from compaction_store import Appended, payload
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Output, note
@@ -34,6 +34,10 @@ def append(
         int | None,
         typer.Option("--expected-seq", metavar="SEQ", min=0, help="What the thread must end with.", show_default=False),
     ] = None,
+    expected_head: Annotated[
+        str | None,
+        typer.Option("--expected-head", metavar="HEX", help="The head that the thread must have.", show_default=False),
+    ] = None,
     meta: Annotated[
         str | None,
         typer.Option("--meta", metavar="JSON", help="An object kept beside each message.", show_default=False),
@@ -47,12 +51,13 @@ def append(
 
     Up to 1,000 messages are one call; more are for import, or for --each. The thread appears with its first message.
     """
-    if each and (key is not None or expected_seq is not None):
-        raise misuse("takes neither --key nor --expected-seq: every line is a call of its own", "--each")
+    if each and any(given is not None for given in (key, expected_seq, expected_head)):
+        raise misuse("takes no --key, --expected-seq or --expected-head: every line is a call of its own", "--each")
     if file is None and sys.stdin.isatty():
         note("reading messages from the terminal; end with Ctrl-D")
     out = Output(as_json=as_json)
     extra = options.json_object(meta, "--meta")
+    head = options.head(expected_head, "--expected-head")
     with _opened(file) as stream, options.store(url, tenant) as store:
         if each:
             for number, line in _lines(stream):
@@ -61,7 +66,10 @@ def append(
         messages = _messages(stream)
         if not messages:
             raise InvalidMessage(_NOTHING)
-        _show(out, store.append(thread, messages, key=key, expected_seq=expected_seq, meta=extra))
+        written = store.append(
+            thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra
+        )  # fmt: skip
+        _show(out, written)
 
 
 def _opened(file: Path | None) -> IO[bytes]:
@@ -119,12 +127,12 @@ def _parsed(line: bytes, number: int) -> Any:
     raise InvalidMessage(f"line {number:,} is no JSON: {failure}")
 
 
-def _show(out: Output, written: list[Message]) -> None:
+def _show(out: Output, written: Appended) -> None:
     if out.as_json:
         for message in written:
             out.json({
                 "seq": message.seq, "pos": message.pos, "role": message.role, "tokens": message.tokens,
-                "created_at": message.created_at,
+                "created_at": message.created_at, "head": written.head,
             })  # fmt: skip
     else:
         first, last = written[0].seq, written[-1].seq

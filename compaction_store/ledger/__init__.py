@@ -19,6 +19,7 @@ from compaction_store.ledger.listing import count_heads, stored_threads
 from compaction_store.ledger.loads import commitments, find_load, import_bundle, load, observe
 from compaction_store.ledger.server import OLDEST_SERVER, check, revision
 from compaction_store.ledger.single import (
+    Expected,
     NewMessage,
     ThreadKey,
     Written,
@@ -51,6 +52,7 @@ __all__ = [
     "CompactionFilter",
     "CompactionKey",
     "Connection",
+    "Expected",
     "Holder",
     "NewMessage",
     "ThreadKey",

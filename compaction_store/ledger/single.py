@@ -44,6 +44,14 @@ class NewMessage(NamedTuple):
     meta: str | None
 
 
+class Expected(NamedTuple):
+    """What the thread must be for an append: its last seq, its head, and the entry at the pos of the receipt's view."""
+
+    seq: int | None = None
+    head: bytes | None = None
+    seen_head: bytes | None = None
+
+
 class Written(NamedTuple):
     first_seq: int
     first_pos: int
@@ -53,17 +61,17 @@ class Written(NamedTuple):
 
 
 # One composite value: as a scan of a function, it would cost Postgres a tuple store.
-_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
-_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL)
+_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA)
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b)"
+    " %b::int8, %b, %b::bytea, %b::bytea)"
 )
 _APPEND_OBSERVED = (
     "SELECT compaction_store.append_observed"
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::text, %b)"
+    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea)"
 )
 # That value as Postgres sends it: how many fields, and each after its type and its length. The driver makes its loader
 # of such values anew at every call, which takes a tenth of the call in Python.
@@ -87,16 +95,20 @@ def append(
     counter: str,
     key: Key,
     receipt: str | None,
-    expected_seq: int | None,
+    expected: Expected,
 ) -> Written:
     """Appends one message by the door with plain parameters, several by the one with lists, which costs more."""
     if len(new) > 1:
-        parameters = (*_lists(thread, thread_id, new, counter, key, receipt, expected_seq), key.is_fresh())
+        parameters = (
+            *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
+            key.is_fresh(), expected.head, expected.seen_head,
+        )  # fmt: skip
         return _written(connection, fetch_value(connection, _APPEND_MANY, parameters))
     payload, salt, role, tokens, meta = new[0]
     values = (
         thread.uid.bytes, thread.tenant, thread_id, payload, salt, role, tokens.to_bytes(4), counter, key.text, meta,
-        receipt, None if expected_seq is None else expected_seq.to_bytes(8), key.is_fresh().to_bytes(),
+        receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
+        expected.seen_head,
     )  # fmt: skip
     return _written(connection, call(connection, _APPEND, _TYPES, values).get_value(0, 0))
 
@@ -109,17 +121,15 @@ def append_observed(
     counter: str,
     key: Key,
     receipt: str | None,
-    expected_seq: int | None,
+    expected: Expected,
     run_id: UUID,
     observed: str,
 ) -> Written:
     """Appends messages and the records of what a provider did by itself, which they tell of."""
     parameters = (
-        *_lists(thread, thread_id, new, counter, key, receipt, expected_seq),
-        run_id,
-        observed,
-        key.is_fresh(),
-    )
+        *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
+        run_id, observed, key.is_fresh(), expected.head, expected.seen_head,
+    )  # fmt: skip
     return _written(connection, fetch_value(connection, _APPEND_OBSERVED, parameters))
 
 
@@ -257,12 +267,16 @@ def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[An
     )  # fmt: skip
 
 
-def commit_compactions(connection: Connection, key: ThreadKey, run_id: UUID, base_pos: int, records: str) -> list[int]:
-    """Writes what a run decided, all or nothing; the same run again writes nothing. Returns the records' numbers."""
+def commit_compactions(
+    connection: Connection, key: ThreadKey, run_id: UUID, base: tuple[int, bytes | None], records: str
+) -> list[int]:
+    """Writes what a run decided on the view at a pos and the entry there, all or nothing; the same run again writes
+    nothing. Returns the records' numbers.
+    """
     rows = fetch(
         connection,
-        "SELECT number FROM compaction_store.commit_compactions(%b, %b::text, %b, %b::int8, %b::text)",
-        (*key, run_id, base_pos, records),
+        "SELECT number FROM compaction_store.commit_compactions(%b, %b::text, %b, %b::int8, %b::bytea, %b::text)",
+        (*key, run_id, *base, records),
     )
     return [row[0] for row in rows]
 

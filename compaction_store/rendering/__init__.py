@@ -44,6 +44,10 @@ class Rendered(dict[str, Any]):
     def pos(self) -> int:
         return self.view.pos
 
+    @property
+    def head(self) -> bytes:
+        return self.view.head
+
     def __repr__(self) -> str:
         return f"<Rendered by {self.renderer}: the view of thread {self.thread_id!r} at pos {self.pos}>"
 

@@ -127,15 +127,30 @@ class Store(Redacting):
         ) from failure
 
     def revoke(
-        self, thread_id: str, number: int, *, reason: str | None = None, actor: str | None = None
+        self,
+        thread_id: str,
+        number: int,
+        *,
+        view: View | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
     ) -> Compaction:
-        """Undoes an active compaction: what was visible before it is again. Itself a record, which is returned."""
+        """Undoes an active compaction: what was visible before it is again. Itself a record, which is returned.
+
+        `view` is the view that the number was taken from: a thread that no longer has that view refuses, since the
+        number can be another compaction's there (`SpanConflict`).
+        """
         key = self._own_key(thread_id)
         checks.number(number, "number", least=1)
+        if view is not None and not isinstance(view, View):
+            raise InvalidInput(f"view must be a View, not {type(view).__name__}")
+        if view is not None and view.thread_id != thread_id:
+            raise InvalidInput(f"the view is one of thread {view.thread_id!r}, not of {thread_id!r}")
         checks.text(reason, "reason")
         actor = self._by(actor)
         run_id = uuid4()
-        self._commit(key, thread_id, run_id, 0, records.revocation(number, reason=reason, actor=actor))
+        base = (0, None) if view is None else (view.pos, view.head)
+        self._commit(key, thread_id, run_id, base, records.revocation(number, reason=reason, actor=actor))
         with connections.reading_back(str(run_id), checks.about(thread_id)):
             return (self._records(key, run_id))[0]
 
@@ -190,7 +205,7 @@ class Store(Redacting):
             counter=self._counter.name,
             measured=measuring.as_json(view),
         )
-        self._commit(key, view.thread_id, run_id, view.pos, text)
+        self._commit(key, view.thread_id, run_id, (view.pos, view.head), text)
         with connections.reading_back(str(run_id), checks.about(view.thread_id)):
             written = self._records(key, run_id)
             after = self.view(view.thread_id) if ctx.applied else view
@@ -202,7 +217,7 @@ class Store(Redacting):
         """The view, with what it takes by the best figure known. What is known of it at the same pos still holds."""
         measuring.check_budget(budget, awaits=_AWAITS)
         view = self.view(thread_id)
-        if known is not None and known.pos == view.pos:
+        if known is not None and (known.pos, known.head) == (view.pos, view.head):
             return known
         return self._counted(view, budget, self._calibrated(thread_id, view.tokens, budget))
 
@@ -241,9 +256,11 @@ class Store(Redacting):
             raise conflict
         return ctx
 
-    def _commit(self, key: ThreadKey, thread_id: str, run_id: UUID, base_pos: int, text: str) -> None:
+    def _commit(
+        self, key: ThreadKey, thread_id: str, run_id: UUID, base: tuple[int, bytes | None], text: str
+    ) -> None:
         self._reach.write(
-            str(run_id), checks.about(thread_id), ledger.commit_compactions, key, run_id, base_pos, text
+            str(run_id), checks.about(thread_id), ledger.commit_compactions, key, run_id, base, text
         )
 
     def _records(self, key: ThreadKey, run_id: UUID) -> list[Compaction]:

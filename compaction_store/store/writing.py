@@ -14,7 +14,7 @@ from compaction_store.store.auditing import Reader
 from compaction_store.errors import ActorRequired, InvalidInput, ThreadErased
 from compaction_store.keys import Key
 from compaction_store.ledger import ThreadKey
-from compaction_store.models import Message, View
+from compaction_store.models import Appended, Message, View
 from compaction_store.rendering import Rendered
 
 _FIRST_PAGE = 16
@@ -48,16 +48,19 @@ class Writing(Reader):
         *,
         key: str | None = None,
         expected_seq: int | None = None,
+        expected_head: bytes | None = None,
         view: View | Rendered | None = None,
         meta: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         tokens: int | Sequence[int] | None = None,
-    ) -> list[Message]:
+    ) -> Appended:
         """Appends one message or several, all or none; the thread appears with its first.
 
         A message is a dict of any JSON shape, a pydantic model or an SDK's object. With `key`, the same call again
-        returns the first result. `expected_seq` is the seq the thread must end with. `view` is what a reply was
-        written from, or its rendering for an API, kept as the receipt. `meta` and `tokens` are one for all or one each;
-        without any, the meta of an SDK's reply with a view is the `usage` that it tells of.
+        returns the first result. `expected_seq` is the seq the thread must end with, `expected_head` the head it must
+        have: that of an earlier append, a view or `thread` (`HeadConflict`). `view` is what a reply was written from,
+        or its rendering for an API, kept as the receipt; a thread that no longer has that view refuses the reply
+        (`HeadConflict`). `meta` and `tokens` are one for all or one each; without any, the meta of an SDK's reply with
+        a view is the `usage` that it tells of.
         """
         thread = self._own_key(thread_id)
         given = [messages] if payload.is_one(messages) else list(islice(messages, payload.MAX_BATCH + 1))
@@ -67,6 +70,8 @@ class Writing(Reader):
             checks.number(expected_seq, "expected_seq", least=0)
         if view is not None and not isinstance(view, View | Rendered):
             raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
+        if expected_head is not None:
+            checks.head(expected_head, "expected_head")
         if view is not None and view.thread_id != thread_id:
             raise InvalidInput(f"the view is one of thread {view.thread_id!r}, not of {thread_id!r}")
         if tokens is None and self._counter.takes_long(sum(e.size for e in encoded)):
@@ -83,7 +88,8 @@ class Writing(Reader):
         ]
         receipt = None if view is None else views.receipt(view)
         about = checks.about(thread_id)
-        parts = (thread, thread_id, new, counter, own, receipt, expected_seq)
+        expected = ledger.Expected(expected_seq, expected_head, None if view is None else view.head)
+        parts = (thread, thread_id, new, counter, own, receipt, expected)
         seen = observed.told_by(given, (e.payload for e in encoded))
         if seen is None:
             written = self._reach.write(own.text, about, ledger.append, *parts)
@@ -94,8 +100,8 @@ class Writing(Reader):
             after, count = written.first_seq - 1, len(new)
             with connections.reading_back(own.text, about):
                 rows = self._reach.write(None, about, ledger.replay, thread, after, after + count, count)
-            return [values.message(row) for row in rows]
-        return list(_appended(written, encoded, new))
+            return Appended(map(values.message, rows), written.head)
+        return Appended(_appended(written, encoded, new), written.head)
 
     def _ready(self) -> tokens.Counter:
         """The counter, with what its first count would wait for done off the event loop."""

@@ -108,7 +108,7 @@ class Writer:
             return
         self.book.stored(thread_id, written, marks)
 
-    def settle(self, store: cs.Store, thread_id: str, messages: list[dict[str, Any]], key: str) -> list[cs.Message]:
+    def settle(self, store: cs.Store, thread_id: str, messages: list[dict[str, Any]], key: str) -> cs.Appended:
         asked = time.time()
         while True:
             try:
@@ -137,7 +137,7 @@ class Writer:
 
     async def settle_async(
         self, store: cs.AsyncStore, thread_id: str, messages: list[dict[str, Any]], key: str
-    ) -> list[cs.Message]:
+    ) -> cs.Appended:
         asked = time.time()
         while True:
             try:

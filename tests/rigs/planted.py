@@ -55,6 +55,7 @@ def _rig(name: str) -> str:
 _SQL = "migrations/sql/functions"
 _TURNS = "tests/rigs/test_turns.py::test_a_write_that_waited_for_another_goes_on_from_it"
 _LOST = "tests/rigs/test_lost_connections.py"
+_FORKED = "tests/test_forked_history.py"
 _LEAVES = "tests/rigs/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
 _REPLY_LOST = "tests/test_faults.py::test_the_first_append_of_a_thread_whose_reply_is_lost_is_stored_once[sync]"
 _DEALT_WITH = "tests/test_compaction.py::test_errors_that_a_strategy_deals_with_are_told_too[sync]"
@@ -272,6 +273,19 @@ BUGS = (
         {
             _ERASED_MEANWHILE: "DID NOT RAISE",
         },
+    ),
+    Bug(
+        "a compaction is written to another history than it was planned on",
+        (Edit(f"{_SQL}/commit_compactions.sql", "    IF p_base_head IS NOT NULL\n", "    IF false\n"),),
+        {
+            f"{_FORKED}::test_a_compaction_of_what_is_lost_is_refused[sync-20-summarized]": "DID NOT RAISE",
+            f"{_FORKED}::test_a_revocation_that_was_decided_on_a_lost_view_is_refused[sync]": "DID NOT RAISE",
+        },
+    ),
+    Bug(
+        "a reply is stored to a view that the thread no longer has",
+        (Edit(f"{_SQL}/append.sql", "    IF p_seen_head IS NOT NULL THEN\n", "    IF false THEN\n"),),
+        {f"{_FORKED}::test_a_reply_to_a_view_that_is_lost_is_refused[sync-1-False-20-True]": "DID NOT RAISE"},
     ),
     Bug(
         "an error repeats what the database said",

@@ -54,7 +54,9 @@ WRITES: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
         "append_observed(%s, 'default', 't', '{\"{}\"}', %s, '{NULL}', '{1}', 'c', NULL, NULL, NULL, NULL, %s, '[]')",
         (UID, bytes(16), OTHER_RUN),
     ),
-    "commit": ("commit_compactions(%s, 'default', %s, 4, %s)", (UID, RUN, record(1, 2))),
+    "commit": (
+        "commit_compactions(%s, 'default', %s, 4, compaction_store.entry_at(%s, 4), %s)", (UID, RUN, UID, record(1, 2)),
+    ),
     "record_event": ("record_event(%s, 'default', 'hold', NULL, %s, '{}')", (UID, bytes(16))),
     "redact": ("redact(%s, 'default', '{4}', '{4}', NULL, %s, '{\"reason\":\"r\"}', true)", (UID, bytes(16))),
     "lease": ("lease(%s, 'default', %s, 60)", (UID, OTHER_RUN)),

@@ -1,10 +1,12 @@
 -- Appends one message: one call, one round trip. A key that may have been used before is judged before expected_seq, so
 -- that a retry after a success is a replay; p_fresh says that it cannot have been. The time is taken when nobody else can
--- change the thread, and never goes back. One row of OUT parameters costs less than a table.
+-- change the thread, and never goes back. p_expected_head is the entry that the new one has to follow; p_seen_head is the
+-- entry at the pos that the receipt names. One row of OUT parameters costs less than a table.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
-    p_fresh boolean DEFAULT false,
+    p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
+    p_seen_head bytea DEFAULT NULL::bytea,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean
 )
@@ -16,6 +18,7 @@ AS $$
 DECLARE
     v_at timestamptz;
     v_erased bigint;
+    v_seen bigint;
     v_commitment bytea;
     v_meta_commitment bytea;
     v_header bytea;
@@ -87,6 +90,15 @@ BEGIN
     END LOOP;
     IF v_erased IS NOT NULL THEN
         PERFORM compaction_store.refuse_erased(v_erased);
+    END IF;
+    IF p_expected_head IS NOT NULL THEN
+        PERFORM compaction_store.refuse_other_entry(p_thread_uid, first_pos - 1, first_seq - 1, p_expected_head);
+    END IF;
+    IF p_seen_head IS NOT NULL THEN
+        v_seen := (p_receipt::json ->> 'pos')::bigint;
+        PERFORM compaction_store.refuse_other_entry(
+            p_thread_uid, v_seen, CASE WHEN v_seen = first_pos - 1 THEN first_seq - 1 END, p_seen_head
+        );
     END IF;
     IF p_expected_seq <> first_seq - 1 THEN
         RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, first_seq - 1

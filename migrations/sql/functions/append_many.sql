@@ -2,7 +2,8 @@
 CREATE FUNCTION compaction_store.append_many(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
-    p_fresh boolean DEFAULT false,
+    p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
+    p_seen_head bytea DEFAULT NULL::bytea,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean
 )
@@ -18,6 +19,7 @@ DECLARE
     v_head bytea;
     v_at timestamptz;
     v_erased bigint;
+    v_seen bigint;
     v_salt bytea;
     v_salts bytea[];
     v_commitments bytea[];
@@ -70,6 +72,15 @@ BEGIN
             replayed := true;
             RETURN;
         END IF;
+    END IF;
+    IF p_expected_head IS NOT NULL THEN
+        PERFORM compaction_store.refuse_other_entry(p_thread_uid, v_pos, v_seq, p_expected_head);
+    END IF;
+    IF p_seen_head IS NOT NULL THEN
+        v_seen := (p_receipt::json ->> 'pos')::bigint;
+        PERFORM compaction_store.refuse_other_entry(
+            p_thread_uid, v_seen, CASE WHEN v_seen = v_pos THEN v_seq END, p_seen_head
+        );
     END IF;
     IF p_expected_seq <> v_seq THEN
         RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, v_seq

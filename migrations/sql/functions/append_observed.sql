@@ -4,7 +4,8 @@
 CREATE FUNCTION compaction_store.append_observed(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
-    p_run_id uuid, p_observed text, p_fresh boolean DEFAULT false,
+    p_run_id uuid, p_observed text, p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
+    p_seen_head bytea DEFAULT NULL::bytea,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean
 )
@@ -15,20 +16,32 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_records text;
+    v_pos bigint;
+    v_number bigint;
+    v_run_id uuid;
 BEGIN
     -- A retry that tells of nothing comes by the other door: both must store one message alike.
     IF cardinality(p_payloads) = 1 THEN
         SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed FROM compaction_store.append(
             p_thread_uid, p_tenant, p_thread_id, p_payloads[1], p_salts, p_roles[1], p_tokens[1], p_counter, p_key,
-            p_metas[1], p_receipt, p_expected_seq, p_fresh
+            p_metas[1], p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head
         );
     ELSE
         SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed FROM compaction_store.append_many(
             p_thread_uid, p_tenant, p_thread_id, p_payloads, p_salts, p_roles, p_tokens, p_counter, p_key, p_metas,
-            p_receipt, p_expected_seq, p_fresh
+            p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head
         );
     END IF;
     IF replayed THEN
+        -- What the first call recorded follows its messages, and its head is the last of that.
+        v_pos := first_pos + cardinality(p_payloads);
+        v_number := compaction_store.number_at(p_thread_uid, v_pos);
+        SELECT c.run_id INTO v_run_id FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid AND c.number = v_number AND c.pos = v_pos AND c.outcome = 'observed';
+        IF FOUND THEN
+            SELECT c.entry INTO STRICT chain_head FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = p_thread_uid AND c.run_id = v_run_id ORDER BY c.number DESC LIMIT 1;
+        END IF;
         RETURN;
     END IF;
     -- The seq of the message before the one that tells of it; nothing is before the first.
@@ -48,7 +61,7 @@ BEGIN
             first_seq + (r.value ->> 'message')::integer - 2 AS until
         FROM json_array_elements(p_observed::json) WITH ORDINALITY AS r (value, i)
     ) AS o;
-    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, first_pos, v_records);
+    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, first_pos, NULL, v_records);
     SELECT h.head INTO chain_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
 END
 $$;

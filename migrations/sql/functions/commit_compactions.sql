@@ -1,8 +1,9 @@
--- Writes what one run decided, in one piece: p_records is a JSON array of records. The snapshot the run was planned on
--- is p_base_pos: whatever touched a span since then refuses the whole run, and so does an erasure in what any attempt
--- was made from. The same run_id again returns its numbers.
+-- Writes what one run decided, in one piece: p_records is a JSON array of records. The view that the run was planned on
+-- is named by its pos and the entry there: a thread that has another entry at that pos, as after a failover or a restore,
+-- refuses the whole run. So does whatever touched a span since then, and an erasure in what any attempt was made from. The
+-- same run_id again returns its numbers.
 CREATE FUNCTION compaction_store.commit_compactions(
-    p_thread_uid uuid, p_tenant text, p_run_id uuid, p_base_pos bigint, p_records text
+    p_thread_uid uuid, p_tenant text, p_run_id uuid, p_base_pos bigint, p_base_head bytea, p_records text
 ) RETURNS TABLE (number bigint, pos bigint)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -17,6 +18,7 @@ DECLARE
     v_body text;
     v_change bigint;
     v_first bigint;
+    v_base_seq bigint;
     v_progress boolean := false;
     v_tried boolean := false;
     v_erased boolean;
@@ -39,6 +41,13 @@ BEGIN
     END IF;
 
     PERFORM compaction_store.refuse_erased(v_head.erased_pos);
+    v_base_seq := compaction_store.seq_at(p_thread_uid, p_base_pos);
+    IF p_base_head IS NOT NULL
+        AND p_base_head IS DISTINCT FROM compaction_store.entry_at(p_thread_uid, p_base_pos, v_base_seq)
+    THEN
+        RAISE EXCEPTION 'the thread has another entry at pos %, where the view was read', p_base_pos
+            USING ERRCODE = 'CS004', DETAIL = p_base_pos::text;
+    END IF;
     v_erased := EXISTS (
         SELECT FROM compaction_store.events AS e
         WHERE e.thread_uid = p_thread_uid AND e.pos > p_base_pos AND e.kind = 'redaction'
@@ -120,8 +129,11 @@ BEGIN
             v_change := v_row.tokens_after - v_row.tokens_before;
             v_starts := NULL;
         ELSIF v_row.outcome = 'applied' THEN
+            IF p_base_head IS NULL THEN
+                RAISE EXCEPTION 'what is applied names the entry of the view it was planned on' USING ERRCODE = 'CS008';
+            END IF;
             IF (
-                v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_head.last_seq
+                v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_base_seq
             ) IS NOT TRUE THEN
                 RAISE EXCEPTION 'no span %..%', v_row.start_seq, v_row.end_seq USING ERRCODE = 'CS007';
             END IF;

@@ -26,7 +26,7 @@ BEGIN
     IF v_ours IS NOT NULL THEN
         RETURN v_ours;
     END IF;
-    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, 0, p_records);
+    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, 0, NULL, p_records);
     RETURN true;
 END
 $$;

@@ -15,25 +15,17 @@ AS $$
 DECLARE
     v_seq bigint;
     v_number bigint;
+    v_entry bytea;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     v_seq := compaction_store.seq_at(p_thread_uid, p_pos);
     v_number := compaction_store.number_at(p_thread_uid, p_pos);
+    v_entry := compaction_store.entry_at(p_thread_uid, p_pos, v_seq);
     RETURN QUERY
         SELECT t.thread_id, t.metadata::text = '{}', compaction_store.microseconds(t.created_at), h.last_seq,
             h.last_number, h.last_pos, compaction_store.microseconds(h.last_at), h.head, h.erased_pos, v_seq,
             v_number,
-            coalesce(
-                (
-                    SELECT c.entry FROM compaction_store.compactions AS c
-                    WHERE c.thread_uid = p_thread_uid AND c.number = v_number AND c.pos = p_pos
-                ),
-                (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = p_thread_uid AND e.pos = p_pos),
-                (
-                    SELECT m.entry FROM compaction_store.messages AS m
-                    WHERE m.thread_uid = p_thread_uid AND m.seq = v_seq AND m.pos = p_pos
-                )
-            )
+            v_entry
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid AND t.tenant = p_tenant AND h.tenant = p_tenant;

@@ -1,9 +1,10 @@
--- What the model should see at a pos (NULL: now): the active records and, by index ranges, the messages between them.
+-- What the model should see at a pos (NULL: now): the active records and, by index ranges, the messages between them. The
+-- first row has the entry of the chain at that pos as head.
 -- A record's row has its number, and its body as payload: taking a field out of json fails on text that holds \u0000.
 CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_at bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
-    created_at timestamptz, kind text, callback text
+    created_at timestamptz, kind text, callback text, head bytea
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -16,13 +17,14 @@ DECLARE
     v_last_pos bigint;
     v_last_seq bigint;
     v_last_number bigint;
+    v_head bytea;
     v_next bigint := 1;
     v_number bigint;
     v_start bigint;
     v_end bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    SELECT h.last_pos, h.last_seq, h.last_number INTO v_last_pos, v_last_seq, v_last_number
+    SELECT h.last_pos, h.last_seq, h.last_number, h.head INTO v_last_pos, v_last_seq, v_last_number, v_head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
@@ -31,8 +33,11 @@ BEGIN
         IF p_at < 1 OR p_at > v_last_pos THEN
             RAISE EXCEPTION 'no pos %', p_at USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
         END IF;
+        IF p_at < v_last_pos THEN
+            v_last_seq := compaction_store.seq_at(p_thread_uid, p_at);
+            v_head := compaction_store.entry_at(p_thread_uid, p_at, v_last_seq);
+        END IF;
         v_last_pos := p_at;
-        v_last_seq := compaction_store.seq_at(p_thread_uid, p_at);
     END IF;
     -- Outer records come before those inside them, which are passed over. A query a record and a gap: for the few that are
     -- active as a rule it is less than one that takes them all at once and sorts, for hundreds up to twice as much.
@@ -46,14 +51,14 @@ BEGIN
             IF v_start > v_next THEN
                 RETURN QUERY
                     SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
-                        m.created_at, NULL::text, NULL::text
+                        m.created_at, NULL::text, NULL::text, CASE WHEN m.seq = 1 THEN v_head END
                     FROM compaction_store.messages AS m
                     WHERE m.thread_uid = p_thread_uid AND m.seq >= v_next AND m.seq < v_start
                     ORDER BY m.seq;
             END IF;
             RETURN QUERY
                 SELECT v_last_pos, c.start_seq, c.end_seq, c.number, c.pos, c.body::text, c.tokens_after,
-                    c.created_at, c.kind, c.callback
+                    c.created_at, c.kind, c.callback, CASE WHEN c.start_seq = 1 THEN v_head END
                 FROM compaction_store.compactions AS c
                 WHERE c.thread_uid = p_thread_uid AND c.number = v_number;
             v_next := v_end + 1;
@@ -61,7 +66,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
-            m.created_at, NULL::text, NULL::text
+            m.created_at, NULL::text, NULL::text, CASE WHEN m.seq = 1 THEN v_head END
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = p_thread_uid AND m.seq >= v_next AND m.seq <= v_last_seq
         ORDER BY m.seq;

@@ -1,0 +1,32 @@
+-- The entry of a thread's chain at a pos: at 0 the genesis, NULL where the thread has none. What was read at a pos still
+-- stands where the thread has the same entry there; after a failover or a restore it can have another. p_seq is the last
+-- seq at that pos, where the caller knows it.
+CREATE FUNCTION compaction_store.entry_at(p_thread_uid uuid, p_pos bigint, p_seq bigint DEFAULT NULL::bigint) RETURNS bytea
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_seq bigint := coalesce(p_seq, compaction_store.seq_at(p_thread_uid, p_pos));
+    v_events bigint;
+    v_entry bytea;
+BEGIN
+    IF p_pos = 0 THEN
+        SELECT compaction_store.genesis(t.tenant, t.thread_id) INTO v_entry
+        FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
+        RETURN v_entry;
+    END IF;
+    SELECT m.entry INTO v_entry FROM compaction_store.messages AS m
+    WHERE m.thread_uid = p_thread_uid AND m.seq = v_seq AND m.pos = p_pos;
+    IF v_entry IS NULL THEN
+        SELECT e.entry INTO v_entry FROM compaction_store.events AS e
+        WHERE e.thread_uid = p_thread_uid AND e.pos = p_pos;
+    END IF;
+    IF v_entry IS NULL THEN
+        SELECT count(*) INTO v_events FROM compaction_store.events AS e
+        WHERE e.thread_uid = p_thread_uid AND e.pos < p_pos;
+        SELECT c.entry INTO v_entry FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid AND c.number = p_pos - v_seq - v_events AND c.pos = p_pos;
+    END IF;
+    RETURN v_entry;
+END
+$$;

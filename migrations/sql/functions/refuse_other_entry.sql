@@ -1,0 +1,17 @@
+-- Raises where a thread does not have the expected entry at a pos. p_seq is the last seq there, where the caller knows it.
+CREATE FUNCTION compaction_store.refuse_other_entry(
+    p_thread_uid uuid, p_pos bigint, p_seq bigint, p_expected bytea
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_actual bytea := compaction_store.entry_at(p_thread_uid, p_pos, p_seq);
+BEGIN
+    IF p_expected IS DISTINCT FROM v_actual THEN
+        RAISE EXCEPTION 'expected entry % at pos % and found %', encode(p_expected, 'hex'), p_pos,
+            coalesce(encode(v_actual, 'hex'), 'none')
+            USING ERRCODE = 'CS017', DETAIL = coalesce(encode(v_actual, 'hex'), '');
+    END IF;
+END
+$$;
