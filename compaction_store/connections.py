@@ -44,6 +44,7 @@ from compaction_store.errors import (
     PositionNotFound,
     SequenceConflict,
     SpanConflict,
+    ThreadDamaged,
     ThreadErased,
     ThreadNotFound,
     UnsupportedDatabase,
@@ -52,11 +53,15 @@ from compaction_store.errors import (
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Serialisation, deadlock, lock not available, starting up, too many connections; and a unique violation,
-# which is two attempts with one key at once: the second try finds what the first one wrote.
+# Serialisation, deadlock, lock not available, starting up, too many connections; and a unique violation that is not
+# one of the log's.
 _TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P03", "53300", "23505"})
 # Shutdown, crash, an idle session that an administrator's timeout ended; and a server that has become read-only.
 _CONNECTION_GONE = frozenset({"57P01", "57P02", "57P05", "25P03", "25006"})
+_UNIQUE_VIOLATION = "23505"
+# Every writer takes its place in the log under the head's lock: what is in that place already is beyond the head. On a
+# cluster the shard's number follows the name.
+_LOG_KEYS = ("messages_pkey", "messages_key_idx", "compactions_pkey", "events_pkey")
 _CANCELLED = "57014"
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -75,6 +80,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS014": MessageNotFound,
     "CS015": UnsupportedDatabase,
     "CS016": CompactionNotFound,
+    "CS017": ThreadDamaged,
 }
 
 
@@ -123,6 +129,10 @@ def _options(pool_size: int, connect_timeout: float) -> dict[str, Any]:
 
 def _sqlstate(error: BaseException) -> str | None:
     return error.sqlstate if isinstance(error, psycopg.Error) else None
+
+
+def _constraint(error: BaseException) -> str | None:
+    return error.diag.constraint_name if isinstance(error, psycopg.Error) else None
 
 
 def _lost(error: BaseException) -> bool:
@@ -274,6 +284,9 @@ def _judged(error: BaseException, about: str) -> tuple[CompactionStoreError, boo
         return DatabaseUnavailable(f"the connection was lost{about}", sqlstate=state), True
     if state == _CANCELLED:
         return DatabaseUnavailable(f"the server did not answer by the deadline{about}", sqlstate=state), False
+    if state == _UNIQUE_VIOLATION and (_constraint(error) or "").startswith(_LOG_KEYS):
+        what = "the thread has an entry beyond its head, where the new one belongs: run verify"
+        return ThreadDamaged(f"{what}{about}", sqlstate=state), False
     if state in _TRANSIENT:
         return DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state), True
     return _translated(error, about), False

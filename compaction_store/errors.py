@@ -54,6 +54,7 @@ CompactionStoreError
   · DatabaseError                the server, or the way to it
     - DatabaseUnavailable        nothing was written
     - OutcomeUnknown             the write may have happened: retry with .key
+    - ThreadDamaged              the thread's rows contradict its head: run verify; nothing was written
     - PermissionDenied           the login lacks a role; the message says which
     - NotPrimary                 the server is a standby, which may lag behind
     - SchemaOutOfDate
@@ -371,6 +372,10 @@ class OutcomeUnknown(DatabaseError):
     def __init__(self, message: str, *, key: str | None, sqlstate: str | None = None) -> None:
         super().__init__(message, sqlstate=sqlstate)
         self.key = key
+
+
+class ThreadDamaged(DatabaseError):
+    """The thread's rows are not as this package writes them, so nothing was written. `verify` says where."""
 
 
 class PermissionDenied(DatabaseError):

@@ -102,11 +102,22 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
     undone = schema.compactions.alias("undone")
     later = schema.compactions.alias("later")
-    revoked_by = (
-        sa.select(sa.func.min(undone.c.number))
-        .where(undone.c.thread_uid == c.thread_uid, undone.c.revokes == c.number, undone.c.outcome == applied)
+    head = schema.heads.alias("head")
+    # A row beyond the head is no record. Asked for each row, so that the plan is what it would be without it.
+    last_number = (
+        sa.select(head.c.last_number)
+        .where(head.c.thread_uid == c.thread_uid)
+        .correlate(schema.compactions)
         .scalar_subquery()
     )
+    revoked_by = (
+        sa.select(sa.func.min(undone.c.number))
+        .where(
+            undone.c.thread_uid == c.thread_uid, undone.c.revokes == c.number, undone.c.outcome == applied,
+            undone.c.number <= last_number,
+        )
+        .scalar_subquery()
+    )  # fmt: skip
     # Spans in force are nested or disjoint: of those that hold this one, the nearest is the first that came. Thread and
     # start are compared as one, so that whatever the planner takes a thread for, they are looked up in one index; that
     # the threads are equal is said for a cluster, which has one of them in one place.
@@ -117,10 +128,11 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
             c.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
             later.c.thread_uid == c.thread_uid,
             place >= sa.tuple_(c.thread_uid, sa.literal_column("1")), place <= sa.tuple_(c.thread_uid, c.start_seq),
-            later.c.redacted_pos.is_(None), later.c.number > c.number, later.c.end_seq >= c.end_seq,
+            later.c.redacted_pos.is_(None), later.c.number > c.number, later.c.number <= last_number,
+            later.c.end_seq >= c.end_seq,
             ~sa.exists().where(
                 undone.c.thread_uid == later.c.thread_uid, undone.c.revokes == later.c.number,
-                undone.c.outcome == applied,
+                undone.c.outcome == applied, undone.c.number <= last_number,
             ),
         )
         .order_by(later.c.thread_uid.desc(), later.c.start_seq.desc(), later.c.end_seq, later.c.number)
@@ -132,7 +144,7 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.model, c.counter,
         c.revokes, c.redacted_pos, superseded_by, revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
     ).join(schema.threads, t.thread_uid == c.thread_uid)  # fmt: skip
-    query = query.where(c.tenant == _value("tenant", c.tenant), *_conditions(given))
+    query = query.where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
     if goes_on:
         at = sa.tuple_(*order)
         reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])

@@ -290,8 +290,12 @@ def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[A
 
 def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None] | None:
     """The pos of a message and the receipt stored with it."""
-    m = schema.messages.c
-    query = sa.select(m.pos, m.receipt).where(m.thread_uid == key.uid, m.seq == seq)
+    m, h = schema.messages.c, schema.heads.c
+    query = (
+        sa.select(m.pos, m.receipt)
+        .join(schema.heads, h.thread_uid == m.thread_uid)
+        .where(m.thread_uid == key.uid, h.thread_uid == key.uid, m.seq == seq, m.seq <= h.last_seq)
+    )
     with transaction(connection, key.tenant, read_only=True):
         rows = select(connection, query)
     return (rows[0][0], rows[0][1]) if rows else None

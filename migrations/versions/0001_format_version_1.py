@@ -50,7 +50,6 @@ _FILES = (
     "functions/refuse_other_entry.sql",
     "functions/append.sql",
     "functions/append_many.sql",
-    "functions/require_thread.sql",
     "functions/replay.sql",
     "functions/newest.sql",
     "functions/in_force.sql",

@@ -27,7 +27,7 @@ BEGIN
         )
     ) AS w;
     SELECT array_agg(a.start_seq), array_agg(a.end_seq), sum(a.tokens_after) INTO v_starts, v_ends, v_folded
-    FROM compaction_store.active(v_uid, p_head.last_pos) AS a WHERE a.number <@ p_numbers;
+    FROM compaction_store.active(v_uid, p_head.last_pos, p_head.last_number) AS a WHERE a.number <@ p_numbers;
 
     SELECT sum(upper(r) - lower(r)) INTO v_missing
     FROM (SELECT unnest(p_seqs) UNION ALL SELECT unnest(p_numbers)) AS e (r);
@@ -59,7 +59,7 @@ BEGIN
         ),
         inside AS (
             SELECT a.start_seq AS first, a.end_seq AS last, a.tokens_after
-            FROM compaction_store.active(v_uid, v_pos) AS a
+            FROM compaction_store.active(v_uid, v_pos, p_head.last_number) AS a
             JOIN gone AS g ON a.start_seq >= g.first AND a.end_seq <= g.last
         )
         SELECT g.first, g.last, 1 AS sign, 0 AS tokens FROM gone AS g

@@ -1,6 +1,7 @@
 -- The records of a thread in force at a pos: applied, and not revoked or redacted by then. Their spans are nested or
--- disjoint, and an outer one is always the later.
-CREATE OR REPLACE FUNCTION compaction_store.in_force(p_thread_uid uuid, p_at bigint)
+-- disjoint, and an outer one is always the later. p_last_number is the head's: a row with a greater number is no record,
+-- whatever its pos. + 0 keeps the planner from the primary key, which has none of the other columns.
+CREATE OR REPLACE FUNCTION compaction_store.in_force(p_thread_uid uuid, p_at bigint, p_last_number bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -13,6 +14,7 @@ BEGIN
             AND c.outcome = 'applied'
             AND c.revokes IS NULL
             AND c.pos <= p_at
+            AND c.number + 0 <= p_last_number
             AND (c.redacted_pos IS NULL OR c.redacted_pos > p_at)
             AND c.number <> ALL (ARRAY(
                 SELECT r.revokes
@@ -21,6 +23,7 @@ BEGIN
                     AND r.outcome = 'applied'
                     AND r.revokes IS NOT NULL
                     AND r.pos <= p_at
+                    AND r.number + 0 <= p_last_number
             ));
 END
 $$;

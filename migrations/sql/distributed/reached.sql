@@ -11,11 +11,13 @@ DECLARE
     v_numbers bigint[] := '{}';
     v_inputs bigint[] := '{}';
     v_reached int8multirange;
+    v_last_number bigint;
 BEGIN
+    SELECT h.last_number INTO v_last_number FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     FOR v_record IN
         SELECT c.number, c.pos, c.outcome, c.start_seq, c.end_seq, c.inputs
         FROM compaction_store.compactions AS c
-        WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL ORDER BY c.number
+        WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number ORDER BY c.number
     LOOP
         v_of := CASE
             WHEN v_record.outcome <> 'observed' THEN int8range(v_record.start_seq, v_record.end_seq, '[]')

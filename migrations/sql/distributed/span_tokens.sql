@@ -1,6 +1,8 @@
 -- The tokens a span takes in the view at a pos: its active records and the messages between them, each gap by its index
 -- range.
-CREATE OR REPLACE FUNCTION compaction_store.span_tokens(p_thread_uid uuid, p_at bigint, p_start bigint, p_end bigint)
+CREATE OR REPLACE FUNCTION compaction_store.span_tokens(
+    p_thread_uid uuid, p_at bigint, p_last_number bigint, p_start bigint, p_end bigint
+)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -12,7 +14,7 @@ DECLARE
     v_low bigint := p_start - 1;
 BEGIN
     FOR v_span IN
-        SELECT a.start_seq, a.end_seq, a.tokens_after FROM compaction_store.active(p_thread_uid, p_at) AS a
+        SELECT a.start_seq, a.end_seq, a.tokens_after FROM compaction_store.active(p_thread_uid, p_at, p_last_number) AS a
         WHERE a.start_seq >= p_start AND a.end_seq <= p_end
         UNION ALL SELECT p_end + 1, p_end + 1, 0
         ORDER BY 1

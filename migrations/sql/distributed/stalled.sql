@@ -7,23 +7,22 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
+    v_last bigint;
     v_others bigint;
     v_done bigint;
-    v_until bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     -- Before a callback is run in vain.
     PERFORM compaction_store.refuse_erased(h.erased_pos) FROM compaction_store.heads AS h
     WHERE h.thread_uid = p_thread_uid;
-    SELECT h.last_pos - h.last_number INTO v_others FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    SELECT h.last_number, h.last_pos - h.last_number INTO v_last, v_others
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     SELECT max(c.number) INTO v_done FROM compaction_store.compactions AS c
-    WHERE c.thread_uid = p_thread_uid AND c.outcome IN ('applied', 'observed');
-    SELECT max(c.number) - p_limit INTO v_until FROM compaction_store.compactions AS c
-    WHERE c.thread_uid = p_thread_uid;
+    WHERE c.thread_uid = p_thread_uid AND c.number <= v_last AND c.outcome IN ('applied', 'observed');
     RETURN QUERY
         SELECT c.callback, c.start_seq, c.end_seq, c.body::text
         FROM compaction_store.compactions AS c
-        WHERE c.thread_uid = p_thread_uid AND c.outcome = 'rejected' AND c.number > v_until
+        WHERE c.thread_uid = p_thread_uid AND c.outcome = 'rejected' AND c.number > v_last - p_limit AND c.number <= v_last
             AND c.number > coalesce(v_done, 0)
             -- No message, event or applied record has a later pos: the pos after it are as many as the attempts.
             AND c.pos - c.number = v_others

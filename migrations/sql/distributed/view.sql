@@ -38,7 +38,7 @@ BEGIN
     IF v_last_number > 0 THEN
         SELECT array_agg(a.number), array_agg(a.start_seq), array_agg(a.end_seq)
         INTO v_numbers, v_starts, v_ends
-        FROM compaction_store.active(p_thread_uid, v_last_pos) AS a;
+        FROM compaction_store.active(p_thread_uid, v_last_pos, v_last_number) AS a;
     END IF;
     IF v_numbers IS NULL THEN
         RETURN QUERY

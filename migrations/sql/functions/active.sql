@@ -1,5 +1,6 @@
--- The active records of a thread at a pos: those in force that no other in force reaches past.
-CREATE FUNCTION compaction_store.active(p_thread_uid uuid, p_at bigint)
+-- The active records of a thread at a pos: those in force that no other in force reaches past. p_last_number is the
+-- head's, as in_force takes it.
+CREATE FUNCTION compaction_store.active(p_thread_uid uuid, p_at bigint, p_last_number bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE sql STABLE
 AS $$
@@ -11,7 +12,7 @@ AS $$
                 ORDER BY c.start_seq, c.end_seq DESC, c.number DESC
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ) AS covered_to
-        FROM compaction_store.in_force(p_thread_uid, p_at) AS c
+        FROM compaction_store.in_force(p_thread_uid, p_at, p_last_number) AS c
     ) AS f
     WHERE f.covered_to IS NULL OR f.end_seq > f.covered_to
     ORDER BY f.start_seq

@@ -17,6 +17,7 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_at timestamptz;
+    v_last_seq bigint;
     v_erased bigint;
     v_seen bigint;
     v_commitment bytea;
@@ -39,21 +40,22 @@ BEGIN
     -- and so do those whose key is judged.
     IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN
         PERFORM compaction_store.queue_up(p_thread_uid);
-        SELECT h.erased_pos INTO v_erased
+        SELECT h.last_seq, h.erased_pos INTO v_last_seq, v_erased
         FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
         IF NOT FOUND THEN
             IF p_expected_seq > 0 THEN
                 RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
             END IF;
             PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
-            SELECT h.erased_pos INTO v_erased
+            SELECT h.last_seq, h.erased_pos INTO v_last_seq, v_erased
             FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
         END IF;
         PERFORM compaction_store.refuse_erased(v_erased);
     END IF;
     IF NOT p_fresh AND p_key IS NOT NULL THEN
         SELECT m.seq, m.pos, m.created_at, m.entry, m.call_size, m.salt, m.commitment INTO v_earlier
-        FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
+        FROM compaction_store.messages AS m
+        WHERE m.thread_uid = p_thread_uid AND m.key = p_key AND m.seq <= v_last_seq;
         IF FOUND THEN
             IF v_earlier.call_size IS NOT NULL OR v_earlier.salt IS NULL
                 OR compaction_store.commitment(v_earlier.salt, p_payload) <> v_earlier.commitment

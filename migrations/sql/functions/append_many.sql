@@ -52,7 +52,8 @@ BEGIN
 
     IF NOT p_fresh AND p_key IS NOT NULL THEN
         SELECT m.seq, m.pos, m.created_at, m.call_size INTO v_earlier
-        FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
+        FROM compaction_store.messages AS m
+        WHERE m.thread_uid = p_thread_uid AND m.key = p_key AND m.seq <= v_seq;
         IF FOUND THEN
             SELECT coalesce(bool_and(
                 m.salt IS NOT NULL AND compaction_store.commitment(m.salt, p.payload) = m.commitment

@@ -23,7 +23,8 @@ BEGIN
     PERFORM compaction_store.refuse_erased(v_erased);
     at_microseconds := compaction_store.microseconds(compaction_store.next_at(last_pos, v_at, clock_timestamp()));
     SELECT m.seq, coalesce(m.call_size, 1) INTO found_seq, found_size
-    FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
+    FROM compaction_store.messages AS m
+    WHERE m.thread_uid = p_thread_uid AND m.key = p_key AND m.seq <= begin_load.last_seq;
     IF found_seq IS NULL AND p_expected_seq <> last_seq THEN
         RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, last_seq
             USING ERRCODE = 'CS003', DETAIL = last_seq::text;

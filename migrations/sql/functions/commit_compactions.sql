@@ -35,7 +35,8 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT c.number, c.pos FROM compaction_store.compactions AS c
-        WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id ORDER BY c.number;
+        WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id AND c.number <= v_head.last_number
+        ORDER BY c.number;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -50,14 +51,15 @@ BEGIN
     END IF;
     v_erased := EXISTS (
         SELECT FROM compaction_store.events AS e
-        WHERE e.thread_uid = p_thread_uid AND e.pos > p_base_pos AND e.kind = 'redaction'
+        WHERE e.thread_uid = p_thread_uid AND e.pos > p_base_pos AND e.pos <= v_head.last_pos
+            AND e.kind = 'redaction'
     );
 
     v_first := v_head.last_number + 1;
     SELECT coalesce(range_agg(int8range(c.start_seq, c.end_seq, '[]')), '{}') INTO v_touched
     FROM compaction_store.compactions AS c
     WHERE c.thread_uid = p_thread_uid AND c.number > compaction_store.number_at(p_thread_uid, p_base_pos)
-        AND c.outcome = 'applied';
+        AND c.number <= v_head.last_number AND c.outcome = 'applied';
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
     LOOP
         -- Whatever a record says of identity, place, time and hashes, this function says.
@@ -102,12 +104,14 @@ BEGIN
 
         IF v_row.outcome = 'applied' AND v_row.kind = 'revocation' THEN
             SELECT c.* INTO v_target FROM compaction_store.compactions AS c
-            WHERE c.thread_uid = p_thread_uid AND c.number = v_row.revokes;
+            WHERE c.thread_uid = p_thread_uid AND c.number = v_row.revokes
+                AND c.number <= v_head.last_number;
             IF NOT FOUND THEN
                 RAISE EXCEPTION 'no compaction %', v_row.revokes USING ERRCODE = 'CS016';
             END IF;
             IF NOT EXISTS (
-                SELECT FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a WHERE a.number = v_row.revokes
+                SELECT FROM compaction_store.active(p_thread_uid, v_head.last_pos, v_head.last_number) AS a
+                WHERE a.number = v_row.revokes
             ) THEN
                 RAISE EXCEPTION 'compaction % is not active: %', v_row.revokes, CASE
                     WHEN v_target.outcome = 'failed' THEN 'it failed'
@@ -116,6 +120,7 @@ BEGIN
                     WHEN EXISTS (
                         SELECT FROM compaction_store.compactions AS c
                         WHERE c.thread_uid = p_thread_uid AND c.revokes = v_row.revokes AND c.outcome = 'applied'
+                            AND c.number <= v_head.last_number
                     ) THEN 'it is revoked'
                     WHEN v_target.redacted_pos IS NOT NULL THEN 'it is erased'
                     ELSE 'a later one stands for its span; that one would have to be revoked first'
@@ -146,7 +151,7 @@ BEGIN
                 SELECT coalesce(array_agg(a.start_seq), '{}'), coalesce(array_agg(a.end_seq), '{}'),
                     coalesce(array_agg(a.tokens_after), '{}')
                 INTO v_starts, v_ends, v_tokens
-                FROM compaction_store.active(p_thread_uid, v_head.last_pos) AS a;
+                FROM compaction_store.active(p_thread_uid, v_head.last_pos, v_head.last_number) AS a;
             END IF;
             SELECT f.starts, f.ends, f.tokens, f.tokens_before
             INTO v_starts, v_ends, v_tokens, v_row.tokens_before

@@ -22,16 +22,18 @@ BEGIN
     END IF;
     IF v_head.erased_pos IS NOT NULL THEN
         SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
-        FROM compaction_store.redacted_by(p_thread_uid, p_salt) AS r;
+        FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
         RETURN;
     END IF;
     IF NOT p_insist THEN
-        PERFORM compaction_store.refuse_held(p_thread_uid);
+        PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
     END IF;
     SELECT coalesce(range_agg(int8range(m.seq, m.seq, '[]')), '{}') INTO seqs
-    FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.redacted_pos IS NULL;
+    FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.seq <= v_head.last_seq
+        AND m.redacted_pos IS NULL;
     SELECT coalesce(range_agg(int8range(c.number, c.number, '[]')), '{}') INTO numbers
-    FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL;
+    FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.number <= v_head.last_number
+        AND c.redacted_pos IS NULL;
     SELECT compaction_store.genesis(t.tenant, t.thread_id) INTO STRICT v_genesis
     FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
     event_pos := compaction_store.erase_content(

@@ -5,15 +5,18 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
+DECLARE
+    v_last_pos bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.last_pos INTO v_last_pos FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
     RETURN QUERY
         SELECT e.pos, e.kind, e.actor, e.created_at, e.body::text
         FROM compaction_store.events AS e
-        WHERE e.thread_uid = p_thread_uid AND e.pos > p_after
+        WHERE e.thread_uid = p_thread_uid AND e.pos > p_after AND e.pos <= v_last_pos
         ORDER BY e.pos LIMIT p_limit;
-    IF NOT FOUND THEN
-        PERFORM compaction_store.require_thread(p_thread_uid);
-    END IF;
 END
 $$;

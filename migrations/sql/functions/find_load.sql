@@ -5,10 +5,14 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
+DECLARE
+    v_last_seq bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.last_seq INTO v_last_seq FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     RETURN QUERY
         SELECT m.seq, coalesce(m.call_size, 1)
-        FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.key = p_key;
+        FROM compaction_store.messages AS m
+        WHERE m.thread_uid = p_thread_uid AND m.key = p_key AND m.seq <= v_last_seq;
 END
 $$;

@@ -10,6 +10,7 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_ours boolean;
+    v_last_number bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
@@ -20,9 +21,11 @@ BEGIN
     ) THEN
         RAISE EXCEPTION 'only what was observed is recorded here' USING ERRCODE = 'CS008';
     END IF;
-    PERFORM FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    SELECT h.last_number INTO v_last_number
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     SELECT bool_and(coalesce(c.salt = decode(p_records::json #>> '{0,salt}', 'hex'), false)) INTO v_ours
-    FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id;
+    FROM compaction_store.compactions AS c
+    WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id AND c.number <= v_last_number;
     IF v_ours IS NOT NULL THEN
         RETURN v_ours;
     END IF;

@@ -8,11 +8,14 @@ AS $$
 DECLARE
     v_low bigint := 0;
     v_high bigint;
+    v_last_number bigint;
+    v_last_pos bigint;
     v_middle bigint;
     v_at timestamptz;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    SELECT h.last_seq INTO v_high FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    SELECT h.last_seq, h.last_number, h.last_pos INTO v_high, v_last_number, v_last_pos
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
@@ -33,11 +36,11 @@ BEGIN
         ), 0),
         coalesce((
             SELECT max(c.pos) FROM compaction_store.compactions AS c
-            WHERE c.thread_uid = p_thread_uid AND c.created_at <= p_moment
+            WHERE c.thread_uid = p_thread_uid AND c.number <= v_last_number AND c.created_at <= p_moment
         ), 0),
         coalesce((
             SELECT max(e.pos) FROM compaction_store.events AS e
-            WHERE e.thread_uid = p_thread_uid AND e.created_at <= p_moment
+            WHERE e.thread_uid = p_thread_uid AND e.pos <= v_last_pos AND e.created_at <= p_moment
         ), 0)
     );
 END

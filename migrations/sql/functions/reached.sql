@@ -15,7 +15,9 @@ AS $$
                 WHEN c.outcome = 'observed' THEN compaction_store.told_by(p_thread_uid, c.pos)
             END AS of
         FROM compaction_store.compactions AS c
-        WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL
+        WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= (
+            SELECT h.last_number FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid
+        )
     ),
     made (number, input) AS MATERIALIZED (
         SELECT l.number, i.input FROM log AS l CROSS JOIN LATERAL pg_catalog.unnest(l.inputs) AS i (input)

@@ -23,7 +23,7 @@ BEGIN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     SELECT e.pos, e.created_at INTO event_pos, written_at FROM compaction_store.events AS e
-    WHERE e.thread_uid = p_thread_uid AND e.kind = p_kind AND e.salt = p_salt;
+    WHERE e.thread_uid = p_thread_uid AND e.pos <= v_head.last_pos AND e.kind = p_kind AND e.salt = p_salt;
     IF FOUND THEN
         RETURN;
     END IF;

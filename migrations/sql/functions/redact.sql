@@ -22,7 +22,7 @@ BEGIN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
-    FROM compaction_store.redacted_by(p_thread_uid, p_salt) AS r;
+    FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
     IF event_pos IS NOT NULL THEN
         RETURN;
     END IF;
@@ -42,7 +42,7 @@ BEGIN
         RETURN;
     END IF;
     IF NOT p_insist THEN
-        PERFORM compaction_store.refuse_held(p_thread_uid);
+        PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
     END IF;
     numbers := compaction_store.reached(p_thread_uid, seqs);
     event_pos := compaction_store.erase_content(v_head, p_actor, p_salt, p_body, seqs, numbers);

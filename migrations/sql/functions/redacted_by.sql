@@ -1,13 +1,14 @@
 -- What was erased by the call that had this salt; NULL where there was none.
 CREATE FUNCTION compaction_store.redacted_by(
-    p_thread_uid uuid, p_salt bytea, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
+    p_thread_uid uuid, p_last_pos bigint, p_salt bytea,
+    OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     SELECT e.pos INTO event_pos FROM compaction_store.events AS e
-    WHERE e.thread_uid = p_thread_uid AND e.kind = 'redaction' AND e.salt = p_salt;
+    WHERE e.thread_uid = p_thread_uid AND e.pos <= p_last_pos AND e.kind = 'redaction' AND e.salt = p_salt;
     IF FOUND THEN
         SELECT coalesce(range_agg(int8range(m.seq, m.seq, '[]')), '{}') INTO seqs
         FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.redacted_pos = event_pos;

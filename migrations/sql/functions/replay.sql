@@ -13,18 +13,21 @@ SET enable_bitmapscan = off
 -- The plan is the same whatever the values, and to make it takes as long as to run it.
 SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    v_last_seq bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.last_seq INTO v_last_seq FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    END IF;
     -- Row-level security lets no COALESCE near an index: it might tell of rows.
-    p_until := coalesce(p_until, 9223372036854775807);
+    p_until := least(p_until, v_last_seq);
     RETURN QUERY
         SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = p_thread_uid AND m.seq > p_after AND m.seq <= p_until
         ORDER BY m.seq
         LIMIT p_limit;
-    IF NOT FOUND THEN
-        PERFORM compaction_store.require_thread(p_thread_uid);
-    END IF;
 END
 $$;

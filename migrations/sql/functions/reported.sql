@@ -12,9 +12,13 @@ SET enable_bitmapscan = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    v_last_seq bigint;
+    v_last_number bigint;
     v_pos bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    SELECT h.last_seq, h.last_number INTO v_last_seq, v_last_number
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     SELECT r.seq, r.view_pos, r.payload, r.meta INTO seq, v_pos, payload, meta
     FROM (
         SELECT n.seq, n.pos, substring(n.receipt FROM '^\{"pos":([0-9]{1,18})[,}]')::bigint AS view_pos,
@@ -23,7 +27,7 @@ BEGIN
         FROM (
             SELECT m.seq, m.pos, m.receipt, m.payload, m.meta
             FROM compaction_store.messages AS m
-            WHERE m.thread_uid = p_thread_uid
+            WHERE m.thread_uid = p_thread_uid AND m.seq <= v_last_seq
             ORDER BY m.seq DESC
             LIMIT p_among
         ) AS n
@@ -34,7 +38,7 @@ BEGIN
     LIMIT 1;
     IF FOUND THEN
         view_tokens := compaction_store.span_tokens(
-            p_thread_uid, v_pos, 1, compaction_store.seq_at(p_thread_uid, v_pos)
+            p_thread_uid, v_pos, v_last_number, 1, compaction_store.seq_at(p_thread_uid, v_pos)
         );
         RETURN NEXT;
     END IF;

@@ -1,12 +1,14 @@
 -- The tokens a span takes in the view at a pos: its active records and the messages between them, each gap by its index
 -- range.
-CREATE FUNCTION compaction_store.span_tokens(p_thread_uid uuid, p_at bigint, p_start bigint, p_end bigint)
+CREATE FUNCTION compaction_store.span_tokens(
+    p_thread_uid uuid, p_at bigint, p_last_number bigint, p_start bigint, p_end bigint
+)
 RETURNS bigint
 LANGUAGE sql STABLE
 AS $$
     WITH inside AS MATERIALIZED (
         SELECT a.start_seq, a.end_seq, a.tokens_after
-        FROM compaction_store.active(p_thread_uid, p_at) AS a
+        FROM compaction_store.active(p_thread_uid, p_at, p_last_number) AS a
         WHERE a.start_seq >= p_start AND a.end_seq <= p_end
     ),
     gaps AS (

@@ -14,16 +14,17 @@ BEGIN
     RETURN QUERY
         SELECT c.callback, c.start_seq, c.end_seq, c.body::text
         FROM compaction_store.heads AS h
-        CROSS JOIN (
+        CROSS JOIN LATERAL (
             SELECT * FROM compaction_store.compactions AS n
-            WHERE n.thread_uid = p_thread_uid ORDER BY n.number DESC LIMIT p_limit
+            WHERE n.thread_uid = p_thread_uid AND n.number <= h.last_number ORDER BY n.number DESC LIMIT p_limit
         ) AS c
         WHERE h.thread_uid = p_thread_uid AND c.outcome = 'rejected'
             -- No message, event or applied record has a later pos: the pos after it are as many as the attempts.
             AND h.last_pos - c.pos = h.last_number - c.number
             AND NOT EXISTS (
                 SELECT FROM compaction_store.compactions AS d
-                WHERE d.thread_uid = c.thread_uid AND d.number > c.number AND d.outcome IN ('applied', 'observed')
+                WHERE d.thread_uid = c.thread_uid AND d.number > c.number AND d.number <= h.last_number
+                    AND d.outcome IN ('applied', 'observed')
             )
         ORDER BY c.number DESC;
 END

@@ -44,7 +44,7 @@ BEGIN
     IF v_last_number > 0 THEN
         FOR v_number, v_start, v_end IN
             SELECT f.number, f.start_seq, f.end_seq
-            FROM compaction_store.in_force(p_thread_uid, v_last_pos) AS f
+            FROM compaction_store.in_force(p_thread_uid, v_last_pos, v_last_number) AS f
             ORDER BY f.start_seq, f.end_seq DESC, f.number DESC
         LOOP
             CONTINUE WHEN v_end < v_next;
