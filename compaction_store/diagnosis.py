@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import psycopg
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import catalog, connections, ledger, protection, schema
+from compaction_store import catalog, connections, engines, ledger, protection, schema
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.protection import Judged
 
@@ -117,10 +117,10 @@ def _libpq() -> str:
 
 
 def _look(url: str, connect_timeout: float) -> Seen:
-    engine = connections.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
     try:
         # A wrong address shows at once; a cluster has many shards to look at.
-        connections.call(engine, time.sleep, None, None, "", lambda _: None)
+        connections.once(engine, lambda _: None)
         return connections.call(engine, time.sleep, _PATIENCE, None, "", _read)
     finally:
         engine.dispose()
@@ -333,9 +333,9 @@ def _login(seen: Seen) -> Iterator[Check]:
 
 def tenants(url: str) -> list[str]:
     """The tenants that have threads. Only a login that no policy holds can tell, such as a superuser."""
-    engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
-        return connections.call(engine, time.sleep, None, None, "", _tenants)
+        return connections.once(engine, _tenants)
     finally:
         engine.dispose()
 

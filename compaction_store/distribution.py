@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import connections, ledger, schema
+from compaction_store import connections, engines, ledger, schema
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
 
 _OLDEST = 12
@@ -94,7 +94,7 @@ def distribute(url: str, *, shards: int | None = None) -> Distributed:
     """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= _MOST_SHARDS):
         raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}")
-    engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
         return connections.call(
             engine, time.sleep, _SECONDS, None, "", lambda connection: _distribute(connection, shards)

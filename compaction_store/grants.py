@@ -6,14 +6,13 @@ owner's role is not given to one that writes as an application, nor the other wa
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from psycopg import errors, sql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import connections, ledger
+from compaction_store import connections, engines, ledger
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
 
 Role = Literal["owner", "application", "loader", "auditor"]
@@ -84,9 +83,9 @@ def _size(login: str) -> int:
 
 
 def _run(url: str, change: Callable[[Connection], None]) -> None:
-    engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
-        connections.call(engine, time.sleep, None, None, "", change)
+        connections.once(engine, change)
     finally:
         engine.dispose()
 

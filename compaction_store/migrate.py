@@ -19,7 +19,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import connections, ledger, schema
+from compaction_store import connections, engines, ledger, schema
 from compaction_store.errors import CompactionStoreError, Conflict, DatabaseError, DatabaseUnavailable
 
 _T = TypeVar("_T")
@@ -55,7 +55,7 @@ def _config() -> Config:
 
 
 def _engine(url: str) -> sa.Engine:
-    return connections.create_engine(url, pool_size=1, connect_timeout=10)
+    return engines.create_engine(url, pool_size=1, connect_timeout=10)
 
 
 def upgrade(url: str, revision: str = "head") -> None:
@@ -172,6 +172,6 @@ def _alembic(url: str, run: Callable[[Config], None], *, delete_everything: bool
 def _once(url: str, read: Callable[[Connection], _T]) -> _T:
     engine = _engine(url)
     try:
-        return connections.call(engine, time.sleep, None, None, "", read)
+        return connections.once(engine, read)
     finally:
         engine.dispose()

@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 
 
 class Watched(Connections):
-    def __init__(self, engine: sa.Engine, deadline: float, telemetry: Telemetry) -> None:
-        super().__init__(engine, deadline)
+    def __init__(self, engine: sa.Engine, deadline: float, telemetry: Telemetry, *, spread: bool = False) -> None:
+        super().__init__(engine, deadline, spread=spread)
         self._telemetry = telemetry
         self._server = _server(self.engine.url)
 
@@ -37,12 +37,13 @@ class Watched(Connections):
         self.check_open()
         with self._telemetry.statement(self._server, function.__name__) as step:
             tried = _tried(step, lambda connection: function(connection, *arguments, **keywords))
-            return call(self.engine, _pausing(step, time.sleep), self.deadline, key, about, tried)
+            pause = _pausing(step, time.sleep)
+            return call(self.engine, pause, self.deadline, key, about, tried, spread=self._spread)
 
 
 class AsyncWatched(AsyncConnections):
-    def __init__(self, engine: AsyncEngine, deadline: float, telemetry: Telemetry) -> None:
-        super().__init__(engine, deadline)
+    def __init__(self, engine: AsyncEngine, deadline: float, telemetry: Telemetry, *, spread: bool = False) -> None:
+        super().__init__(engine, deadline, spread=spread)
         self._telemetry = telemetry
         self._server = _server(self.engine.url)
 
@@ -58,7 +59,7 @@ class AsyncWatched(AsyncConnections):
         with self._telemetry.statement(self._server, function.__name__) as step:
             tried = _tried(step, lambda connection: function(connection, *arguments, **keywords))
             pause = _pausing(step, pause_async)
-            return await greenlet_spawn(call, self.engine, pause, self.deadline, key, about, tried)
+            return await greenlet_spawn(call, self.engine, pause, self.deadline, key, about, tried, spread=self._spread)
 
 
 def _server(url: sa.URL) -> Attributes:

@@ -24,7 +24,7 @@ RULES = (
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
     (r"\n    @opening\.opens", ""),
-    (r"\bopening, ", ""),
+    (r"\bopening,\s+", ""),
     (
         (
             r"\bAsync(Connections|Engine|Exporting|Importing|Iterator|Loading|Messages|Reader|Reading|Redacting|Source"

@@ -20,7 +20,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 import compaction_store as cs
-from compaction_store import connections, migrate, schema
+from compaction_store import engines, migrate, schema
 
 _ROOT = Path(__file__).parent.parent
 _TABLES = {"threads", "heads", "messages", "compactions", "events"}
@@ -58,7 +58,7 @@ def test_the_schema_goes_up_and_down_and_up_again(empty_url: str) -> None:
 
 
 def test_alembic_finds_no_difference_between_the_migrations_and_the_tables_in_python(url: str) -> None:
-    engine = connections.create_engine(url, pool_size=1, connect_timeout=10)
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     options = {
         "version_table_schema": schema.SCHEMA,
         "include_schemas": True,

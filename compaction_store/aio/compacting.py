@@ -16,13 +16,14 @@ from compaction_store.aio.redacting import AsyncRedacting
 from compaction_store.budget import TokenBudget
 from compaction_store.callbacks import callback_name, check_callback, run_callback_async
 from compaction_store.context import CompactionContext, Stalled
-from compaction_store.errors import BudgetExceeded, CompactionStoreError, InvalidInput, SpanConflict
+from compaction_store.errors import BudgetExceeded, CompactionStoreError, DatabaseError, InvalidInput, SpanConflict
 from compaction_store.ledger import CompactionFilter, ThreadKey
 from compaction_store.models import Compaction, CompactionRun, Measured, View
 from compaction_store.plan import CompactionPlan
 
 _AWAITS = True
 _LEASE_SECONDS = 600.0
+_RELEASE_SECONDS = 1.0
 _STALLED = 100
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
@@ -71,10 +72,13 @@ class AsyncStore(AsyncRedacting):
             return CompactionRun((), "the view is within its budget", view)
         try:
             return await self._compact_alone(key, view, run_id, chosen, budget, force, actor)
-        except BaseException:
-            # What went wrong is what to tell; a lease that cannot be given back runs out by itself.
+        except BaseException as error:
+            # What went wrong is what to tell; a lease that cannot be given back runs out by itself. Where the database
+            # is what went wrong, it has had its time.
+            seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
             with suppress(CompactionStoreError):
-                await self._release(key, thread_id, run_id, stalled=False)
+                about = checks.about(thread_id)
+                await self._reach.within(seconds).write(None, about, ledger.release, key, run_id, False)
             raise
 
     async def plan(

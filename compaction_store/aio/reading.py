@@ -14,7 +14,19 @@ from typing import Any, Self
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from compaction_store import chain, checks, connections, embedded, erasure, ledger, opening, payload, tokens, values
+from compaction_store import (
+    chain,
+    checks,
+    connections,
+    embedded,
+    engines,
+    erasure,
+    ledger,
+    opening,
+    payload,
+    tokens,
+    values,
+)
 from compaction_store import view as views
 from compaction_store.connections import AsyncConnections
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
@@ -83,19 +95,21 @@ class AsyncReading:
             if not url:
                 share = await embedded.join_aio()
                 url = share.url
-            engine = connections.create_aio_engine(url, pool_size=pool_size, connect_timeout=connect_timeout)
+            engine = engines.create_aio_engine(
+                url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline
+            )
         # The first contact is tried once: a wrong address should not take the deadline to show.
-        first = AsyncConnections(engine, None)
+        first = AsyncConnections(engine, connections.first_time(connect_timeout, deadline), once=True)
         try:
-            await first.run(ledger.check)
+            spread = await first.run(ledger.check)
         except BaseException:
             await first.close()
             if share is not None:
                 await share.close_aio()
             raise
-        reach = AsyncConnections(engine, deadline)
+        reach = AsyncConnections(engine, deadline, spread=spread)
         if telemetry is not None:
-            reach = AsyncWatched(engine, deadline, telemetry)
+            reach = AsyncWatched(engine, deadline, telemetry, spread=spread)
         store = cls(reach, tenant, count, share)
         store._actor, store._require_actor = actor, require_actor
         if telemetry is not None:

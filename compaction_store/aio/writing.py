@@ -115,7 +115,7 @@ class AsyncWriting(AsyncReader):
         text = payload.encode_meta(metadata)
         if text is None:
             raise InvalidInput("metadata must be one JSON object")
-        await self._reach.write(None, checks.about(thread_id), ledger.set_metadata, key, text)
+        await self._reach.write(connections.UNKEYED, checks.about(thread_id), ledger.set_metadata, key, text)
 
 
 def _counted(

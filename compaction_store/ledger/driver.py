@@ -163,7 +163,7 @@ def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iter
         fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
         yield
     except Exception:
-        fetch(connection, "ROLLBACK")
+        _roll_back(connection)
         raise
     fetch(connection, "COMMIT")
 
@@ -181,6 +181,12 @@ def reading(connection: Connection) -> Iterator[None]:
         fetch(connection, "SET LOCAL search_path = pg_catalog")
         yield
     except Exception:
-        fetch(connection, "ROLLBACK")
+        _roll_back(connection)
         raise
     fetch(connection, "COMMIT")
+
+
+def _roll_back(connection: Connection) -> None:
+    """Ends the transaction; where the connection is lost there is none, and what lost it is what to tell."""
+    with suppress(psycopg.OperationalError):
+        fetch(connection, "ROLLBACK")

@@ -9,10 +9,12 @@ from compaction_store.ledger.driver import Connection, fetch
 OLDEST_SERVER = 150000
 
 
-def check(connection: Connection) -> None:
-    """Refuses a database this version cannot work with, naming what to do."""
-    [(version, encoding)] = fetch(
-        connection, "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
+def check(connection: Connection) -> bool:
+    """Refuses a database this version cannot work with, naming what to do. Whether it is one of a Citus cluster."""
+    [(version, encoding, spread)] = fetch(
+        connection,
+        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
+        " to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
     )
     if version < OLDEST_SERVER:
         raise UnsupportedDatabase("Postgres 15 or newer is needed")
@@ -24,6 +26,7 @@ def check(connection: Connection) -> None:
         raise SchemaOutOfDate(
             f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
         )
+    return bool(spread)
 
 
 def revision(connection: Connection) -> str | None:

@@ -13,7 +13,18 @@ from typing import Any, Self
 
 from sqlalchemy import Engine
 
-from compaction_store import chain, checks, connections, embedded, erasure, ledger, payload, tokens, values
+from compaction_store import (
+    chain,
+    checks,
+    connections,
+    embedded,
+    engines,
+    erasure,
+    ledger,
+    payload,
+    tokens,
+    values,
+)
 from compaction_store import view as views
 from compaction_store.connections import Connections
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
@@ -81,19 +92,21 @@ class Reading:
             if not url:
                 share = embedded.join()
                 url = share.url
-            engine = connections.create_engine(url, pool_size=pool_size, connect_timeout=connect_timeout)
+            engine = engines.create_engine(
+                url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline
+            )
         # The first contact is tried once: a wrong address should not take the deadline to show.
-        first = Connections(engine, None)
+        first = Connections(engine, connections.first_time(connect_timeout, deadline), once=True)
         try:
-            first.run(ledger.check)
+            spread = first.run(ledger.check)
         except BaseException:
             first.close()
             if share is not None:
                 share.close()
             raise
-        reach = Connections(engine, deadline)
+        reach = Connections(engine, deadline, spread=spread)
         if telemetry is not None:
-            reach = Watched(engine, deadline, telemetry)
+            reach = Watched(engine, deadline, telemetry, spread=spread)
         store = cls(reach, tenant, count, share)
         store._actor, store._require_actor = actor, require_actor
         if telemetry is not None:

@@ -115,7 +115,7 @@ class Writing(Reader):
         text = payload.encode_meta(metadata)
         if text is None:
             raise InvalidInput("metadata must be one JSON object")
-        self._reach.write(None, checks.about(thread_id), ledger.set_metadata, key, text)
+        self._reach.write(connections.UNKEYED, checks.about(thread_id), ledger.set_metadata, key, text)
 
 
 def _counted(

@@ -149,12 +149,12 @@ BUGS = (
     ),
     Bug(
         "an unknown outcome is told as a failure",
-        (Edit("compaction_store/connections.py", "unknown = unknown or key is not None", "unknown = False"),),
+        (Edit("compaction_store/connections.py", "(verdict.unknown and key is not None)", "False"),),
         {"tests/test_faults.py::test_an_unknown_outcome_is_settled_with_its_key[async]": "DatabaseUnavailable"},
     ),
     Bug(
         "the driver prepares statements by itself",
-        (Edit("compaction_store/connections.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'),),
+        (Edit("compaction_store/engines.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'),),
         {_LEAVES: "At index 0 diff: 1 != 0", _rig("pooler"): "SQLSTATE"},
     ),
     Bug(
@@ -291,7 +291,7 @@ BUGS = (
         "an error repeats what the database said",
         (
             Edit(
-                "compaction_store/connections.py",
+                "compaction_store/database_errors.py",
                 'SQLSTATE {state}{constraint}{about}", sqlstate=state)',
                 'SQLSTATE {state}{constraint}{about} {error}", sqlstate=state)',
             ),

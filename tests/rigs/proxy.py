@@ -21,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 _CHUNK = 65536
 _HEAD = 5
 _READY = ord("Z")
+_LOOK = 0.01
 
 
 @dataclass
@@ -81,6 +82,8 @@ class Proxy:
         # Told of every request before it is passed on, and of every reply before that is: True cuts the connection.
         self.on_request: Callable[[bytes], bool] | None = None
         self.on_reply: Callable[[], bool] | None = None
+        # While these are set, data stops here, connections stay open, and nobody is told.
+        self.keeps_requests = self.keeps_replies = False
         self._target = conninfo_to_dict(url)
         self._chance = chance
         self._writers: set[asyncio.StreamWriter] = set()
@@ -107,6 +110,10 @@ class Proxy:
         """From now on the way leads to another server; who is on it is cut off."""
         self._target = conninfo_to_dict(url)
         self._loop.call_soon_threadsafe(self._cut_all)
+
+    def hush(self, *, requests: bool = True, replies: bool = True) -> None:
+        """From now on nothing gets through, one way or both; what is under way is on its way for ever."""
+        self.keeps_requests, self.keeps_replies = requests, replies
 
     def _cut_all(self) -> None:
         for writer in list(self._writers):
@@ -135,6 +142,7 @@ class Proxy:
         self.seen["connections"] += 1
         writers = [writer]
         try:
+            await self._silence(requests=True)
             up_reader, up_writer = await self._connect()
             writers.append(up_writer)
             self._writers |= set(writers)
@@ -169,8 +177,13 @@ class Proxy:
                     session.idle = False
                     if await self._cut_before(data, session):
                         return
+                await self._silence(requests=True)
                 writer.write(data)
                 await writer.drain()
+
+    async def _silence(self, *, requests: bool) -> None:
+        while self.keeps_requests if requests else self.keeps_replies:  # noqa: ASYNC110 — set by other threads
+            await asyncio.sleep(_LOOK)
 
     async def _cut_before(self, data: bytes, session: _Session) -> bool:
         """Decides what a request meets."""
@@ -204,5 +217,6 @@ class Proxy:
                         self.seen["cut after"] += 1
                         return
                     session.idle = True
+                await self._silence(requests=False)
                 writer.write(data)
                 await writer.drain()

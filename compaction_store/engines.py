@@ -1,0 +1,254 @@
+"""Engines: from a URL, with a pool in which nothing waits longer than the call that asks for a connection.
+
+A name server, a server that accepts and says nothing, a pool that is used up: each ends with the deadline of the call.
+That holds for an engine of the caller's as well, as far as its own `creator` and its pool's own timeout allow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+from urllib.parse import quote, unquote
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import queue
+
+from compaction_store import deadlines
+from compaction_store.errors import InvalidInput
+
+# How many attempts to connect may be left to themselves, because whoever wanted the connection has given up.
+_MOST_CONNECTING = 64
+_KEEPALIVE_SECONDS = 5
+_KEEPALIVES = 3
+_LONGEST_SILENCE = 30.0
+# libpq's own form of a URL: several hosts, each with its port, or a socket's folder with its slashes encoded.
+_LIBPQ_URL = re.compile(r"(?P<scheme>[^:/?#]+://)(?P<user>[^/?#]*@)?(?P<hosts>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
+_HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
+
+
+def create_engine(url: str, *, pool_size: int, connect_timeout: float, deadline: float = _LONGEST_SILENCE) -> sa.Engine:
+    engine = sa.create_engine(driver_url(url), poolclass=_Pool, **_options(pool_size, connect_timeout, deadline))
+    prepare(engine)
+    return engine
+
+
+def create_aio_engine(
+    url: str, *, pool_size: int, connect_timeout: float, deadline: float = _LONGEST_SILENCE
+) -> AsyncEngine:
+    options = _options(pool_size, connect_timeout, deadline)
+    engine = create_async_engine(driver_url(url), poolclass=_AioPool, **options)
+    prepare(engine.sync_engine)
+    return engine
+
+
+def driver_url(url: str) -> sa.URL:
+    """A URL as SQLAlchemy reads it, from any that libpq takes."""
+    try:
+        parsed = sa.make_url(_with_hosts_apart(url))
+    except (sa.exc.ArgumentError, ValueError):
+        parsed = None
+    if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise InvalidInput("a database URL looks like postgresql://user@host/database")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def _with_hosts_apart(url: str) -> str:
+    """Several hosts, or a socket's folder, as the parameters that SQLAlchemy hands on: `?host=a,b&port=1,2`."""
+    parts = _LIBPQ_URL.fullmatch(url)
+    if parts is None or not ("," in parts["hosts"] or "%2f" in parts["hosts"].lower()):
+        return url
+    found = [_HOST.fullmatch(each) for each in parts["hosts"].split(",")]
+    hosts = ",".join(unquote(each["host"]).strip("[]") for each in found if each)
+    ports = ",".join(each["port"] or "" for each in found if each)
+    if not all(found):
+        return url
+    query = f"host={quote(hosts, safe=',/:')}" + (f"&port={ports}" if ports.strip(",") else "")
+    rest, mark, others = parts["rest"].partition("?")
+    return f"{parts['scheme']}{parts['user'] or ''}{rest or '/'}?{query}" + (f"&{others}" if mark else "")
+
+
+def where(engine: sa.Engine) -> str:
+    """The address, for an error."""
+    url = engine.url
+    hosts = url.host or url.query.get("host") or "the local socket"
+    host = hosts if isinstance(hosts, str) else ",".join(hosts)
+    port = url.port or url.query.get("port")
+    return f"{host}:{port}" if port and "," not in str(port) else host
+
+
+def _options(pool_size: int, connect_timeout: float, deadline: float) -> dict[str, Any]:
+    return {
+        "isolation_level": "AUTOCOMMIT",
+        # There is no transaction to roll back when a connection returns to the pool.
+        "pool_reset_on_return": None,
+        "pool_size": pool_size,
+        "max_overflow": 0,
+        "pool_timeout": connect_timeout,
+        # A waiting caller takes the connection returned last: a small hot set behind a large limit.
+        "pool_use_lifo": True,
+        # Errors never carry what was sent.
+        "hide_parameters": True,
+        "connect_args": {
+            # Behind a transaction pooler a prepared statement may be another client's.
+            "prepare_threshold": None,
+            "connect_timeout": max(1, round(connect_timeout)),
+            # Between calls too: a connection whose server is gone should not be the one that the next call takes.
+            "keepalives": 1,
+            "keepalives_idle": 30,
+            "keepalives_interval": _KEEPALIVE_SECONDS,
+            "keepalives_count": _KEEPALIVES,
+            "tcp_user_timeout": round(1000 * min(max(deadline, 1.0), _LONGEST_SILENCE)),
+            "application_name": "compaction-store",
+            "client_encoding": "utf8",
+        },
+    }
+
+
+def _patience(timeout: float | None) -> float | None:
+    left = deadlines.left()
+    return left if timeout is None else timeout if left is None else min(timeout, left)
+
+
+class _Queue(queue.Queue[Any]):
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as it is there
+        return super().get(block, _patience(timeout))
+
+
+class _AioQueue(queue.AsyncAdaptedQueue[Any]):
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as it is there
+        return super().get(block, _patience(timeout))
+
+
+class _Pool(sa.QueuePool):
+    """A pool that is waited for no longer than the call has left."""
+
+    _queue_class = _Queue
+
+
+class _AioPool(sa.AsyncAdaptedQueuePool):
+    _queue_class = _AioQueue
+
+
+# ---- connecting
+
+
+def prepare(engine: sa.Engine) -> None:
+    """Has an engine connect within the deadline of the call that needs it, and its connections wait within theirs."""
+    if engine not in _engines:
+        _engines.add(engine)
+        sa.event.listen(engine, "do_connect", _connect)
+        # Where the engine has a creator of its own, the event above is never told.
+        sa.event.listen(engine, "connect", _connected, insert=True)
+
+
+def _connect(dialect: Any, _record: Any, given: list[Any], parameters: dict[str, Any]) -> Any:
+    end = deadlines.left()
+    if end is None:
+        made = dialect.connect(*given, **parameters)
+    elif dialect.is_async:
+        creator = parameters.get("async_creator_fn", psycopg.AsyncConnection.connect)
+        made = dialect.connect(*given, **{**parameters, "async_creator_fn": partial(_connect_aio, creator)})
+    else:
+        made = _Connecting(lambda: dialect.connect(*given, **parameters)).wait(end)
+    _connected(made, None)
+    return made
+
+
+def _connected(connection: Any, _record: Any) -> None:
+    deadlines.line(getattr(connection, "driver_connection", connection))
+
+
+async def _connect_aio(creator: Callable[..., Awaitable[Any]], *given: Any, **parameters: Any) -> Any:
+    try:
+        async with asyncio.timeout(deadlines.left()):
+            return await creator(*given, **parameters)
+    except TimeoutError:
+        pass
+    raise _timed_out()
+
+
+def _timed_out() -> psycopg.OperationalError:
+    return psycopg.errors.ConnectionTimeout("connection timeout expired")
+
+
+class _Connecting:
+    """An attempt to connect in a thread of its own: libpq asks name servers, and nothing ends that."""
+
+    room = threading.BoundedSemaphore(_MOST_CONNECTING)
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._is_wanted = True
+        self._made: Any = None
+        self._error: BaseException | None = None
+
+    def wait(self, seconds: float) -> Any:
+        """The connection, if it is there in time. One that comes later is closed."""
+        if not self.room.acquire(timeout=seconds):
+            raise _timed_out()
+        try:
+            threading.Thread(target=self._run, name="compaction-store connect", daemon=True).start()
+        except RuntimeError:
+            # Python is shutting down, and starts no more threads.
+            self.room.release()
+            return self._connect()
+        try:
+            self._done.wait(seconds)
+        except BaseException:
+            if (late := self._give_up()) is not None:
+                late.close()
+            raise
+        if (made := self._give_up()) is not None:
+            return made
+        error, self._error = self._error, None
+        raise error or _timed_out()
+
+    def _give_up(self) -> Any:
+        """What there is by now; whatever comes later is closed where it is made."""
+        with self._lock:
+            self._is_wanted = False
+            return self._made
+
+    def _run(self) -> None:
+        try:
+            made = self._connect()
+        except BaseException as error:  # noqa: BLE001 — handed to the one who waits
+            self._error = error.with_traceback(None)
+        else:
+            with self._lock:
+                is_wanted = self._is_wanted
+                self._made = made if is_wanted else None
+            if not is_wanted:
+                made.close()
+        finally:
+            self._done.set()
+            self.room.release()
+
+
+# ---- after a fork
+
+_engines: weakref.WeakSet[sa.Engine] = weakref.WeakSet()
+# Pools of the parent's. They are kept: a connection that is let go would be closed, and it is the parent's as well.
+_inherited: list[sa.Pool] = []
+
+
+def _start_anew() -> None:
+    deadlines.start_anew()
+    _Connecting.room = threading.BoundedSemaphore(_MOST_CONNECTING)
+    for engine in list(_engines):
+        _inherited.append(engine.pool)
+        engine.dispose(close=False)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
