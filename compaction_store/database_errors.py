@@ -22,6 +22,7 @@ from compaction_store.errors import (
     Held,
     IdempotencyConflict,
     InvalidInput,
+    InvalidThreadId,
     MessageNotFound,
     PermissionDenied,
     PositionNotFound,
@@ -58,6 +59,8 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS014": MessageNotFound,
     "CS015": UnsupportedDatabase,
     "CS016": CompactionNotFound,
+    "CS018": InvalidThreadId,
+    "CS019": InvalidInput,
 }
 
 

@@ -57,6 +57,11 @@ _POLICY = (
 _TABLE = (
     "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', 'thread_uid', colocate_with => '{with_}')"
 )
+# A unique index must have the column that the tables are spread by. Names stay unique: the key follows from the name.
+_NAMES = (
+    "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
+    "CREATE INDEX threads_tenant_thread_id_idx ON compaction_store.threads (tenant, thread_id)",
+)
 # What lay in a table before it was spread is still in the coordinator's own, where no erasure would reach it. The
 # trigger is put aside there alone, and for this alone.
 _EMPTIED = (
@@ -156,6 +161,8 @@ def _spread(connection: Connection) -> None:
     for table in TABLES:
         # Citus takes no sub-select in a policy.
         ledger.fetch(connection, _POLICY.format(table=table))
+    for statement in _NAMES:
+        ledger.fetch(connection, statement)
     for table in TABLES:
         with_ = "none" if table == TABLES[0] else f"{schema.SCHEMA}.{TABLES[0]}"
         ledger.fetch(connection, _TABLE.format(table=table, with_=with_))

@@ -222,6 +222,12 @@ def check_thread_id(thread_id: object) -> None:
         raise InvalidThreadId(f"thread_id must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
 
 
+def check_new_thread_id(thread_id: str) -> None:
+    """Refuses a name for a new thread that could be taken for the stub of an erased one."""
+    if thread_id.startswith("erased:"):
+        raise InvalidThreadId('a thread_id must not begin with "erased:"')
+
+
 def check_key(key: object) -> None:
     if not _is_name(key):
         raise InvalidKey(f"key must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")

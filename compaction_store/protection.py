@@ -111,7 +111,7 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
         facts[f"table {table.name}"] = "table, row security, forced"
         facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {rule}, check {rule}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
-        facts |= dict(_unique(table))
+        facts |= dict(_unique(table, is_spread=is_spread))
         if has_roles:
             facts[f"owner of table {table.name}"] = _OWNER
     facts |= dict(_checks())
@@ -143,11 +143,12 @@ def _type(kind: sa.types.TypeEngine[object]) -> str:
     return name.replace(' collate "c"', " collate C")
 
 
-def _unique(table: sa.Table) -> Iterator[tuple[str, str]]:
+def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
     key = ", ".join(column.name for column in table.primary_key)
     yield f"constraint {table.name}.{table.name}_pkey", f"PRIMARY KEY ({key})"
     for index in table.indexes:
-        if index.unique:
+        # A cluster has unique indexes only with the column that the tables are spread by.
+        if index.unique and not (is_spread and "thread_uid" not in index.columns):
             columns = ", ".join(str(column.name) for column in index.columns)
             where = index.dialect_options["postgresql"]["where"]
             yield (

@@ -46,7 +46,7 @@ threads = sa.Table(
     sa.Column("thread_id", _text, nullable=False),
     sa.Column("metadata", _json, nullable=False, server_default=sa.text("'{}'::json")),
     sa.Column("created_at", _when, nullable=False, server_default=sa.text("clock_timestamp()")),
-    sa.Index("threads_tenant_thread_id_idx", "tenant", "thread_id"),
+    sa.Index("threads_tenant_thread_id_idx", "tenant", "thread_id", unique=True),
 )
 
 heads = sa.Table(
@@ -62,7 +62,11 @@ heads = sa.Table(
     sa.Column("last_at", _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz")),
     sa.Column("lease_until", _when),
     sa.Column("lease_run", sa.Uuid()),
-    sa.Column("view_tokens_coarse", sa.Integer, sa.Computed("((view_tokens >> 14))::integer", persisted=True)),
+    sa.Column(
+        "view_tokens_coarse",
+        sa.Integer,
+        sa.Computed("(LEAST((view_tokens >> 14), (2147483647)::bigint))::integer", persisted=True),
+    ),
     _tenant(),
     sa.Column("head", sa.LargeBinary, nullable=False),
     sa.Index("heads_due_idx", "tenant", "view_tokens_coarse"),

@@ -16,6 +16,13 @@ BEGIN
     ) THEN
         RAISE EXCEPTION 'Subqueries are not supported in policies on distributed tables' USING ERRCODE = '0A000';
     END IF;
+    IF EXISTS (
+        SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attname = p_column
+        WHERE i.indrelid = p_table AND i.indisunique AND NOT a.attnum = ANY (i.indkey)
+    ) THEN
+        RAISE EXCEPTION 'Distributed relations cannot have UNIQUE constraints without the partition column'
+            USING ERRCODE = '0A000';
+    END IF;
     IF current_setting('citus.enable_unsafe_triggers') <> 'on' THEN
         RAISE EXCEPTION 'triggers are not supported on distributed tables';
     END IF;

@@ -31,6 +31,7 @@ class AsyncWriting(AsyncReader):
         key = self._key(thread_id)
         if erasure.stub_uid(thread_id) is not None:
             raise ThreadErased(f"a thread of such a name was erased{checks.about(thread_id)}")
+        payload.check_new_thread_id(thread_id)
         return key
 
     def _by(self, actor: str | None) -> str | None:

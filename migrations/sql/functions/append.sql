@@ -29,6 +29,10 @@ BEGIN
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
         RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
     END IF;
+    IF octet_length(p_key) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'a key must be 1 to 255 bytes of text, not %', octet_length(p_key) USING ERRCODE = 'CS019';
+    END IF;
+    PERFORM compaction_store.refuse_bad_message(p_payload, p_role, p_meta);
     v_commitment := compaction_store.commitment(p_salt, p_payload);
     IF p_meta IS NOT NULL THEN
         v_meta_commitment := compaction_store.meta_commitment(p_salt, p_meta);

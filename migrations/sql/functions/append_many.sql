@@ -35,6 +35,12 @@ BEGIN
     ]) THEN
         RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
     END IF;
+    IF octet_length(p_key) NOT BETWEEN 1 AND 255 THEN
+        RAISE EXCEPTION 'a key must be 1 to 255 bytes of text, not %', octet_length(p_key) USING ERRCODE = 'CS019';
+    END IF;
+    FOR i IN 1 .. v_count LOOP
+        PERFORM compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
+    END LOOP;
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;

@@ -81,6 +81,7 @@ BEGIN
             RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
         END IF;
         v_body := v_record ->> 'body';
+        PERFORM compaction_store.refuse_bad_record(v_row, v_body);
         v_row.body := v_body::json;
         v_row.commitment := compaction_store.commitment(v_row.salt, v_body);
         v_row.source_before := NULL;

@@ -10,9 +10,10 @@ BEGIN
     IF p_thread_uid IS DISTINCT FROM compaction_store.thread_uid(p_tenant, p_thread_id) THEN
         RAISE EXCEPTION 'thread_uid is not that of the tenant and the thread' USING ERRCODE = 'CS008';
     END IF;
+    PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
     INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, created_at)
     VALUES (p_thread_uid, p_tenant, p_thread_id, v_now)
-    ON CONFLICT (thread_uid) DO NOTHING;
+    ON CONFLICT DO NOTHING;
     INSERT INTO compaction_store.heads (thread_uid, tenant, last_at, head)
     VALUES (p_thread_uid, p_tenant, v_now, compaction_store.genesis(p_tenant, p_thread_id))
     ON CONFLICT (thread_uid) DO NOTHING;

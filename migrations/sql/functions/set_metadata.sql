@@ -6,6 +6,7 @@ SET lock_timeout = '5s'
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.refuse_bad_document('metadata', p_metadata);
     UPDATE compaction_store.threads AS t SET metadata = p_metadata::json
     WHERE t.thread_uid = p_thread_uid AND t.thread_id <> 'erased:' || t.thread_uid;
     IF NOT FOUND THEN

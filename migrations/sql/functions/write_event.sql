@@ -13,6 +13,7 @@ BEGIN
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
         RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
     END IF;
+    PERFORM compaction_store.refuse_bad_document('body', p_body);
     event_pos := p_head.last_pos + 1;
     written_at := greatest(clock_timestamp(), p_head.last_at);
     v_entry := compaction_store.entry(

@@ -36,7 +36,9 @@ CREATE TABLE compaction_store.compactions (
         (start_seq IS NOT NULL AND end_seq IS NOT NULL AND start_seq BETWEEN 1 AND end_seq)
         OR (start_seq IS NULL AND end_seq IS NULL AND outcome <> 'applied')
     ),
-    CONSTRAINT compactions_tokens_check CHECK (tokens_before >= 0 AND tokens_after >= 0),
+    CONSTRAINT compactions_tokens_check CHECK (
+        tokens_before BETWEEN 0 AND 9007199254740991 AND tokens_after BETWEEN 0 AND 9007199254740991
+    ),
     CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
 );
 

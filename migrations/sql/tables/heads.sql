@@ -13,7 +13,7 @@ CREATE TABLE compaction_store.heads (
     last_at timestamptz NOT NULL DEFAULT '-infinity',
     lease_until timestamptz,
     lease_run uuid,
-    view_tokens_coarse integer GENERATED ALWAYS AS ((view_tokens >> 14)::integer) STORED,
+    view_tokens_coarse integer GENERATED ALWAYS AS (least(view_tokens >> 14, 2147483647)::integer) STORED,
     tenant text COLLATE "C" NOT NULL,
     head bytea NOT NULL,
     CONSTRAINT heads_pkey PRIMARY KEY (thread_uid),

@@ -1,0 +1,8 @@
+-- A JSON text without its strings: brackets, commas, colons, numbers and words are left.
+CREATE FUNCTION compaction_store.outside_strings(p_text text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT pg_catalog.regexp_replace(
+        pg_catalog.replace(pg_catalog.replace(p_text, E'\\\\', ''), E'\\"', ''), '"[^"]*"', '', 'g'
+    )
+$$;

@@ -1,0 +1,32 @@
+-- The same JSON for functions that must decode its strings, in which Postgres refuses NUL and half of a surrogate pair:
+-- these become a text that nobody can have written before, with a space in it. Two names are equal afterwards if they
+-- were equal before, however they are escaped.
+CREATE FUNCTION compaction_store.parsable(p_text text) RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_mark text;
+    v_text text;
+    v_escape text;
+BEGIN
+    IF strpos(p_text, E'\\u') = 0 THEN
+        RETURN p_text;
+    END IF;
+    v_mark := ' ' || gen_random_uuid();
+    -- Afterwards every backslash begins an escape.
+    v_text := replace(p_text, E'\\\\', E'\\u005c');
+    FOR v_escape IN
+        SELECT DISTINCT m[1] FROM regexp_matches(
+            v_text, E'(\\\\u[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2})', 'g'
+        ) AS m
+    LOOP
+        v_text := replace(v_text, v_escape, ('"' || v_escape || '"')::json #>> '{}');
+    END LOOP;
+    FOR v_escape IN
+        SELECT DISTINCT m[1] FROM regexp_matches(v_text, E'(\\\\u0000|\\\\u[dD][89a-fA-F][0-9a-fA-F]{2})', 'g') AS m
+    LOOP
+        v_text := replace(v_text, v_escape, v_mark || lower(substr(v_escape, 3)));
+    END LOOP;
+    RETURN v_text;
+END
+$$;

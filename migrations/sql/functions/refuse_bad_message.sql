@@ -1,0 +1,52 @@
+-- Refuses a message that breaks the rule of docs/integrity.md, section 2, or whose role is not its payload's. Called for
+-- every append, before the text is stored as json, which refuses what is none: so it scans the text where that is
+-- enough, and parses it only where it is not.
+CREATE FUNCTION compaction_store.refuse_bad_message(p_payload text, p_role text, p_meta text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_size integer := octet_length(p_payload);
+    v_bytes bytea := convert_to(p_payload, 'UTF8');
+    v_is_fine boolean := left(p_payload, 1) = '{' AND v_size <= 16777216;
+    v_digits integer := 0;
+    v_role json;
+BEGIN
+    -- So many levels take two brackets each; a long integer takes up four bytes that are a thousand apart.
+    IF v_size > 400 THEN
+        v_is_fine := v_is_fine AND v_size - octet_length(replace(replace(p_payload, '{', ''), '[', '')) <= 200;
+    END IF;
+    IF v_size > 4300 THEN
+        FOR i IN 0 .. v_size - 1 BY 1000 LOOP
+            v_digits := CASE WHEN get_byte(v_bytes, i) BETWEEN 48 AND 57 THEN v_digits + 1 ELSE 0 END;
+            v_is_fine := v_is_fine AND v_digits < 4;
+        END LOOP;
+    END IF;
+    IF v_is_fine IS NOT TRUE THEN
+        PERFORM compaction_store.refuse_bad_document('payload', p_payload);
+    END IF;
+    -- A usual role that comes first and nowhere again needs no parser; where it is spelled with escapes, 6 or 7 is in all.
+    IF p_role IN ('user', 'assistant', 'tool', 'system', 'developer') THEN
+        v_is_fine := starts_with(p_payload, '{"role":"' || p_role || '"')
+            AND position('"role"'::bytea IN substring(v_bytes FROM 9)) = 0;
+    ELSE
+        v_is_fine := p_role IS NULL AND position('"role"'::bytea IN v_bytes) = 0;
+    END IF;
+    IF v_is_fine THEN
+        v_is_fine := position(E'\\\\u00'::bytea IN v_bytes) = 0 OR p_payload !~ E'\\\\u00[67]';
+    END IF;
+    IF NOT v_is_fine THEN
+        v_role := compaction_store.parsable(p_payload)::json -> 'role';
+        IF p_role IS DISTINCT FROM (
+            CASE
+                WHEN json_typeof(v_role) = 'string' AND (v_role #>> '{}') ~ '^[!-~]{1,64}$' COLLATE "C"
+                    THEN v_role #>> '{}'
+            END
+        ) THEN
+            RAISE EXCEPTION 'the role is not that of the payload' USING ERRCODE = 'CS019';
+        END IF;
+    END IF;
+    IF p_meta IS NOT NULL THEN
+        PERFORM compaction_store.refuse_bad_document('meta', p_meta);
+    END IF;
+END
+$$;

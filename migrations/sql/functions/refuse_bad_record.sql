@@ -1,0 +1,36 @@
+-- Refuses a compaction record whose body breaks the rule of docs/integrity.md, section 2, or whose figures would keep later
+-- appends from counting. What stands in the view for a span may be a system message only where the span has one: nothing
+-- gains authority by being compacted.
+CREATE FUNCTION compaction_store.refuse_bad_record(p_record compaction_store.compactions, p_body text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_messages json;
+BEGIN
+    PERFORM compaction_store.refuse_bad_document('body', p_body);
+    IF p_record.outcome <> 'applied' OR p_record.kind = 'revocation' THEN
+        RETURN;
+    END IF;
+    IF (p_record.tokens_after BETWEEN 0 AND 2147483647) IS NOT TRUE THEN
+        RAISE EXCEPTION 'tokens_after must be an integer from 0 to 2147483647' USING ERRCODE = 'CS019';
+    END IF;
+    v_messages := compaction_store.parsable(p_body)::json -> 'replacement';
+    IF json_typeof(v_messages) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'the body has no list of messages as its replacement' USING ERRCODE = 'CS019';
+    END IF;
+    IF EXISTS (SELECT FROM json_array_elements(v_messages) AS m WHERE json_typeof(m.value) <> 'object') THEN
+        RAISE EXCEPTION 'the body has a replacement that is not a JSON object' USING ERRCODE = 'CS019';
+    END IF;
+    IF EXISTS (
+        SELECT FROM json_array_elements(v_messages) AS m WHERE m.value ->> 'role' IN ('system', 'developer')
+    ) THEN
+        IF p_record.kind <> 'truncation' OR NOT EXISTS (
+            SELECT FROM compaction_store.messages AS m
+            WHERE m.thread_uid = p_record.thread_uid AND m.seq BETWEEN p_record.start_seq AND p_record.end_seq
+                AND m.role IN ('system', 'developer')
+        ) THEN
+            RAISE EXCEPTION 'a system message stands for a span that has none' USING ERRCODE = 'CS019';
+        END IF;
+    END IF;
+END
+$$;
