@@ -1,11 +1,12 @@
 """A persistent conversation store on Postgres, with auditable compaction records."""
 
 from compaction_store.aio import AsyncReader, AsyncStore
+from compaction_store.asking import Ask
 from compaction_store.budget import TokenBudget
 from compaction_store.callbacks import Strategy
 from compaction_store.checkpoint_log import CheckpointLog
 from compaction_store.checkpoints import Checkpoint, SigningKey
-from compaction_store.context import Ask, CompactionContext
+from compaction_store.context import CompactionContext
 from compaction_store.errors import (
     ActorRequired,
     BatchTooLarge,

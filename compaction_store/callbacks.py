@@ -11,7 +11,8 @@ import inspect
 from typing import Any, Protocol, runtime_checkable
 
 from compaction_store import event_loop
-from compaction_store.context import Ask, CompactionContext, Planned, Steps
+from compaction_store.asking import Ask, Planned, Steps
+from compaction_store.context import CompactionContext
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Summary
 from compaction_store.naming import name_of

@@ -8,12 +8,21 @@ raises takes back what it planned and nothing else.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, cast, overload
 
-from compaction_store import event_loop, framing, measuring, spans
+from compaction_store import event_loop, framing, measuring, room, spans
+from compaction_store.asking import (
+    Ask,
+    LastPlanned,
+    Planned,
+    Stalled,
+    Summarize,
+    SummaryResult,
+    allowed_rules,
+    check_role,
+)
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import (
     CompactionStoreError,
@@ -21,6 +30,7 @@ from compaction_store.errors import (
     IdsChanged,
     InvalidCallback,
     InvalidInput,
+    InvalidSpan,
     LastUserInside,
     NoProgress,
     NotSmaller,
@@ -31,6 +41,7 @@ from compaction_store.errors import (
     SystemInside,
     raised_at,
 )
+from compaction_store.framing import Role
 from compaction_store.models import Element, Measured, Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.plan import Attempt, Mark, Plan, Span
@@ -38,62 +49,32 @@ from compaction_store.summarizers.attempts import Call, without_text
 from compaction_store.summarizers.request import Request, check_summarizer
 from compaction_store.tokens import Counter
 
-SummaryResult = str | Summary
-Summarize = Callable[[Sequence[Element]], "SummaryResult | Awaitable[SummaryResult]"]
-
 # The first and the last index of a span among the elements of the view.
 Place = tuple[int, int]
 
-ALLOWED = frozenset({"larger", "system", "last_user"})
 # What a callback that keeps failing in the same way is not offered again.
 _NO_PROGRESS = (NotSmaller, EmptySummary)
+_EMPTY: Payload = {"role": "user", "content": ""}
 
 
-class Stalled(NamedTuple):
-    """An attempt that was rejected for making no progress, since when the thread has not changed."""
+class _Wish(NamedTuple):
+    """How a summary is wanted. Without `framed`, its bare text must be smaller than the span."""
 
-    callback: str
-    start_seq: int
-    end_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What a strategy yields: this span, to be summarized, or replaced, or removed. It is sent what came of it."""
-
-    start_seq: int
-    end_seq: int
-    summarize: SummaryResult | Summarize | None = field(default=None, repr=False)
-    replacement: tuple[Payload, ...] | None = field(default=None, repr=False)
-    allow: frozenset[str] = frozenset()
-    reason: str | None = field(default=None, repr=False)
-    shrink: bool = True
-
-
-Steps = Generator[Ask, "Exception | None", None]
-
-
-class Planned:
-    """What `compact` returns. Where the summarizer is awaited, the plan is made when this is awaited."""
-
-    def __init__(self, waiting: Callable[[], Awaitable[None]] | None = None) -> None:
-        self._waiting = waiting
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the plan is still to be made, by awaiting this."""
-        return self._waiting is not None
-
-    def __await__(self) -> Generator[Any, None, None]:
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            yield from waiting().__await__()
+    allow: frozenset[str]
+    reason: str | None
+    role: Role
+    framed: bool = False
+    min_saving: float = 0
+    room: int | None = None
+    told: int | None = None
+    cut: bool = False
 
 
 class CompactionContext:
-    """A view, and a growing plan of what should stand in it instead. All positions are seqs.
+    """A view, and a growing plan of what should stand in it instead. Positions are seqs.
 
     `elements` and `result_messages` follow from the view and the plan, and are exact after every call.
+    `message_elements` and `tokens_before` are the view as it was given, whatever is planned.
     """
 
     def __init__(
@@ -122,6 +103,7 @@ class CompactionContext:
         self._turn = 0
         self._open = 0
         self._told: list[Exception] = []
+        self._last = LastPlanned()
 
     @property
     def attempts(self) -> Sequence[Attempt]:
@@ -142,6 +124,16 @@ class CompactionContext:
     def total_tokens(self) -> int:
         """What the view takes with everything folded that was planned so far."""
         return self._plan.tokens(0, len(self._plan.base) - 1)
+
+    @property
+    def message_elements(self) -> tuple[Element, ...]:
+        """The view as it was given. A range in `compact` counts positions in it."""
+        return tuple(self._plan.base)
+
+    @property
+    def tokens_before(self) -> int:
+        """What the view took before anything was planned."""
+        return sum(element.tokens for element in self._plan.base)
 
     @property
     def counter(self) -> Counter:
@@ -167,6 +159,7 @@ class CompactionContext:
             return None
         return Span(self._plan.base[found[0]].seq, self._plan.base[found[1]].end_seq)
 
+    @overload
     def compact(
         self,
         start_seq: int,
@@ -175,14 +168,67 @@ class CompactionContext:
         *,
         allow: Collection[str] = (),
         reason: str | None = None,
+        role: Role = "user",
+    ) -> Planned: ...
+
+    @overload
+    def compact(
+        self,
+        start_seq: range | slice,
+        end_seq: SummaryResult | Summarize,
+        *,
+        allow: Collection[str] = (),
+        reason: str | None = None,
+        role: Role = "user",
+    ) -> Planned: ...
+
+    def compact(
+        self,
+        start_seq: int | range | slice,
+        end_seq: Any,
+        summary: SummaryResult | Summarize | None = None,
+        *,
+        allow: Collection[str] = (),
+        reason: str | None = None,
+        role: Role = "user",
     ) -> Planned:
         """Plans one summary in place of a span: a text, a `Summary`, or a callable that is given the elements.
 
-        In an async callback the result must be awaited where the summary is a callable, async or not: it runs off the
-        event loop unless it is async.
+        The span is two seqs, or a range or slice of positions in `message_elements`: `compact(range(0, 5), summary)`.
+        An empty range plans nothing and asks nobody. Returned are the messages that the view then has. In an
+        async callback the result must be awaited where the summary is a callable, async or not: it runs off the event
+        loop unless it is async. The message with the summary has the role `user` unless `role="assistant"` insists.
         """
-        allowed = _allowed(allow, reason)
-        return self._summarize(Span(start_seq, end_seq), summary, allowed, reason, shrink=False)
+        check_role(role)
+        wish = _Wish(allowed_rules(allow, reason), reason, role)
+        if isinstance(start_seq, range | slice):
+            if summary is not None:
+                raise InvalidInput("compact() takes a range and a summary, or two seqs and a summary")
+            span, summary = self._positions(start_seq), end_seq
+            if span is None:
+                return self.planned()
+        elif summary is None:
+            raise InvalidInput("compact() takes two seqs and a summary, or a range and a summary")
+        else:
+            span = Span(start_seq, end_seq)
+        return self._summarize(span, cast("SummaryResult | Summarize", summary), wish)
+
+    def _positions(self, given: range | slice) -> Span | None:
+        """The span of a range of positions in the view as it was given; None where it is empty."""
+        base = self._plan.base
+        try:
+            found = range(*given.indices(len(base))) if isinstance(given, slice) else given
+        except TypeError:
+            raise InvalidSpan("a slice of positions must have whole numbers") from None
+        if not found:
+            return None
+        if found.step != 1 or found.start < 0 or found.stop > len(base):
+            raise InvalidSpan(f"a range of positions must lie within 0 to {len(base)} with step 1, not {found!r}")
+        return Span(base[found.start].seq, base[found.stop - 1].end_seq)
+
+    def planned(self) -> Planned:
+        """The messages of the view with everything folded that is planned so far."""
+        return self._last.keep(Planned(lambda: self.result_messages))
 
     def replace(
         self,
@@ -194,12 +240,12 @@ class CompactionContext:
         reason: str | None = None,
     ) -> None:
         """Plans shortened stand-ins for a span. They keep exactly the ids of the tool calls and results there."""
-        self._replace(Span(start_seq, end_seq), messages, _allowed(allow, reason), reason)
+        self._replace(Span(start_seq, end_seq), messages, allowed_rules(allow, reason), reason)
 
     def remove(self, start_seq: int, end_seq: int, *, allow: Collection[str] = (), reason: str | None = None) -> None:
         """Plans that nothing stands in the view for a span."""
         span = Span(start_seq, end_seq)
-        allowed = _allowed(allow, reason)
+        allowed = allowed_rules(allow, reason)
         place = self._checked(span, "removal", allowed)
         self._place(place, span, "removal", 0, allow=allowed, reason=reason)
 
@@ -245,6 +291,7 @@ class CompactionContext:
 
     def void(self, mark: Mark, error: Exception) -> None:
         """Takes back what was planned since the mark. What was rejected or failed stays; so does why it is void."""
+        self._last.settle()
         self._plan.void(mark)
         if not any(error is told for told in self.errors):
             self.errors.append(error)
@@ -269,35 +316,46 @@ class CompactionContext:
                 self._settled(turn)
 
         self._open += 1
-        return Planned(wait)
+        return Planned(lambda: self.result_messages, wait)
 
     def ask(self, step: Ask) -> Planned:
         """Does what a strategy's step asks for."""
         span = Span(step.start_seq, step.end_seq)
         if step.summarize is not None:
-            return self._summarize(span, step.summarize, step.allow, step.reason, shrink=step.shrink)
+            wish = _Wish(
+                step.allow, step.reason, step.role, framed=True, min_saving=step.min_saving, room=step.room,
+                told=step.told, cut=step.cut,
+            )  # fmt: skip
+            return self._summarize(span, step.summarize, wish)
         if step.replacement is not None:
             self._replace(span, step.replacement, step.allow, step.reason)
         else:
             self.remove(*span, allow=step.allow, reason=step.reason)
-        return Planned()
+        return self.planned()
+
+    def withdraw(self, mark: Mark, text: str) -> None:
+        """Takes back what was planned since the mark. Summaries stay on record: they were paid for."""
+        self._last.settle()
+        self._plan.withdraw(mark, {"type": NotSmaller.__name__, "text": text, "no_progress": True})
+
+    def mark(self) -> Mark:
+        """Where the plan stands, to go back to with `withdraw`."""
+        return self._plan.mark()
 
     # Summaries.
 
-    def _summarize(
-        self, span: Span, summary: SummaryResult | Summarize, allow: frozenset[str], reason: str | None, *, shrink: bool
-    ) -> Planned:
-        place = self._checked(span, "summary", allow)
+    def _summarize(self, span: Span, summary: SummaryResult | Summarize, wish: _Wish) -> Planned:
+        place = self._checked(span, "summary", wish.allow)
         if isinstance(summary, str | Summary):
-            self._finish(place, span, summary, allow, reason, shrink)
-            return Planned()
+            self._finish(place, span, summary, wish)
+            return self.planned()
         check_summarizer(summary, "a summary", choices="text, a Summary or a callable")
-        self._offered(span, allow)
-        elements = Request(tuple(self._plan.elements(*place)), lambda: self.elements)
+        self._offered(span, wish.allow)
+        elements = self._request(place, span, wish)
         call = Call(summary)
         # A summarizer that blocks would stop the event loop; one that is async belongs on it.
         if self.must_await or (self._awaits and event_loop.is_async(summary)):
-            return self._later(partial(event_loop.call, summary, elements), span, allow, reason, shrink, call)
+            return self._later(partial(event_loop.call, summary, elements), span, wish, call)
         tried = len(self.attempts)
         try:
             result = summary(elements)
@@ -306,36 +364,43 @@ class CompactionContext:
             raise
         if inspect.isawaitable(result):
             if self._awaits:
-                return self._later(lambda: result, span, allow, reason, shrink, call)
+                return self._later(lambda: result, span, wish, call)
             if inspect.iscoroutine(result):
                 result.close()
             raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
         if len(self.attempts) != tried:
             # The summarizer has planned something itself.
-            place = self._checked(span, "summary", allow)
-        self._finish(place, span, result, allow, reason, shrink, call)
-        return Planned()
+            place = self._checked(span, "summary", wish.allow)
+        self._finish(place, span, result, wish, call)
+        return self.planned()
 
-    def _later(
-        self,
-        ask: Callable[[], Awaitable[Any]],
-        span: Span,
-        allow: frozenset[str],
-        reason: str | None,
-        shrink: bool,
-        call: Call,
-    ) -> Planned:
+    def _later(self, ask: Callable[[], Awaitable[Any]], span: Span, wish: _Wish, call: Call) -> Planned:
         """Plans a summary that has to be awaited, once it is there."""
         turn = self._turn
 
         async def wait() -> None:
             text = await self._awaited(ask(), span, turn, call)
             # Another summary may have been planned there while this one was written.
-            place = self._checked(span, "summary", allow)
-            self._finish(place, span, text, allow, reason, shrink, call)
+            place = self._checked(span, "summary", wish.allow)
+            self._finish(place, span, text, wish, call)
 
         self._open += 1
-        return Planned(wait)
+        return Planned(lambda: self.result_messages, wait)
+
+    def _request(self, place: Place, span: Span, wish: _Wish) -> Request:
+        """What the summarizer is given: the elements, the view they are of, and how much it may write."""
+        elements = tuple(self._plan.elements(*place))
+        most = self._most(self._plan.tokens(*place), wish)
+        if most is not None:
+            around = room.frame_tokens(self._counter, span) if wish.framed else self.count([_EMPTY])
+            most = max(1, min(most, most if wish.told is None else wish.told) - around)
+        return Request(elements, lambda: self.elements, most, self._counter)
+
+    def _most(self, before: int, wish: _Wish) -> int | None:
+        """The most tokens that a summary of a span of so many may take; None where its length is nobody's concern."""
+        saving = max(1, room.least_saving(wish.min_saving, before))
+        most = None if "larger" in wish.allow else before - saving
+        return most if wish.room is None else min(wish.room, wish.room if most is None else most)
 
     async def _awaited(self, result: Awaitable[Any], span: Span, turn: int, call: Call) -> Any:
         try:
@@ -355,16 +420,7 @@ class CompactionContext:
         self._open -= 1
         return True
 
-    def _finish(
-        self,
-        place: Place,
-        span: Span,
-        result: Any,
-        allow: frozenset[str],
-        reason: str | None,
-        shrink: bool,
-        call: Call | None = None,
-    ) -> None:
+    def _finish(self, place: Place, span: Span, result: Any, wish: _Wish, call: Call | None = None) -> None:
         if not isinstance(result, str | Summary) or (isinstance(result, Summary) and not isinstance(result.text, str)):
             error = InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
             self._fail(span, error, call)
@@ -376,14 +432,19 @@ class CompactionContext:
         before = self._plan.tokens(*place)
         if not result.text.strip():
             self._reject(EmptySummary, span, "summary", "the summary is empty", result)
-        replacement = result.replacement or (framing.frame(result.text, *span),)
+        replacement = result.replacement or (framing.frame(result.text, *span, wish.role),)
         after = self.count(replacement)
-        least = after if shrink else self.count([{"role": "user", "content": result.text}])
-        if least >= before and "larger" not in allow:
-            what = f"the summary takes {least} tokens, what it stands for {before}"
-            self._reject(NotSmaller, span, "summary", what, result)
+        takes = after if wish.framed else self.count([{"role": "user", "content": result.text}])
+        # A provider's own block cannot be cut: where it is smaller than its span, it is taken as it is.
+        most = self._most(before, wish._replace(room=None) if result.replacement else wish)
+        if most is not None and takes > most:
+            shorter = room.cut(result, span, wish.role, most, self._counter) if wish.cut else None
+            if shorter is None:
+                self._reject(NotSmaller, span, "summary", room.too_large(takes, before, most), result)
+            result, replacement = shorter
+            after = self.count(replacement)
         inputs = tuple(number for element in self._plan.elements(*place) if (number := element.number) is not None)
-        self._place(place, span, "summary", after, replacement, result, inputs, allow=allow, reason=reason)
+        self._place(place, span, "summary", after, replacement, result, inputs, allow=wish.allow, reason=wish.reason)
 
     def _replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
         place = self._checked(span, "truncation", allow)
@@ -432,7 +493,9 @@ class CompactionContext:
             self._reject(LastUserInside, span, kind, "the last user message is inside")
         return low, high
 
-    def _reject(self, kind: type[Rejected], span: Span, what: str, text: str, summary: Summary | None = None) -> None:
+    def _reject(
+        self, kind: type[Rejected], span: Span, what: str, text: str, summary: Summary | None = None
+    ) -> NoReturn:
         kept = None if summary is None else without_text(summary)
         before = self._plan.tokens(*self._plan.indexes(span))
         error: Payload = {"type": kind.__name__, "text": text, "no_progress": issubclass(kind, _NO_PROGRESS)}
@@ -477,17 +540,8 @@ class CompactionContext:
         attempt = Attempt(
             self._callback, kind, "applied", *span, before, tokens_after, replacement, summary, inputs, allow, reason
         )
+        self._last.settle()
         self._plan.place(*place, attempt)
-
-
-def _allowed(allow: Collection[str], reason: object) -> frozenset[str]:
-    """What a call insists on, once its reason is seen to be text."""
-    if reason is not None and not isinstance(reason, str):
-        raise InvalidInput(f"reason must be text, not {type(reason).__name__}")
-    allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
-    if not allowed <= ALLOWED:
-        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
-    return allowed
 
 
 def _error(error: Exception, text: str) -> Payload:

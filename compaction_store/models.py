@@ -66,6 +66,12 @@ class Element(NamedTuple):
         return self.messages[0] if self.messages else None
 
     @property
+    def role(self) -> str | None:
+        """The role of the first of its messages; None where that has none, is erased, or there is no message."""
+        found = None if self.message is None else self.message.get("role")
+        return found if isinstance(found, str) else None
+
+    @property
     def is_summary(self) -> bool:
         return self.kind == "summary"
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple, cast
 
 from compaction_store.errors import InvalidSpan, SpanConflict
 from compaction_store.models import Element, Payload, Summary, View
+from compaction_store.summarizers.attempts import without_text
 
 
 class Span(NamedTuple):
@@ -154,6 +155,20 @@ class Plan:
         """Takes out of force what was placed since; what was rejected or failed stays on the list."""
         tried = self.attempts[mark.attempts :]
         self.attempts[mark.attempts :] = [attempt for attempt in tried if attempt.outcome != "applied"]
+        self._placed = list(mark.placed)
+        self._folded = None
+
+    def withdraw(self, mark: Mark, error: Payload) -> None:
+        """Takes out of force what was placed since. Every attempt keeps its place on the list, because later ones may
+        name it; an applied one is rejected now.
+        """
+        for index in range(mark.attempts, len(self.attempts)):
+            attempt = self.attempts[index]
+            if attempt.outcome == "applied":
+                kept = None if attempt.summary is None else without_text(attempt.summary)
+                self.attempts[index] = replace(
+                    attempt, outcome="rejected", tokens_after=None, replacement=(), summary=kept, error=error
+                )
         self._placed = list(mark.placed)
         self._folded = None
 

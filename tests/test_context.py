@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
+from compaction_store.asking import Stalled
 from compaction_store.callbacks import drive
-from compaction_store.context import CompactionContext, Stalled
+from compaction_store.context import CompactionContext
 from compaction_store.framing import frame
 from compaction_store.models import Element, View
 from compaction_store.tokens import Counter

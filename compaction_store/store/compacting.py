@@ -13,9 +13,10 @@ from uuid import UUID, uuid4
 
 from compaction_store import checks, connections, ledger, measuring, records
 from compaction_store.store.redacting import Redacting
+from compaction_store.asking import Stalled
 from compaction_store.budget import TokenBudget
 from compaction_store.callbacks import callback_name, check_callback, run_callback
-from compaction_store.context import CompactionContext, Stalled
+from compaction_store.context import CompactionContext
 from compaction_store.errors import BudgetExceeded, CompactionStoreError, DatabaseError, InvalidInput, SpanConflict
 from compaction_store.ledger import CompactionFilter, ThreadKey
 from compaction_store.models import Compaction, CompactionRun, Measured, View

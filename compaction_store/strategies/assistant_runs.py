@@ -12,20 +12,24 @@ from copy import copy
 from typing import Self
 
 from compaction_store import event_loop
-from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.asking import Ask, Steps, check_role
+from compaction_store.context import CompactionContext
 from compaction_store.errors import NoProgress
+from compaction_store.framing import Role
 from compaction_store.models import Element, Payload
 from compaction_store.plan import Span
 from compaction_store.strategies.base import (
+    MIN_SAVING,
     TOO_LITTLE,
     Planner,
     Summarizer,
     attempt,
     check_allow,
     check_count,
+    check_saving,
     check_summarizer,
-    least_summary,
     shown_call,
+    worth,
 )
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
@@ -55,6 +59,7 @@ class AssistantRuns(Planner):
 
     With `tool_results`, results of tools count as the assistant's. The last `retain` messages are left alone. With
     `when`, nothing is done below that threshold. A run that fails or is refused is on record, and the others go on.
+    A summary that saves less than `min_saving` of its run is refused. Its message has the role `role`.
     """
 
     def __init__(
@@ -68,8 +73,12 @@ class AssistantRuns(Planner):
         when: Threshold | Predicate | int | None = None,
         pin: PinOption = (),
         allow: Collection[str] = (),
+        min_saving: float = MIN_SAVING,
+        role: Role = "user",
     ) -> None:
         check_summarizer(summarize)
+        check_saving(min_saving)
+        check_role(role)
         check_count(min_length, "min_length", least=1)
         check_count(retain, "retain", least=0)
         self._summarize = summarize
@@ -80,13 +89,16 @@ class AssistantRuns(Planner):
         self._when = None if when is None else as_threshold(when)
         self._pins = Pins(pin)
         self._allow = check_allow(allow)
+        self._min_saving = min_saving
+        self._role = role
 
     @property
     def name(self) -> str:
         return shown_call("AssistantRuns", [
             ("first_only", self._first_only, False), ("min_length", self._min_length, 2), ("retain", self._retain, 0),
             ("tool_results", self._tool_results, False), ("when", self._when, None),
-            ("pin", self._pins or None, None),
+            ("pin", self._pins or None, None), ("min_saving", self._min_saving, MIN_SAVING),
+            ("role", self._role, "user"),
         ])  # fmt: skip
 
     @property
@@ -114,18 +126,20 @@ class AssistantRuns(Planner):
 
     def _ask(self, run: Span) -> Ask:
         reason = f"a run of the assistant's messages, {run}"
-        return Ask(*run, summarize=self._summarize, allow=self._allow, reason=reason)
+        return Ask(
+            *run, summarize=self._summarize, allow=self._allow, reason=reason, min_saving=self._min_saving,
+            role=self._role,
+        )  # fmt: skip
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
         """Without those that no summary could make smaller."""
         if "larger" in self._allow:
             return asks
-        least = least_summary(ctx, self._summarize)
-        sizes = _tokens(elements, asks)
-        worth = [ask for ask, size in zip(asks, sizes, strict=True) if size > least]
-        if len(worth) < len(asks):
+        sized = zip(asks, _tokens(elements, asks), strict=True)
+        kept = [ask for ask, size in sized if worth(ctx, size, self._summarize, self._min_saving)]
+        if len(kept) < len(asks):
             ctx.idle = TOO_LITTLE
-        return worth
+        return kept
 
 
 def _tokens(elements: Sequence[Element], asks: Iterable[Ask]) -> Iterator[int]:

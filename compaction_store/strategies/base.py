@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
-from compaction_store import framing
+from compaction_store import framing, room
+from compaction_store.asking import ALLOWED, Ask, Planned, Steps, Summarize, SummaryResult
 from compaction_store.callbacks import drive, drive_async
-from compaction_store.context import ALLOWED, Ask, CompactionContext, Planned, Steps, Summarize, SummaryResult
+from compaction_store.context import CompactionContext
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
 from compaction_store.models import Summary
 from compaction_store.summarizers import request
@@ -44,7 +45,7 @@ class Planner(ABC):
         name = ctx.rename(self.name)
         drive(ctx, self.steps(ctx))
         ctx.rename(name)
-        return Planned()
+        return ctx.planned()
 
     async def _plan_async(self, ctx: CompactionContext) -> None:
         name = ctx.rename(self.name)
@@ -68,19 +69,25 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     return error
 
 
-_FRAMES_DIFFER_BY = 8
 TOO_LITTLE = "what may go takes no more than a summary of it would"
+# A fold that saves less than this share of its span costs a model's time and a prompt cache for next to nothing.
+MIN_SAVING = 0.1
+
+
+def worth(ctx: CompactionContext, tokens: int, summarize: Summarizer, min_saving: float) -> bool:
+    """Whether a summary of a span of so many tokens could save enough."""
+    return tokens - least_summary(ctx, summarize) > room.least_saving(min_saving, tokens)
 
 
 def least_summary(ctx: CompactionContext, summarize: Summarizer) -> int:
-    """The tokens of the shortest summary there can be. A span that takes no more is not worth a model's time.
+    """The tokens of the shortest summary there can be.
 
     A frame's own letters come from the summary's hash, so that some take a few tokens less. A summary that brings what
     stands for the span along has no frame; of a callable it is not known before it is asked.
     """
     if isinstance(summarize, Summary) and summarize.replacement:
         return 0
-    return max(0, ctx.count([framing.frame("-", 1, 1)]) - _FRAMES_DIFFER_BY)
+    return max(0, ctx.count([framing.frame("-", 1, 1)]) - room.FRAMES_DIFFER_BY)
 
 
 def check_summarizer(summarize: object) -> None:
@@ -93,6 +100,12 @@ def check_allow(allow: Collection[str]) -> frozenset[str]:
     if not allowed <= ALLOWED:
         raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
     return allowed
+
+
+def check_saving(value: object, name: str = "min_saving") -> None:
+    """A saving is a number of tokens, or as a float a share."""
+    if type(value) not in (int, float) or value < 0 or (type(value) is float and value >= 1):  # type: ignore[operator]
+        raise InvalidInput(f"{name} must be tokens, 0 or more, or a share from 0.0 to below 1.0, not {value!r}")
 
 
 def check_count(value: object, name: str, *, least: int) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from compaction_store.asking import Summarize
 from compaction_store.callbacks import drive, drive_async
-from compaction_store.context import CompactionContext, Summarize
+from compaction_store.context import CompactionContext
 from compaction_store.errors import InvalidCallback, NotSmaller
 from compaction_store.models import Payload, Summary, View
 from compaction_store.payload import encode

@@ -2,37 +2,52 @@
 
 Each rung is stepped on only if the one before did not suffice. Old messages are summarized and the recent ones kept;
 then contents are cut to 8192 tokens, 4096, … down to 128; then messages are removed from the middle outwards; then the
-first and the last are cut as well. Pairs of calls and results go whole. Only the final form is committed: a record for
-each contiguous span, and one for a summary that failed.
+first and the last are cut as well; at the very last, summaries are cut, removed or withdrawn. Pairs of calls and
+results go whole. Only the final form is committed: a record for each contiguous span, and one for a summary that
+failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Self
 
 from compaction_store import event_loop
+from compaction_store.asking import Ask, Steps, check_role
 from compaction_store.budget import TokenBudget
-from compaction_store.context import Ask, CompactionContext, Steps
-from compaction_store.errors import InvalidInput, Rejected, SpanConflict
-from compaction_store.models import Element
+from compaction_store.context import CompactionContext
+from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
+from compaction_store.framing import Role
+from compaction_store.models import Element, Summary
 from compaction_store.strategies import base
 from compaction_store.strategies.contents import compact
 from compaction_store.strategies.layout import Layout, tail
 from compaction_store.strategies.parts import InParts
 from compaction_store.strategies.pins import PinOption, Pins
-from compaction_store.strategies.truncation import Caps, Change, plan
+from compaction_store.strategies.rungs import Goal, Rungs
+from compaction_store.strategies.truncation import Caps, Change
 
 PART_CHARS = 120_000
+RESERVE = 2048
 
 
 class Ladder(base.Planner):
     """Summarizes what is old, cuts contents, removes, cuts the ends: as much as the target takes, in this order.
 
-    The target is that of the budget, or `target_tokens`, less `reserve`; of a small budget at most half is held in
-    reserve. The summarizer is given what is old in parts of about `part_chars` of JSON, all at once with None; there is
-    one record. With `keep_recent_tokens` what is recent is counted in tokens, and cut only after all else is gone.
+    The target is that of the budget, or `target_tokens` less `reserve`, which is 2048 unless given. A budget has a
+    reserve of its own, so that nothing is taken off its target unless `reserve` is given, and then at most half.
+
+    The summarizer is told how much room there is, and a longer summary is cut to it. It is given what is old in parts
+    of about `part_chars` of JSON, all at once with None; there is one record. With `keep_recent_tokens` what is recent
+    is counted in tokens, and cut only after all else is gone.
+
+    With a budget, fewer than `keep_recent` messages are kept where so many would leave no room for a summary, even with
+    their long contents cut: the others are summarized too, rather than cut or removed. Results that came after the last
+    message of the assistant are cut only where the view would not fit the window otherwise: no model has read them yet.
+    Where other callbacks have brought the view halfway from the trigger to the target in the same run, nothing more is
+    done.
     """
 
     def __init__(
@@ -41,18 +56,23 @@ class Ladder(base.Planner):
         *,
         target_tokens: int | None = None,
         keep_recent: int = 15,
-        reserve: int = 2048,
+        reserve: int | None = None,
         start_cap: int = 8192,
         floor_cap: int = 128,
         keep_recent_tokens: int | None = None,
         truncate_tool_arguments: bool = True,
         part_chars: int | None = PART_CHARS,
         pin: PinOption = (),
+        min_saving: float = base.MIN_SAVING,
+        role: Role = "user",
     ) -> None:
         if summarize is not None:
             base.check_summarizer(summarize)
         base.check_count(keep_recent, "keep_recent", least=0)
-        base.check_count(reserve, "reserve", least=0)
+        if reserve is not None:
+            base.check_count(reserve, "reserve", least=0)
+        base.check_saving(min_saving)
+        check_role(role)
         base.check_count(floor_cap, "floor_cap", least=1)
         base.check_count(start_cap, "start_cap", least=floor_cap)
         if keep_recent_tokens is not None:
@@ -60,7 +80,7 @@ class Ladder(base.Planner):
         if part_chars is not None:
             base.check_count(part_chars, "part_chars", least=1)
         if target_tokens is not None:
-            base.check_count(target_tokens, "target_tokens", least=reserve + 1)
+            base.check_count(target_tokens, "target_tokens", least=(RESERVE if reserve is None else reserve) + 1)
         self.summarize = summarize
         self.target_tokens = target_tokens
         self.keep_recent = keep_recent
@@ -69,6 +89,8 @@ class Ladder(base.Planner):
         self.part_chars = part_chars
         self.caps = Caps(start_cap, floor_cap, truncate_tool_arguments)
         self.pins = Pins(pin)
+        self.min_saving = min_saving
+        self.role = role
 
     @property
     def name(self) -> str:
@@ -79,11 +101,13 @@ class Ladder(base.Planner):
                 ("target_tokens", self.target_tokens, None),
                 ("keep_recent", self.keep_recent, 15),
                 ("keep_recent_tokens", self.keep_recent_tokens, None),
-                ("reserve", self.reserve, 2048),
+                ("reserve", self.reserve, None),
                 ("start_cap", self.caps.start, 8192),
                 ("floor_cap", self.caps.floor, 128),
                 ("truncate_tool_arguments", self.caps.inputs, True),
                 ("part_chars", self.part_chars, PART_CHARS),
+                ("min_saving", self.min_saving, base.MIN_SAVING),
+                ("role", self.role, "user"),
             ],
         )
 
@@ -98,77 +122,112 @@ class Ladder(base.Planner):
         return held
 
     def limit(self, budget: TokenBudget | None) -> int:
-        """What the view may take in the end."""
+        """What the view should take in the end."""
         if self.target_tokens is not None:
-            return self.target_tokens - self.reserve
+            return self.target_tokens - (RESERVE if self.reserve is None else self.reserve)
         if budget is None:
             raise InvalidInput("a Ladder needs a budget, or target_tokens=")
         target = budget.target_tokens
-        return target - min(self.reserve, target // 2)
+        return target - min(self.reserve or 0, target // 2)
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        return self.steps_to(ctx, self.limit(ctx.budget))
+        limit = self.limit(ctx.budget)
+        if self._is_low_enough(ctx, limit):
+            return
+        yield from self.steps_to(ctx, limit, None if ctx.budget is None else ctx.budget.limit)
 
-    def steps_to(self, ctx: CompactionContext, limit: int) -> Steps:
-        """The same with another limit."""
+    def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
+        """Whether what came before in this run will do: to save a little more now is not worth a record."""
+        if ctx.budget is None or self.target_tokens is not None or not ctx.applied:
+            return False
+        return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
+
+    def steps_to(self, ctx: CompactionContext, limit: int, most: int | None = None) -> Steps:
+        """The same with another limit; `most` is what the view may take at all."""
         if ctx.total_tokens <= limit:
             return
+        before, mark = ctx.elements, ctx.mark()
+        goal = Goal.of(before, limit, limit if most is None else max(most, limit))
+        rungs = Rungs(ctx.counter, self.caps, self.pins, self._tail, verbatim=self.keep_recent_tokens is not None)
         if self.summarize is not None:
-            yield from self._summaries(ctx, self.summarize)
-        if ctx.total_tokens <= limit:
+            yield from self._summaries(ctx, self.summarize, goal, rungs)
+        if ctx.total_tokens <= goal.limit:
             return
-        for change in self._changes(ctx, limit):
-            replacement = change.messages if change.kind == "truncation" else None
-            span = change.start_seq, change.end_seq
-            yield from base.attempt(
-                ctx, Ask(*span, replacement=replacement, allow=change.allow, reason=change.reason)
-            )  # fmt: skip
+        summarized = ctx.elements is not before
+        choice = rungs.choose(Layout(ctx.elements, self.pins, ctx.links), before if summarized else None, goal)
+        if choice.withdrawn:
+            ctx.withdraw(mark, "the view fits the limit only without the summary")
+        for change in choice.draft.changes():
+            yield from base.attempt(ctx, _ask(change, self.role))
 
-    def _changes(self, ctx: CompactionContext, limit: int) -> list[Change]:
-        elements = ctx.elements
-        layout = Layout(elements, self.pins, ctx.links)
-        verbatim = self.keep_recent_tokens is not None
-        return plan(layout, limit, ctx.counter, self.caps, recent=self.recent(elements), verbatim=verbatim)
+    def _tail(self, elements: Sequence[Element]) -> int:
+        return self.recent(elements)
 
     def recent(self, elements: Sequence[Element]) -> int:
         """The index at which what is recent begins."""
         return tail([element.tokens for element in elements], self.keep_recent, self.keep_recent_tokens)
 
-    def _summaries(self, ctx: CompactionContext, summarize: base.Summarizer) -> Steps:
+    def _summaries(self, ctx: CompactionContext, summarize: base.Summarizer, goal: Goal, rungs: Rungs) -> Steps:
         """One summary for each span of what is old. A summarizer that failed once is not asked again in this run."""
-        least = base.least_summary(ctx, summarize)
         layout = Layout(ctx.elements, self.pins, ctx.links)
-        for low, high in self.old(layout):
-            if sum(element.tokens for element in layout.elements[low : high + 1]) <= least:
-                continue
-            error = yield from self._summary(ctx, layout, low, high, summarize)
+        end = rungs.end_of_old(layout, goal)
+        sized = [(span, _tokens(layout, *span)) for span in self.old(layout, end)]
+        spans = [span for span, size in sized if base.worth(ctx, size, summarize, self.min_saving)]
+        spare = 0
+        for (low, high), room in rungs.rooms(layout, spans, goal):
+            tried = len(ctx.attempts)
+            error = yield from self._summary(ctx, layout, low, high, summarize, room + spare)
+            made = ctx.attempts[-1] if len(ctx.attempts) > tried else None
+            if made is not None and made.outcome == "applied":
+                spare = max(0, room + spare - (made.tokens_after or 0))
             if error is not None and not isinstance(error, Rejected | SpanConflict):
                 return
 
     def _summary(
-        self, ctx: CompactionContext, layout: Layout, low: int, high: int, summarize: base.Summarizer
+        self, ctx: CompactionContext, layout: Layout, low: int, high: int, summarize: base.Summarizer, room: int
     ) -> base.Attempted:
         elements = layout.elements
         writer, reason = summarize, "old messages summarized"
         if callable(summarize) and self.part_chars is not None:
             ends = [elements[end].end_seq for _, end, _ in layout.parts(low, high, self.part_chars, _chars)]
             writer = InParts(summarize, ends) if len(ends) > 1 else summarize
-        error = yield from base.attempt(ctx, Ask(elements[low].seq, elements[high].end_seq, writer, reason=reason))
+        # Whoever can be asked again is asked for less before anything is cut.
+        once = isinstance(writer, InParts) or not callable(writer)
+        ask = Ask(
+            elements[low].seq, elements[high].end_seq, writer, reason=reason, min_saving=self.min_saving, room=room,
+            cut=once, role=self.role,
+        )  # fmt: skip
+        error = yield from base.attempt(ctx, ask)
+        if isinstance(error, NotSmaller) and not once:
+            error = yield from base.attempt(ctx, replace(ask, told=room // 2, cut=True))
         if (
             error is not None
             and isinstance(writer, InParts)
             and (end := writer.done_to) not in {None, elements[high].end_seq}
         ):
-            ask = Ask(elements[low].seq, end, writer.joined(), reason=f"{reason}, until a part failed")
-            yield from base.attempt(ctx, ask)
+            reason = f"{reason}, until a part failed"
+            done = replace(ask, end_seq=end, summarize=writer.joined(), reason=reason)
+            yield from base.attempt(ctx, done)
         return error
 
-    def old(self, layout: Layout) -> Iterator[tuple[int, int]]:
+    def old(self, layout: Layout, end: int | None = None) -> Iterator[tuple[int, int]]:
         """The spans of indexes that are to be summarized. A summary that stands alone is not summarized again."""
-        for low, high in layout.for_summaries(layout.first, self.recent(layout.elements) - 1):
+        end = self.recent(layout.elements) if end is None else end
+        for low, high in layout.for_summaries(layout.first, end - 1):
             filled = [element for element in layout.elements[low : high + 1] if element.messages]
             if len(filled) > 1 or not all(element.is_summary for element in filled):
                 yield low, high
+
+
+def _ask(change: Change, role: Role) -> Ask:
+    span = change.start_seq, change.end_seq
+    summary = None if change.text is None else Summary(change.text)
+    replacement = change.messages if change.kind == "truncation" else None
+    return Ask(*span, summary, replacement=replacement, allow=change.allow, reason=change.reason, role=role)
+
+
+def _tokens(layout: Layout, low: int, high: int) -> int:
+    return sum(element.tokens for element in layout.elements[low : high + 1])
 
 
 def _chars(element: Element) -> int:

@@ -14,7 +14,8 @@ from functools import cached_property
 from itertools import pairwise
 
 from compaction_store import spans
-from compaction_store.models import Element
+from compaction_store.models import Element, Payload
+from compaction_store.strategies.outline import speakers
 from compaction_store.strategies.pins import Pins
 
 
@@ -27,6 +28,22 @@ def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None
         index -= 1
         total += tokens[index]
     return index
+
+
+def unread(elements: Sequence[Element]) -> frozenset[int]:
+    """The indexes of results after the last message of the assistant: no model has read them yet."""
+    found: list[int] = []
+    for index in range(len(elements) - 1, -1, -1):
+        element = elements[index]
+        if "assistant" in speakers(element):
+            break
+        if not element.is_summary and any(map(_has_result, element.messages)):
+            found.append(index)
+    return frozenset(found)
+
+
+def _has_result(payload: Payload | None) -> bool:
+    return any(step.kind == "result" for step in spans.tools(payload).steps)
 
 
 class Layout:

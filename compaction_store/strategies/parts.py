@@ -9,17 +9,25 @@ from __future__ import annotations
 import inspect
 from collections import Counter as Sums
 from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from compaction_store import event_loop
-from compaction_store.context import Summarize, SummaryResult
+from compaction_store.asking import Summarize, SummaryResult
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.naming import name_of
+from compaction_store.summarizers.request import Request
+
+# What an empty line between the summaries of two parts takes.
+_BETWEEN = 1
 
 
 class InParts:
-    """A summarizer that gives another one the elements in parts. `ends` are the last seqs of the parts."""
+    """A summarizer that gives another one the elements in parts, and each part its share of the room.
+
+    `ends` are the last seqs of the parts.
+    """
 
     def __init__(self, summarize: Summarize, ends: Sequence[int]) -> None:
         self.name = name_of(summarize, "summarizer")
@@ -42,17 +50,19 @@ class InParts:
             self._take(result)
         return self.joined()
 
-    async def _awaited(self, first: Awaitable[SummaryResult], parts: Iterator[list[Element]]) -> SummaryResult:
+    async def _awaited(self, first: Awaitable[SummaryResult], parts: Iterator[Request]) -> SummaryResult:
         self._take(await first)
         for part in parts:
             self._take(await event_loop.call(self._summarize, part))
         return self.joined()
 
-    def _parts(self, elements: Sequence[Element]) -> Iterator[list[Element]]:
+    def _parts(self, elements: Sequence[Element]) -> Iterator[Request]:
+        whole = Request.of(elements)
         start = 0
         for end_seq in self._ends:
-            end = next(i for i in range(start, len(elements)) if elements[i].end_seq == end_seq) + 1
-            yield list(elements[start:end])
+            end = next(i for i in range(start, len(whole)) if whole[i].end_seq == end_seq) + 1
+            part = replace(whole, elements=whole.elements[start:end])
+            yield part if whole.budget is None else replace(part, budget=_share(whole.budget, part, whole))
             start = end
 
     def _take(self, result: SummaryResult) -> None:
@@ -80,6 +90,10 @@ class InParts:
             settings=next((summary.settings for summary in done if summary.settings is not None), None),
             summarizer=next((summary.summarizer for summary in done if summary.summarizer is not None), self.name),
         )
+
+
+def _share(budget: int, part: Request, whole: Request) -> int:
+    return max(1, budget * part.tokens // max(1, whole.tokens) - _BETWEEN)
 
 
 def _sum(usages: Iterator[Payload | None]) -> Payload | None:

@@ -9,8 +9,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from compaction_store.asking import Ask, Steps
 from compaction_store.callbacks import Strategy, callback_name
-from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.context import CompactionContext
 from compaction_store.errors import InvalidCallback, PinnedInside
 from compaction_store.models import Element
 from compaction_store.spans import Links, items_of

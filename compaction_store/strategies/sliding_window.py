@@ -12,20 +12,24 @@ from copy import copy
 from typing import Self
 
 from compaction_store import event_loop
-from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.asking import Ask, Steps, check_role
+from compaction_store.context import CompactionContext
 from compaction_store.errors import Rejected
+from compaction_store.framing import Role
 from compaction_store.models import Element, Payload
 from compaction_store.plan import Span
 from compaction_store.strategies.base import (
+    MIN_SAVING,
     TOO_LITTLE,
     Planner,
     Summarizer,
     attempt,
     check_allow,
     check_count,
+    check_saving,
     check_summarizer,
-    least_summary,
     shown_call,
+    worth,
 )
 from compaction_store.strategies.folding import Fold, Folded, Folds, folds
 from compaction_store.strategies.outline import Outline, elements_of
@@ -126,8 +130,12 @@ class SlidingWindow(Planner):
         before_reply: bool = False,
         pin: PinOption = (),
         allow: Collection[str] = (),
+        min_saving: float = MIN_SAVING,
+        role: Role = "user",
     ) -> None:
         check_summarizer(summarize)
+        check_saving(min_saving)
+        check_role(role)
         tail_of([], retain)
         self._summarize = summarize
         self._threshold = None if threshold is None else as_threshold(threshold)
@@ -136,12 +144,15 @@ class SlidingWindow(Planner):
         self._before_reply = before_reply
         self._pins = Pins(pin)
         self._allow = check_allow(allow)
+        self._min_saving = min_saving
+        self._role = role
 
     @property
     def name(self) -> str:
         return shown_call("SlidingWindow", [
             ("threshold", self._threshold, None), ("retain", self._retain, 0), ("keep_first", self._keep_first, True),
             ("before_reply", self._before_reply, False), ("pin", self._pins or None, None),
+            ("min_saving", self._min_saving, MIN_SAVING), ("role", self._role, "user"),
         ])  # fmt: skip
 
     @property
@@ -164,14 +175,16 @@ class SlidingWindow(Planner):
             outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
             whole_at_end=self._threshold is None,
         )  # fmt: skip
-        least = 0 if "larger" in self._allow else least_summary(ctx, self._summarize)
         reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may go"
         folded: Folded | None = None
         while (fold := _next(found, folded)) is not None:
             inside = elements[fold.low : fold.high + 1]
-            ask = Ask(inside[0].seq, inside[-1].end_seq, self._summarize, allow=self._allow, reason=reason)
+            ask = Ask(
+                inside[0].seq, inside[-1].end_seq, self._summarize, allow=self._allow, reason=reason,
+                min_saving=self._min_saving, role=self._role,
+            )  # fmt: skip
             folded = None
-            if sum(element.tokens for element in inside) <= least:
+            if not self._worth(ctx, inside):
                 ctx.idle = TOO_LITTLE
                 continue
             error = yield from attempt(ctx, ask)
@@ -179,6 +192,11 @@ class SlidingWindow(Planner):
                 # What failed once is likely to fail again; what is planned so far is kept.
                 return
             folded = None if error is not None else _planned(ctx, inside)
+
+    def _worth(self, ctx: CompactionContext, inside: Sequence[Element]) -> bool:
+        if "larger" in self._allow:
+            return True
+        return worth(ctx, sum(element.tokens for element in inside), self._summarize, self._min_saving)
 
     def _by_budget(self, ctx: CompactionContext) -> Threshold:
         if ctx.budget is not None and ctx.budget.is_over(ctx.total_tokens):

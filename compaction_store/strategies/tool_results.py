@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
 
-from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store import room
+from compaction_store.asking import Ask, Steps
+from compaction_store.context import CompactionContext
 from compaction_store.models import Element, Payload
 from compaction_store.spans import CALLS, RESULTS
 from compaction_store.strategies import base
 from compaction_store.strategies.contents import compact, pieces
-from compaction_store.strategies.layout import Layout
+from compaction_store.strategies.layout import Layout, unread
 from compaction_store.strategies.outline import elements_of
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.truncation import Change
@@ -27,6 +29,8 @@ from compaction_store.tokens import Counter, chosen
 _CLEARED = re.compile(r'"?\[Result of .* cleared: [\d,]+ tokens, seqs? [\d,]')
 _SEARCH = "web_search_tool_result"
 _WHOLE = -1
+# Of a view's tokens, the share that a batch must save.
+CLEAR_AT_LEAST = 0.2
 
 
 class Found(NamedTuple):
@@ -39,17 +43,34 @@ class Found(NamedTuple):
 
 
 class ClearToolResults(base.Planner):
-    """Puts a short line in the place of every result but the newest `keep`, and but those of the tools in `exclude`."""
+    """Puts a short line in the place of every result but the newest `keep`, and but those of the tools in `exclude`.
 
-    def __init__(self, keep: int = 3, exclude: Collection[str] = (), *, pin: PinOption = ()) -> None:
+    Results that came after the last message of the assistant stay too, unless `keep` is 0: no model has read them yet.
+    Nothing is cleared until that saves `clear_at_least`, tokens or as a float a share of the view's, or meets the
+    budget's target. So results go in batches: each batch costs the prompt cache of all that follows it.
+    """
+
+    def __init__(
+        self,
+        keep: int = 3,
+        exclude: Collection[str] = (),
+        *,
+        clear_at_least: float = CLEAR_AT_LEAST,
+        pin: PinOption = (),
+    ) -> None:
         base.check_count(keep, "keep", least=0)
+        base.check_saving(clear_at_least, "clear_at_least")
         self.keep = keep
         self.exclude = frozenset([exclude] if isinstance(exclude, str) else exclude)
+        self.clear_at_least = clear_at_least
         self.pins = Pins(pin)
 
     @property
     def name(self) -> str:
-        return base.shown_call("ClearToolResults", [("keep", self.keep, 3), ("exclude", sorted(self.exclude), [])])
+        return base.shown_call("ClearToolResults", [
+            ("keep", self.keep, 3), ("exclude", sorted(self.exclude), []),
+            ("clear_at_least", self.clear_at_least, CLEAR_AT_LEAST),
+        ])  # fmt: skip
 
     def with_pins(self, pins: Pins) -> Self:
         """The same, with something more that it never touches."""
@@ -58,14 +79,33 @@ class ClearToolResults(base.Planner):
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        for change in self.changes(ctx.elements, ctx.counter):
+        missing = None if ctx.budget is None else ctx.total_tokens - ctx.budget.target_tokens
+        for change in self.batch(ctx.elements, ctx.counter, missing):
             ask = Ask(change.start_seq, change.end_seq, replacement=change.messages, reason=change.reason)
             yield from base.attempt(ctx, ask)
 
+    def batch(self, elements: Sequence[Element], counter: Counter, missing: int | None = None) -> list[Change]:
+        """What is to be replaced now: all that may be, or nothing where that would save too little.
+
+        `missing` is what a budget wants saved: who saves that has saved enough.
+        """
+        changes = list(self.changes(elements, counter))
+        starts = {element.seq: place for place, element in enumerate(elements)}
+        ends = {element.end_seq: place for place, element in enumerate(elements)}
+        saved = -sum(counter.messages(change.messages) for change in changes)
+        for change in changes:
+            span = elements[starts[change.start_seq] : ends[change.end_seq] + 1]
+            saved += sum(element.tokens for element in span)
+        least = room.least_saving(self.clear_at_least, sum(element.tokens for element in elements))
+        enough = missing is not None and saved >= missing > 0
+        return changes if enough or saved >= least else []
+
     def changes(self, elements: Sequence[Element], counter: Counter) -> Iterator[Change]:
-        """What is to be replaced: each contiguous run of messages that change."""
+        """What could be replaced: each contiguous run of messages that change."""
         layout = Layout(elements, self.pins)
         kept = layout.systems | layout.pinned | ({layout.last_user} - {None})
+        if self.keep:
+            kept |= unread(elements)
         chosen_ = defaultdict[int, list[Found]](list)
         for found in self._old(elements):
             if found.element not in kept:
@@ -91,12 +131,17 @@ class ClearToolResults(base.Planner):
 
 
 def plan_clear_tool_results(
-    messages: Iterable[Any], keep: int = 3, exclude: Collection[str] = (), *, counter: Any = None
+    messages: Iterable[Any],
+    keep: int = 3,
+    exclude: Collection[str] = (),
+    *,
+    clear_at_least: float = CLEAR_AT_LEAST,
+    counter: Any = None,
 ) -> list[Change]:
     """What would be replaced in a plain list of messages; the first is seq 1."""
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
-    return list(ClearToolResults(keep, exclude).changes(elements, counting))
+    return ClearToolResults(keep, exclude, clear_at_least=clear_at_least).batch(elements, counting)
 
 
 def _change(elements: Sequence[Element], run: Sequence[int], forms: dict[int, tuple[Payload, ...]]) -> Change:

@@ -14,7 +14,8 @@ from copy import copy
 from typing import Any, NamedTuple, Self
 
 from compaction_store import event_loop
-from compaction_store.context import Ask, CompactionContext, Steps
+from compaction_store.asking import Ask, Steps
+from compaction_store.context import CompactionContext
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.models import Element
 from compaction_store.strategies import base
@@ -53,7 +54,9 @@ class SummaryTree(base.Planner):
         *,
         keep_recent: int = 15,
         pin: PinOption = (),
+        min_saving: float = base.MIN_SAVING,
     ) -> None:
+        base.check_saving(min_saving)
         base.check_summarizer(summarize)
         base.check_count(leaf_tokens, "leaf_tokens", least=1)
         base.check_count(fan_in, "fan_in", least=2)
@@ -63,6 +66,7 @@ class SummaryTree(base.Planner):
         self.fan_in = fan_in
         self.keep_recent = keep_recent
         self.pins = Pins(pin)
+        self.min_saving = min_saving
 
     @property
     def name(self) -> str:
@@ -70,6 +74,7 @@ class SummaryTree(base.Planner):
             ("leaf_tokens", self.leaf_tokens, LEAF_TOKENS),
             ("fan_in", self.fan_in, FAN_IN),
             ("keep_recent", self.keep_recent, 15),
+            ("min_saving", self.min_saving, base.MIN_SAVING),
         ]
         return base.shown_call("SummaryTree", options).removesuffix("()")
 
@@ -94,7 +99,8 @@ class SummaryTree(base.Planner):
                 node = growth.send(done)  # type: ignore[arg-type]
                 ctx.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
-                ask = Ask(node.start_seq, node.end_seq, self.summarize, reason=f"{what} summarized")
+                reason = f"{what} summarized"
+                ask = Ask(node.start_seq, node.end_seq, self.summarize, reason=reason, min_saving=self.min_saving)
                 error = yield from base.attempt(ctx, ask)
                 if error is not None and not isinstance(error, Rejected | SpanConflict):
                     return

@@ -15,23 +15,31 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
+from compaction_store.framing import Role, framed_text
 from compaction_store.models import Payload
 from compaction_store.readable import MESSAGE
+from compaction_store.room import LEAST_TEXT, frame_tokens, joined
 from compaction_store.strategies.contents import pieces
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.shortening import Rule, shorten, size_of
 from compaction_store.tokens import Counter
 
+# What a cap saves of a message must be more than this part of the cap: less is not worth a record.
+_LEAST_GAIN = 8
+
 
 class Change(NamedTuple):
-    """What is to stand for a span: shortened messages, or nothing. Positions are seqs, both ends inclusive."""
+    """What is to stand for a span: shortened messages, a summary cut to `text`, or nothing. Positions are seqs, both
+    ends inclusive.
+    """
 
     start_seq: int
     end_seq: int
-    kind: Literal["truncation", "removal"]
+    kind: Literal["truncation", "removal", "summary"]
     messages: tuple[Payload, ...] = ()
     allow: frozenset[str] = frozenset()
     reason: str = ""
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,54 +58,77 @@ class Caps:
         yield self.floor
 
 
-def plan(
-    layout: Layout, limit: int, counter: Counter, caps: Caps, *, recent: int, verbatim: bool = False
-) -> list[Change]:
-    """What makes the view fit the limit, or comes as near as possible.
+class Draft:
+    """A view, what its elements take by now, and what became of them.
 
-    `recent` is where the recent elements begin: they are removed after all others. With `verbatim` they are also cut
-    only if removing all others would not do.
+    `recent` is where the recent elements begin: they are removed after all others. `kept` are never touched. Summaries
+    that this very run made are spared as well, unless `cut_summaries` has all summaries cut, and then removed, where
+    nothing else is left to give.
     """
-    draft = _Draft(layout, limit, counter, caps, recent)
-    draft.fit(verbatim=verbatim)
-    return list(draft.changes())
 
-
-class _Draft:
-    """A view, what its elements take by now, and what became of them."""
-
-    def __init__(self, layout: Layout, limit: int, counter: Counter, caps: Caps, recent: int) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        limit: int,
+        counter: Counter,
+        caps: Caps,
+        recent: int,
+        *,
+        kept: AbstractSet[int] = frozenset(),
+        cut_summaries: bool = False,
+    ) -> None:
         elements = layout.elements
         self.layout = layout
         self.limit = limit
         self.counter = counter
         self.caps = caps
         self.recent = recent
+        self.kept = kept
+        self.cut_summaries = cut_summaries
         self.tokens = [element.tokens for element in elements]
         self.total = sum(self.tokens)
         self.forms: dict[int, tuple[Payload, ...]] = {}
         self.cap_of: dict[int, int] = {}
+        # Of each run of summaries that became one: its text, what it takes, and what the run took.
+        self.joined: dict[tuple[int, int], tuple[str, int, int]] = {}
         self.removed: list[tuple[int, int]] = []
         self.lost = 0
         # What this very run has folded is left alone; what was folded before is removed after all else.
         self.summaries = frozenset(i for i, e in enumerate(elements) if e.is_summary)
-        self.fresh = frozenset(i for i in self.summaries if (elements[i].number or 0) < 0)
-        whole = self.summaries | layout.pinned
+        fresh = frozenset(i for i in self.summaries if (elements[i].number or 0) < 0)
+        self.fresh = frozenset[int]() if cut_summaries else fresh
+        whole = self.summaries | layout.pinned | kept
         own = {0, layout.last, layout.last_user} - layout.systems - whole
         self.ends = [sorted(i for i in own if i is not None), sorted(layout.systems - whole)]
         self.middle = [i for i in range(len(elements)) if i not in own | layout.systems | whole]
 
     @property
-    def over(self) -> int:
-        return self.total - self.lost - self.limit
+    def left(self) -> int:
+        """What the view takes by now."""
+        return self.total - self.lost
 
-    def fit(self, *, verbatim: bool) -> None:
+    @property
+    def over(self) -> int:
+        return self.left - self.limit
+
+    def fit(self, *, verbatim: bool = False) -> Draft:
+        """Makes the view fit the limit, or come as near as possible. With `verbatim`, the recent elements are cut only
+        if removing all others would not do.
+        """
         if verbatim:
             self._stage([i for i in self.middle if i < self.recent], only_old=True)
         if self.over > 0:
             self._stage([*self._ends_to_cut(), *self.middle], only_old=False)
         for ends in self.ends:
             self._cut_until(ends)
+        if self.cut_summaries and self.over > 0:
+            self._shorten_summaries(LEAST_TEXT)
+            self._drop_summaries()
+            if self.over > 0:
+                self._unjoin()
+                everything = [*self.middle, *self.ends[0]]
+                self._remove_until(everything, list(self._outwards()), and_summaries=True)
+        return self
 
     def _ends_to_cut(self) -> list[int]:
         """The ends that are cut along with the others: one that takes half of the limit, if it is not what the user
@@ -118,7 +149,10 @@ class _Draft:
         return chosen
 
     def _stage(self, indexes: Sequence[int], *, only_old: bool) -> None:
-        """Cuts, and where that will not do removes from the middle outwards; then only what is left is cut."""
+        """Cuts, and where that will not do removes from the middle outwards; then only what is left is cut.
+
+        What is old goes first, then summaries are cut, then what is recent goes, and last of all summaries.
+        """
         if self.over <= sum(self._gains(indexes).values()):
             self._cut_until(indexes)
         if self.over <= 0:
@@ -128,10 +162,17 @@ class _Draft:
             order = [index for index in order if index < self.recent]
             gains = self._gains(indexes)
             most = self._removable(self.layout.first, self.recent - 1, self.summaries)
-            if self.over > sum(gains.values()) + self._worth(most, gains):
-                return
-        self._remove_until(indexes, order, and_summaries=False)
-        if self.over > 0 and not only_old and self.summaries > self.fresh:
+            if self.over <= sum(gains.values()) + self._worth(most, gains):
+                self._remove_until(indexes, order, and_summaries=False)
+            return
+        self._remove_until(indexes, [index for index in order if index < self.recent], and_summaries=False)
+        self._cut(self._left(indexes), self.caps.floor)
+        if self.over > 0:
+            self._shorten_summaries(self.caps.floor)
+        if self.over > 0:
+            self._remove_until(indexes, order, and_summaries=False)
+        if self.over > 0 and not self.cut_summaries and self.summaries > self.fresh:
+            self._unjoin()
             self._remove_until(indexes, order, and_summaries=True)
 
     # Cutting.
@@ -141,7 +182,8 @@ class _Draft:
         tokens = self.tokens[index]
         if tokens <= cap or self.cap_of.get(index, cap + 1) <= cap:
             return 0
-        return max(0, tokens - (cap + MESSAGE) * len(self.layout.elements[index].messages))
+        gain = tokens - (cap + MESSAGE) * len(self.layout.elements[index].messages)
+        return gain if gain > cap // _LEAST_GAIN else 0
 
     def _gains(self, indexes: Iterable[int]) -> dict[int, int]:
         return {index: self._gain(index, self.caps.floor) for index in indexes}
@@ -176,6 +218,60 @@ class _Draft:
             self.tokens[index] = tokens
             self.forms[index] = kept
 
+    # Summaries.
+
+    def _shorten_summaries(self, least: int) -> None:
+        """Joins summaries that stand side by side and cuts their texts, the largest first, by what is missing."""
+        self._unjoin()
+        least += frame_tokens(self.counter, (1, 1))
+        for low, high in sorted(self._neighbours(), key=lambda run: -self._taken(*run)):
+            if self.over <= 0:
+                return
+            taken = self._taken(low, high)
+            first, last = self.layout.elements[low], self.layout.elements[high]
+            found = [framed_text(element.message) for element in self.layout.elements[low : high + 1]]
+            texts = [text for text in found if text is not None]
+            role: Role = "assistant" if first.role == "assistant" else "user"
+            most = max(least, taken - self.over)
+            shorter = joined(texts, (first.seq, last.end_seq), role, most, self.counter)
+            if shorter is None or (tokens := self.counter.messages(shorter[1])) >= taken:
+                continue
+            self.joined[low, high] = shorter[0].text, tokens, taken
+            self.total += tokens - taken
+
+    def _neighbours(self) -> Iterator[tuple[int, int]]:
+        """Runs of summaries that may be cut, with what was removed between them."""
+        gone = {i for low, high in self.removed for i in range(low, high + 1)}
+        run: tuple[int, int] | None = None
+        for index, element in enumerate(self.layout.elements):
+            spared = index in self.fresh or index in self.layout.pinned or index in gone
+            if element.is_summary and not spared and framed_text(element.message) is not None:
+                run = (index if run is None else run[0]), index
+            elif run is not None and (element.messages or spared):
+                yield run
+                run = None
+        if run is not None:
+            yield run
+
+    def _taken(self, low: int, high: int) -> int:
+        return sum(self.tokens[low : high + 1])
+
+    def _drop_summaries(self) -> None:
+        """Removes summaries that were cut, the oldest first, and no more of them than it takes."""
+        for low, high in sorted(self.joined):
+            if self.over <= 0:
+                return
+            if self._removable(low, high, frozenset()) == [(low, high)]:
+                _, tokens, taken = self.joined.pop((low, high))
+                self.total += taken - tokens
+                self.lost += taken
+                self.removed = _merged([*self.removed, (low, high)])
+
+    def _unjoin(self) -> None:
+        for _, tokens, taken in self.joined.values():
+            self.total += taken - tokens
+        self.joined = {}
+
     # Removing.
 
     def _outwards(self) -> Iterator[int]:
@@ -193,7 +289,7 @@ class _Draft:
         yield from range(end, count)
 
     def _removable(self, low: int, high: int, spared: AbstractSet[int]) -> list[tuple[int, int]]:
-        return list(self.layout.for_removal(low, high, spared | self._calls_kept)) if low <= high else []
+        return list(self.layout.for_removal(low, high, spared | self._calls_kept | self.kept)) if low <= high else []
 
     @cached_property
     def _calls_kept(self) -> AbstractSet[int]:
@@ -221,6 +317,7 @@ class _Draft:
         A window that falls short, because pairs are removed whole, grows by what is missing, and at least by twice what
         it last grew by: few are looked at, however large the thread.
         """
+        self.removed, self.lost = [], 0
         lows, highs = list(accumulate(order, min)), list(accumulate(order, max))
         size = more = 0
         while size < len(order):
@@ -248,8 +345,19 @@ class _Draft:
 
     # What came of it.
 
-    def changes(self) -> Iterator[Change]:
-        """The final form, in order: each removed span, and each contiguous run of cut elements."""
+    def changes(self) -> list[Change]:
+        """The final form, in order: each removed span, each contiguous run of cut elements, each cut summary."""
+        summaries = [self._summary(*run) for run in self.joined]
+        return sorted([*summaries, *self._runs()], key=lambda change: change.start_seq)
+
+    def _summary(self, low: int, high: int) -> Change:
+        text, tokens, _ = self.joined[low, high]
+        elements = self.layout.elements
+        many = sum(element.is_summary for element in elements[low : high + 1])
+        reason = f"{f'{many} summaries joined in' if many > 1 else 'a summary cut to'} {tokens} tokens"
+        return Change(elements[low].seq, elements[high].end_seq, "summary", reason=reason, text=text)
+
+    def _runs(self) -> Iterator[Change]:
         runs = [(low, high, False) for low, high in self.removed]
         for index in self._left(sorted(self.forms)):
             if runs and runs[-1][2] and runs[-1][1] == index - 1:
@@ -271,3 +379,14 @@ class _Draft:
             allow.add("last_user")
         reason = f"contents cut to {' and '.join(map(str, caps))} tokens"
         return Change(start, end, "truncation", messages, frozenset(allow), reason)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans in order, those that touch as one."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(spans):
+        if found and found[-1][1] + 1 == low:
+            found[-1] = found[-1][0], high
+        else:
+            found.append((low, high))
+    return found

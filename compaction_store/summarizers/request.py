@@ -21,6 +21,7 @@ from compaction_store.errors import InvalidCallback
 from compaction_store.framing import framed_text
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.readable import read
+from compaction_store.tokens import Counter, count_text
 
 SummaryResult = str | Summary
 
@@ -54,12 +55,14 @@ def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: 
 class Request(Sequence[Element]):
     """The elements to be summarized. `view` gives the view they are of; None where nobody told.
 
-    `budget` is in tokens: what the summary must stay within to be worth anything.
+    `budget` is the most tokens that the text of the summary may take, by `counter`. A store, `compress_context` and
+    `Ladder` always set it; None where a caller made the request and did not say.
     """
 
     elements: tuple[Element, ...] = field(repr=False)
     view: Callable[[], Sequence[Element]] | None = field(default=None, repr=False)
     budget: int | None = None
+    counter: Counter | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, elements: Sequence[Element]) -> Request:
@@ -109,6 +112,10 @@ class Request(Sequence[Element]):
     @property
     def max_tokens(self) -> int:
         return max(1, self.tokens - 1 if self.budget is None else min(self.budget, self.tokens - 1))
+
+    def count(self, text: str) -> int:
+        """The tokens of a text, as the budget counts them."""
+        return count_text(text) if self.counter is None else self.counter.text(text)
 
     @property
     def earlier(self) -> tuple[int, ...]:

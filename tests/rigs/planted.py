@@ -190,7 +190,7 @@ BUGS = (
             Edit(
                 "compaction_store/context.py",
                 "        try:\n            result = summary(elements)\n",
-                '        self._place(place, span, "summary", 0, allow=allow, reason=reason)\n'
+                '        self._place(place, span, "summary", 0, allow=wish.allow, reason=None)\n'
                 "        try:\n            result = summary(elements)\n",
             ),
         ),

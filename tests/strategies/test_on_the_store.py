@@ -43,14 +43,14 @@ def of(faces: Faces, summarize: Any) -> Any:
 
 
 def test_a_ladder_leaves_one_record_for_each_span(faces: Faces, store: Face) -> None:
-    messages = talk(40, 200)
+    messages = talk(40, 600)
     store.append("t", messages)
-    run = store.compact("t", Ladder(of(faces, short), keep_recent=30, reserve=1000), budget=BUDGET)
+    run = store.compact("t", Ladder(of(faces, short), reserve=1000, part_chars=None), budget=BUDGET)
     assert run.view.tokens <= 4000
     spans = sorted((record.start_seq, record.end_seq) for record in run)
     assert all(one[1] < other[0] for one, other in itertools.pairwise(spans))
     summary = run[0]
-    assert (summary.kind, summary.start_seq, summary.end_seq) == ("summary", 2, 51)
+    assert (summary.kind, summary.start_seq, summary.end_seq) == ("summary", 2, 66)
     assert summary.summary_text == "They talked."
     assert summary.reason == "old messages summarized"
     assert summary.callback is not None
@@ -62,7 +62,7 @@ def test_a_ladder_leaves_one_record_for_each_span(faces: Faces, store: Face) -> 
     assert store.verify("t").findings == ()
     # The view fits: there is nothing more to do.
     assert (
-        len(store.compact("t", Ladder(of(faces, short), keep_recent=30, reserve=1000), budget=BUDGET, force=True)) == 0
+        len(store.compact("t", Ladder(of(faces, short), reserve=1000, part_chars=None), budget=BUDGET, force=True)) == 0
     )
 
 
@@ -70,8 +70,8 @@ def test_a_ladder_without_a_summarizer_removes(store: Face) -> None:
     store.append("t", [{"role": "user", "content": words(300)} for _ in range(100)])
     run = store.compact("t", Ladder(), budget=TokenBudget(context_window=8000))
     assert {record.kind for record in run} == {"truncation", "removal"}
-    assert run.view.tokens <= 2000
-    assert store.fit("t", TokenBudget(context_window=8000)).tokens <= 2000
+    assert run.view.tokens <= 4000
+    assert store.fit("t", TokenBudget(context_window=8000)).tokens <= 4000
 
 
 def test_a_failing_summarizer_leaves_a_record_and_the_ladder_goes_on(faces: Faces, store: Face) -> None:
@@ -80,7 +80,7 @@ def test_a_failing_summarizer_leaves_a_record_and_the_ladder_goes_on(faces: Face
 
     store.append("t", talk(40, 200))
     run = store.compact("t", Ladder(of(faces, fails), reserve=1000), budget=BUDGET)
-    assert (run[0].kind, run[0].outcome, run[0].start_seq, run[0].end_seq) == ("summary", "failed", 2, 66)
+    assert (run[0].kind, run[0].outcome, run[0].start_seq, run[0].end_seq) == ("summary", "failed", 2, 67)
     assert "secret" not in str(run[0].body)
     assert any(record.outcome == "applied" for record in run)
     assert run.view.tokens <= 4000
