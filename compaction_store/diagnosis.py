@@ -299,6 +299,8 @@ def _schema(seen: Seen) -> Iterator[Check]:
         yield Check("protection", "problem", finding.what, remedy)
     if not seen.protected.findings:
         yield Check("protection", "ok", "triggers, policies, functions and grants are those that were shipped")
+    for note in seen.protected.notes:
+        yield Check("protection", "note", note)
     if seen.owners != {f"{schema.SCHEMA}_owner"}:
         what = f"the tables belong to {', '.join(sorted(seen.owners))}, who can do more to them than is recorded"
         yield Check("owner", "note", what, "let a login migrate that may make roles, or keep the application's apart")

@@ -1,7 +1,8 @@
 """Giving logins what they need and nothing else: each gets one of the schema's roles, by membership.
 
-A login made for a job stays within it: one that the policies do not bind is refused every role but the owner's, and the
-owner's role is not given to one that writes as an application, nor the other way round.
+A login made for a job stays within it: one that the policies do not bind, or that writes to all tables, is refused
+every role but the owner's, and the owner's role is not given to one that writes as an application, nor the other way
+round.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal, NamedTuple
 from psycopg import errors, sql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import connections, engines, ledger
+from compaction_store import connections, engines, ledger, members
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
 
 Role = Literal["owner", "application", "loader", "auditor"]
@@ -30,7 +31,9 @@ _INHERIT_OPTION_SINCE = 160000
 _LOGIN = """
     SELECT r.rolsuper, r.rolbypassrls, r.rolinherit,
         pg_catalog.pg_has_role(r.oid, o.oid, 'MEMBER'), pg_catalog.pg_has_role(r.oid, a.oid, 'MEMBER'),
-        pg_catalog.current_setting('server_version_num')::int4
+        pg_catalog.current_setting('server_version_num')::int4,
+        (SELECT pg_catalog.min(w.rolname::text) FROM pg_catalog.pg_roles AS w
+            WHERE w.rolname = ANY (%b::text[]) AND pg_catalog.pg_has_role(r.oid, w.oid, 'MEMBER'))
     FROM pg_catalog.pg_roles AS r
     CROSS JOIN pg_catalog.pg_roles AS o
     CROSS JOIN pg_catalog.pg_roles AS a
@@ -46,6 +49,7 @@ class _Login(NamedTuple):
     is_owner: bool
     is_application: bool
     server_version: int
+    writes_as: str | None
 
 
 def grant(url: str, login: str, role: Role) -> None:
@@ -95,7 +99,7 @@ def _login(connection: Connection, login: str) -> _Login:
         raise NotConfigured(
             "the schema's roles could not be made when it was migrated: let a login with CREATEROLE migrate"
         )
-    rows = ledger.fetch(connection, _LOGIN, (login,))
+    rows = ledger.fetch(connection, _LOGIN, (list(members.WRITERS), login))
     if not rows:
         raise InvalidInput(f"there is no login {login!r}")
     return _Login._make(rows[0])
@@ -104,8 +108,12 @@ def _login(connection: Connection, login: str) -> _Login:
 def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     found = _login(connection, login)
     if role != "owner" and (found.is_superuser or found.bypasses_policies):
-        what = "a superuser" if found.is_superuser else "exempt from row-level security"
+        what = members.SUPERUSER if found.is_superuser else members.BYPASSES
         raise InvalidInput(f"{login!r} is {what}: no policy would bind it; make a login of its own")
+    if role != "owner" and found.writes_as is not None:
+        raise InvalidInput(
+            f"{login!r} is a member of {found.writes_as}: it could change tables; make a login of its own"
+        )
     other = found.is_application if role == "owner" else role == "application" and found.is_owner
     if other and not found.is_superuser:
         raise InvalidInput(f"{login!r} would be owner and application at once: make a login for each")

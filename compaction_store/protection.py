@@ -16,7 +16,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from compaction_store import schema
+from compaction_store import members, schema
 from compaction_store.catalog import OURS, Facts
 from compaction_store.models import Finding
 
@@ -26,6 +26,11 @@ _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TENANT_ONLY = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
 _TENANT_ONLY_SPREAD = "(tenant = compaction_store.tenant())"
 _TABLE_ONLY = "alembic_version"
+_OF_ALEMBIC = {
+    f"table {_TABLE_ONLY}": "table",
+    f"column {_TABLE_ONLY}.version_num": "character varying(32) not null",
+    f"constraint {_TABLE_ONLY}.alembic_version_pkc": "PRIMARY KEY (version_num)",
+}
 _ROW, _BEFORE = 1, 2
 _EVENTS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
 _ALIASES = {"timestamptz": "timestamp with time zone", "int": "integer", "int8": "bigint", "int4": "integer"}
@@ -40,7 +45,11 @@ _TRIGGER = re.compile(
     r"CREATE TRIGGER (?P<name>\w+) BEFORE (?P<events>[A-Z ]+?) ON compaction_store\.(?P<table>\w+)\s+"
     r"FOR EACH (?P<each>ROW|STATEMENT) EXECUTE FUNCTION compaction_store\.(?P<function>\w+)\(\)"
 )
-_CHECK = re.compile(r"CONSTRAINT (\w+) CHECK")
+_CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<says>\(.*?\))(?=,?\n(?:    CONSTRAINT|\)))", re.DOTALL)
+# What Postgres adds to an expression when it writes it out again: parentheses and types. It has other words for some.
+_ADDED = re.compile(r"::[a-z]+|[\s()\[\]]")
+_BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
+_OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
 _GRANT = re.compile(r"\bGRANT (?P<privileges>[A-Z, ]+?) ON (?P<objects>[^;]+?)\s+TO (?P<roles>[^;]+);")
 
 
@@ -53,15 +62,17 @@ class Judged(NamedTuple):
 
 def judge(seen: Facts) -> Judged:
     """Compares what is so with what should be."""
+    seen = seen._replace(facts={subject: _bare(fact) for subject, fact in seen.facts.items()})
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not k.startswith("owner of ")}
     whats = [*_compare(_expected(has_roles, is_spread=seen.is_spread), facts), *_shards(seen)]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = (*members.notes(seen.members), *seen.notes)
     if has_roles:
         whats += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
+        whats += members.findings(seen.members)
     else:
         owners = {fact for subject, fact in seen.facts.items() if subject.startswith("owner of ")}
-        notes = (f"the roles could not be made here: everything belongs to {', '.join(sorted(owners))}",)
+        notes = (f"the roles could not be made here: everything belongs to {', '.join(sorted(owners))}", *notes)
         if len(owners) > 1:
             whats.append(f"the objects belong to several owners: {', '.join(sorted(owners))}")
     return Judged(tuple(Finding(None, what) for what in whats), notes)
@@ -105,7 +116,9 @@ def _sql(folder: str) -> str:
 
 @cache
 def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
-    facts: dict[str, str] = {f"table {_TABLE_ONLY}": "table"}
+    facts = dict(_OF_ALEMBIC)
+    if has_roles:
+        facts |= {"owner of the schema": _OWNER, f"owner of table {_TABLE_ONLY}": _OWNER}
     rule = _rule(is_spread)
     for table in schema.metadata.sorted_tables:
         facts[f"table {table.name}"] = "table, row security, forced"
@@ -147,10 +160,12 @@ def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
     key = ", ".join(column.name for column in table.primary_key)
     yield f"constraint {table.name}.{table.name}_pkey", f"PRIMARY KEY ({key})"
     for index in table.indexes:
+        where = index.dialect_options["postgresql"]["where"]
+        if not index.unique and where is not None:
+            yield f"index {index.name}", "with a condition"
         # A cluster has unique indexes only with the column that the tables are spread by.
         if index.unique and not (is_spread and "thread_uid" not in index.columns):
             columns = ", ".join(str(column.name) for column in index.columns)
-            where = index.dialect_options["postgresql"]["where"]
             yield (
                 f"unique index {index.name}",
                 f"CREATE UNIQUE INDEX {index.name} ON compaction_store.{table.name} USING btree ({columns})"
@@ -161,8 +176,24 @@ def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
 def _checks() -> Iterator[tuple[str, str]]:
     for table in schema.metadata.sorted_tables:
         text = (schema.scripts() / "sql" / "tables" / f"{table.name}.sql").read_text(encoding="utf-8")
-        for name in _CHECK.findall(text):
-            yield f"constraint {table.name}.{name}", "check"
+        for match in _CHECK.finditer(text):
+            yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['says']}")
+
+
+def _bare(fact: str) -> str:
+    """What a check says, however it is written; any other fact as it is."""
+    kind, _, says = fact.partition(" ")
+    if kind != "check":
+        return fact
+    for written, meant in _OTHERWISE:
+        says = says.replace(written, meant)
+    return f"check {_ADDED.sub('', _BETWEEN.sub(_bounds, says))}"
+
+
+def _bounds(found: re.Match[str]) -> str:
+    what, least, most = found.groups()
+    what = what.lstrip("(") if what.count("(") > what.count(")") else what
+    return f"{what} >= {least} AND {what} <= {most}"
 
 
 @cache
