@@ -46,8 +46,9 @@ _TRIGGER = re.compile(
     r"FOR EACH (?P<each>ROW|STATEMENT) EXECUTE FUNCTION compaction_store\.(?P<function>\w+)\(\)"
 )
 _CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<says>\(.*?\))(?=,?\n(?:    CONSTRAINT|\)))", re.DOTALL)
-# What Postgres adds to an expression when it writes it out again: parentheses and types. It has other words for some.
-_ADDED = re.compile(r"::[a-z]+|[\s()\[\]]")
+# What Postgres adds to an expression when it writes it out again: parentheses, types, and quotes around large
+# numbers. It has other words for some.
+_ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
 _BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
 _OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
 _GRANT = re.compile(r"\bGRANT (?P<privileges>[A-Z, ]+?) ON (?P<objects>[^;]+?)\s+TO (?P<roles>[^;]+);")
