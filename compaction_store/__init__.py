@@ -68,6 +68,7 @@ from compaction_store.errors import (
     ThreadErased,
     ThreadExists,
     ThreadNotFound,
+    Unreadable,
     UnsupportedDatabase,
 )
 from compaction_store.loading import Loaded, ToLoad
@@ -197,6 +198,7 @@ __all__ = [
     "ThreadNotFound",
     "ToLoad",
     "TokenBudget",
+    "Unreadable",
     "UnsupportedDatabase",
     "View",
     "__version__",

@@ -17,10 +17,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 from uuid import UUID
 
-from compaction_store import chain, erasure
+from compaction_store import chain, documents, erasure
 from compaction_store.models import Finding, Report
-from compaction_store.pages import LONGEST_PAGE, Page, Pages, Place, Row, Standing
-from compaction_store.payload import decode
+from compaction_store.pages import FIRST_MOMENT, LAST_MOMENT, LONGEST_PAGE, Page, Pages, Place, Row, Standing
 from compaction_store.redactions import NEVER, Redactions
 
 Level = Literal["structure", "content", "schema", "checkpoint"]
@@ -163,6 +162,8 @@ class _Chain:
             if self.last_at is not None and row.microseconds < self.last_at:
                 self.findings.add(row.pos, "created_at is earlier than the entry before")
             self.last_at = row.microseconds
+            if not FIRST_MOMENT <= row.microseconds <= LAST_MOMENT:
+                self.findings.add(row.pos, "the time is before the year 1 or after the year 9999")
         if self.count == 1:
             self.first_at = row.microseconds
 
@@ -221,6 +222,8 @@ class _Chain:
             self.genesis = self.redactions.erasure[1]
         elif self.redactions.erasure is not None and self.genesis != self.redactions.erasure[1]:
             self.findings.add(self.redactions.erasure[0], "the erasure does not keep the genesis of the thread")
+        if self.content and (fault := documents.fault("metadata", thread.metadata or "")) is not None:
+            self.findings.add(None, fault)
         if self.first is None:
             return ()
         if self.genesis is not None:
@@ -258,20 +261,23 @@ class _Chain:
             return
         if chain.commitment(row.salt, row.body.encode()) != row.commitment:
             self.findings.add(row.pos, "the content is not what was committed to")
-        elif kind == "message" and not _role_agrees(row):
-            self.findings.add(row.pos, "the role is not the message's")
+        elif (fault := _fault(kind, row.columns, row.body)) is not None:
+            self.findings.add(row.pos, fault)
         meta = None if row.meta is None else chain.meta_commitment(row.salt, row.meta.encode())
         if meta != row.meta_commitment:
             self.findings.add(row.pos, "the meta is not what was committed to")
+        elif row.meta is not None and (fault := documents.fault("meta", row.meta)) is not None:
+            self.findings.add(row.pos, fault)
 
 
-def _role_agrees(row: Row) -> bool:
-    role = json.loads(row.columns)[0]
-    try:
-        payload = decode(row.body or "")
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(payload, dict) and (role is None or payload.get("role") == role)
+def _fault(kind: str, columns: str, body: str) -> str | None:
+    """What is wrong with a document of a thread, apart from not being the one that was committed to."""
+    if kind == "event":
+        return documents.fault("body", body)
+    first, second, *_ = json.loads(columns)
+    if kind == "compaction":
+        return documents.record_fault(first, second, body)
+    return documents.message_fault(first, body)
 
 
 def _header(kind: str, row: Row) -> bytes:

@@ -29,6 +29,10 @@ _NODE = b"\x01"
 _HEAD = b"compaction-store/head/v1\x00"
 _TENANT = b"compaction-store/tenant/v1\x00"
 _ED25519 = b"\x01"
+_FIELD = 2**255 - 19
+# The points of small order: with one of these as the key, a single signature holds for any text.
+_ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_WEAK = frozenset({0, 1, _FIELD - 1, _ORDER_8, _FIELD - _ORDER_8})
 _DATA = struct.Struct(f">{len(_HEAD)}s16sq32s")
 _KEY_NAME = re.compile(r"[!-*,-~]{1,100}")
 _NOTE = re.compile(
@@ -291,7 +295,10 @@ def public_key(given: object) -> bytes:
         except ValueError:
             given = b""
     if type(given) is not bytes or len(given) != KEY_BYTES:
-        raise InvalidInput("a public key is 32 bytes, or their 64 hexadecimal digits")
+        raise InvalidInput("a public key must be 32 bytes, or their 64 hexadecimal digits")
+    y = int.from_bytes(given, "little") % 2**255
+    if y >= _FIELD or y in _WEAK:
+        raise InvalidInput("a public key must be one that a signer makes: this one is of small order, or not canonical")
     return given
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from compaction_store import payload
+from compaction_store import documents, payload
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Event, Redaction
 
@@ -136,12 +136,17 @@ def _checked(given: Any) -> list[Range]:
 
 def names(event: Event, seq: int) -> bool:
     """Whether a redaction's event names a message."""
-    return any(start <= seq <= end for start, end in event.body.get("seqs", ()))
+    try:
+        ranges = _checked(event.body.get("seqs", ()))
+    except (ValueError, TypeError):
+        return False
+    return any(start <= seq <= end for start, end in ranges)
 
 
 def event(thread_id: str, row: tuple[Any, ...]) -> Event:
     pos, kind, actor, created_at, text = row
-    return Event(thread_id, pos, kind, actor, created_at, payload.decode_object(text))
+    body, fault = (None, None) if text is None else documents.parsed("body", text)
+    return Event(thread_id, pos, kind, actor, created_at, body or {}, fault)
 
 
 def redaction(row: tuple[Any, ...]) -> Redaction:

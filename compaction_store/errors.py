@@ -49,6 +49,7 @@ CompactionStoreError
     - SummarizerUnavailable      overloaded, rate limited or out of reach until the deadline; .status
     - SummarizerRejected         the API says no; .status
     - SummarizersFailed          every one of several; .errors
+  · Unreadable                   what is stored cannot be read; `verify` says what else is wrong
   · NotRenderable                a message cannot be written in the format asked for; .seq and .part
   · BudgetExceeded               whatever was tried, the view does not fit the window; .view
   · DatabaseError                the server, or the way to it
@@ -335,6 +336,10 @@ class SummarizersFailed(SummarizerError):
     def __init__(self, message: str, *, errors: tuple[Exception, ...]) -> None:
         super().__init__(message)
         self.errors = errors
+
+
+class Unreadable(CompactionStoreError):
+    """What is stored breaks the rule for documents, so that no view can be made of it."""
 
 
 class NotRenderable(CompactionStoreError):

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from compaction_store import event_loop
 from compaction_store.budget import TokenBudget
+from compaction_store.documents import parsed
 from compaction_store.errors import CompactionStoreError, InvalidCallback, InvalidInput
 from compaction_store.models import Measured, Payload, View
-from compaction_store.payload import decode
 
 # How many tokens of a model's one of the store's may be. What a request took beyond that was sent beside the view.
 _MOST_RATE = 2.0
@@ -45,7 +45,8 @@ def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
     """What the ledger found of a thread's last replies; None where no reply says what its request took."""
     for seq, local, *texts in rows:
         for text in texts:
-            tokens = None if text is None else _input(decode(text).get("usage"))
+            said = None if text is None else parsed("payload", text)[0]
+            tokens = None if said is None else _input(said.get("usage"))
             if tokens is not None:
                 return Reported(seq, tokens, local)
     return None

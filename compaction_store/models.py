@@ -18,7 +18,8 @@ Payload = dict[str, Any]
 class Message(NamedTuple):
     """One appended JSON object. `text` is its JSON as stored, byte for byte; `payload` is that text, parsed.
 
-    A tuple, because a thread may be read by the ten thousand.
+    Where what is stored cannot be read, `payload` or `meta` is None and `fault` says why; `verify` finds it too. A
+    tuple, because a thread may be read by the ten thousand.
     """
 
     seq: int
@@ -30,6 +31,7 @@ class Message(NamedTuple):
     meta: Payload | None
     redacted: bool
     text: str | None
+    fault: str | None = None
 
     def __repr__(self) -> str:
         return f"Message(seq={self.seq}, pos={self.pos}, role={self.role!r}, tokens={self.tokens}, …)"
@@ -160,7 +162,8 @@ class View:
 class Thread:
     """Where a thread stands. `head` is the last link of its chain; keep a copy elsewhere to hold us to it.
 
-    `erased_pos` is the pos of the erasure of a thread that was erased; it is then named by its thread_uid.
+    `erased_pos` is the pos of the erasure of a thread that was erased; it is then named by its thread_uid. `fault` says
+    why metadata that are stored cannot be read; they are then empty.
     """
 
     thread_id: str
@@ -173,6 +176,7 @@ class Thread:
     last_at: datetime | None
     head: bytes
     erased_pos: int | None = None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compaction:
-    """One record of a thread's compaction log. `body` is its erasable part; None once it is redacted."""
+    """One record of a thread's compaction log. `body` is its erasable part; None once it is redacted.
+
+    It is None as well where what is stored cannot be read; `fault` then says why, and `verify` finds it too.
+    """
 
     thread_id: str
     number: int
@@ -223,6 +230,7 @@ class Compaction:
     superseded_by: int | None
     revoked_by: int | None
     body: Payload | None
+    fault: str | None = None
 
     def __repr__(self) -> str:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
@@ -244,54 +252,52 @@ class Compaction:
             return f"revoked by {self.revoked_by}"
         return "active" if self.superseded_by is None else f"superseded by {self.superseded_by}"
 
-    def _part(self, name: str) -> Any:
-        return None if self.body is None else self.body.get(name)
+    def _text(self, name: str) -> str | None:
+        # Whatever a body holds, a property has its type.
+        part = None if self.body is None else self.body.get(name)
+        return part if type(part) is str else None
+
+    def _object(self, name: str) -> Payload | None:
+        part = None if self.body is None else self.body.get(name)
+        return part if type(part) is dict else None
 
     @property
     def summary_text(self) -> str | None:
-        text: str | None = self._part("summary_text")
-        return text
+        return self._text("summary_text")
 
     @property
     def replacement(self) -> list[Payload] | None:
         """The messages that stand in the view for the span."""
-        messages: list[Payload] | None = self._part("replacement")
-        return messages
+        return None if self.body is None else _objects(self.body.get("replacement"))
 
     @property
     def reason(self) -> str | None:
-        reason: str | None = self._part("reason")
-        return reason
+        return self._text("reason")
 
     @property
     def error(self) -> Payload | None:
         """Of a failed or rejected attempt: the error's type, a text of ours, and `at`, where it was raised."""
-        error: Payload | None = self._part("error")
-        return error
+        return self._object("error")
 
     @property
     def summarizer(self) -> str | None:
         """The name of the summarizer that wrote the text, or failed to; None where a callback gave the text itself."""
-        name: str | None = self._part("summarizer")
-        return name
+        return self._text("summarizer")
 
     @property
     def prompt(self) -> str | None:
         """The instructions that the model was given."""
-        prompt: str | None = self._part("prompt")
-        return prompt
+        return self._text("prompt")
 
     @property
     def settings(self) -> Payload | None:
         """The parameters that the model was called with, such as max_tokens and temperature."""
-        settings: Payload | None = self._part("settings")
-        return settings
+        return self._object("settings")
 
     @property
     def usage(self) -> Payload | None:
         """The tokens that the summarizer's requests took."""
-        usage: Payload | None = self._part("usage")
-        return usage
+        return self._object("usage")
 
     @property
     def failed_before(self) -> list[Payload]:
@@ -299,11 +305,16 @@ class Compaction:
 
         Each with the error's type and text, and as far as known `summarizer`, `model`, `usage` and `duration`.
         """
-        coverage = self._part("coverage")
-        if not isinstance(coverage, dict):
+        coverage = self._object("coverage")
+        if coverage is None:
             return []
-        parts = [coverage, *(coverage.get("parts") or [])]
-        return [failed for part in parts if isinstance(part, dict) for failed in part.get("failed_before") or []]
+        parts = [coverage, *(_objects(coverage.get("parts")) or [])]
+        return [failed for part in parts for failed in _objects(part.get("failed_before")) or []]
+
+
+def _objects(value: object) -> list[Payload] | None:
+    """The objects of a list; None where it is no list."""
+    return [part for part in value if type(part) is dict] if isinstance(value, list) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +369,10 @@ class SeenView:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to a thread besides messages and compactions: redaction, hold, release, retention and others."""
+    """What happened to a thread besides messages and compactions: redaction, hold, release, retention and others.
+
+    `fault` says why a body that is stored cannot be read; it is then empty.
+    """
 
     thread_id: str
     pos: int
@@ -366,11 +380,12 @@ class Event:
     actor: str | None
     created_at: datetime
     body: Payload = field(repr=False)
+    fault: str | None = None
 
     @property
     def reason(self) -> str | None:
-        reason: str | None = self.body.get("reason")
-        return reason
+        reason = self.body.get("reason")
+        return reason if type(reason) is str else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,12 +413,16 @@ class Explanation:
     redaction: Event | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CompactionTree:
     """A record and what its span was made of: the records that were active inside it when it was written."""
 
     record: Compaction
     inside: tuple[CompactionTree, ...]
+
+    def __repr__(self) -> str:
+        # Without what is inside: a tree may be as deep as there are records.
+        return f"<CompactionTree of {self.record!r}: {len(self.inside)} inside>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ CHAIN = "compaction-store/v1"
 LONGEST_LINE = 1024 * 1024 * 1024
 MOST_FINDINGS = 1000
 MOST_DIGITS = 4300
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
+LEVELS = {"payload": 200, "meta": 200, "metadata": 200, "body": 210}
+SIZES = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
 PIECE = 64 * 1024
 START = b'{"type":"'
 EVENTS = ("redaction", "hold", "release", "retention", "import", "checkpoint")
@@ -71,15 +74,6 @@ def is_name(value: Any) -> bool:
     return is_text(value) and 1 <= len(value.encode("utf-8", "surrogatepass")) <= 255  # noqa: PLR2004
 
 
-def is_metadata(value: Any) -> bool:
-    if not is_text(value):
-        return False
-    try:
-        return type(json.loads(value)) is dict
-    except (ValueError, RecursionError):
-        return False
-
-
 def is_checkpoint(value: Any) -> bool:
     return (
         type(value) is dict
@@ -116,7 +110,7 @@ INTEGER, TEXT, DIGEST = absent_or(is_integer), absent_or(is_text), absent_or(lik
 FIELDS: dict[str, list[tuple[str, Check]]] = {
     "manifest": [
         ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name), ("schema", is_text),
-        ("made_at", like(MOMENT)), ("metadata", is_metadata),
+        ("made_at", like(MOMENT)), ("metadata", is_text),
         *fields("last_pos last_seq last_number", is_integer), ("head", like(HASH)),
         ("checkpoint", absent_or(is_checkpoint)),
     ],
@@ -145,7 +139,7 @@ NAMES = {kind: ["type", *[name for name, _ in checks]] for kind, checks in FIELD
 
 def whole(digits: str) -> int:
     # No limit of its own in older Pythons, which then take minutes.
-    if len(digits) > MOST_DIGITS:
+    if len(digits.lstrip("-")) > MOST_DIGITS:
         raise ValueError
     return int(digits)
 
@@ -154,7 +148,15 @@ def refuse(_constant: str) -> None:
     raise ValueError
 
 
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
+
+
 decode = json.JSONDecoder(parse_int=whole, parse_constant=refuse).decode
+decode_unique = json.JSONDecoder(parse_int=whole, parse_constant=refuse, object_pairs_hook=once).decode
 encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
 
@@ -179,6 +181,43 @@ def read(data: bytes) -> Line:
     if again != text:
         raise Unreadable("the line is JSON, but not written as a bundle writes it")
     return line
+
+
+# ---- the rule for documents
+
+
+def document(kind: str, content: str) -> dict[str, Any] | None:
+    """The object that a payload, a meta, metadata or a body is; None where it breaks the rule for them."""
+    if len(content.encode("utf-8")) > SIZES.get(kind, LONGEST_LINE) or depth(content) > LEVELS[kind]:
+        return None
+    try:
+        found = (decode if kind == "payload" else decode_unique)(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if type(found) is dict else None
+
+
+def depth(content: str) -> int:
+    """How many brackets are open at once, outside of strings."""
+    outside = content.replace("\\\\", "").replace('\\"', "").split('"')[::2]
+    level = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", "".join(outside)):
+        level += 1 if bracket in "[{" else -1
+        deepest = max(deepest, level)
+    return deepest
+
+
+def is_document(line: Line, content: str) -> bool:
+    """Whether the content of a line is what the rule allows there."""
+    said = document("payload" if line["type"] == "message" else "body", content)
+    if said is None:
+        return False
+    if line["type"] == "message":
+        return line["role"] is None or said.get("role") == line["role"]
+    if line["type"] == "compaction" and line["outcome"] == "applied" and line["kind"] != "revocation":
+        stand_ins = said.get("replacement")
+        return type(stand_ins) is list and all(type(message) is dict for message in stand_ins)
+    return True
 
 
 # ---- format version 1
@@ -339,6 +378,8 @@ class Walk:
         self._digest.update(data)
         if line["type"] == "manifest":
             self.manifest = line
+            if document("metadata", line["metadata"]) is None:
+                self.find("the metadata are no document that a thread has")
             if not STUB.fullmatch(line["thread_id"]):
                 self._previous = genesis_of(line["tenant"], line["thread_id"])
         else:
@@ -363,6 +404,8 @@ class Walk:
         if line["microseconds"] < self._time:
             self.find("time goes back from the entry before", pos)
         self._time = line["microseconds"]
+        if not FIRST_MOMENT <= self._time <= LAST_MOMENT:
+            self.find("the time is not in the years 1 to 9999", pos)
         self._last_kind = line["kind"] if kind == "event" else kind
 
     def _link(self, line: Line) -> None:
@@ -392,19 +435,13 @@ class Walk:
             salt = bytes.fromhex(line["salt"])
             if sha256(b"\x00", salt, content.encode("utf-8")).hex() != line["commitment"]:
                 self.find("the content is not that of the commitment", pos)
-            elif line["type"] == "message" and not self._is_of_role(line["role"], content):
-                self.find("the payload is no message of that role", pos)
+            elif not is_document(line, content):
+                self.find("the content is no document that such an entry has", pos)
             found = None if meta is None else sha256(b"\x04", salt, meta.encode("utf-8")).hex()
             if found != line.get("meta_commitment"):
                 self.find("the meta is not that of its commitment", pos)
-
-    @staticmethod
-    def _is_of_role(role: str | None, content: str) -> bool:
-        try:
-            payload = decode(content)
-        except (ValueError, RecursionError):
-            return False
-        return type(payload) is dict and (role is None or payload.get("role") == role)
+            elif meta is not None and document("meta", meta) is None:
+                self.find("the meta is no document that a message has", pos)
 
     def _redaction(self, line: Line) -> None:
         self.redactions += 1

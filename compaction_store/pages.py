@@ -14,6 +14,8 @@ from compaction_store.models import Report
 FIRST_PAGE = 16
 LONGEST_PAGE = 1000
 PAGE_BYTES = 1024 * 1024
+# The years 1 to 9999 as microseconds since 1970. Postgres has more of them than Python can read.
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 _LARGEST = 2**63 - 1
 _HASH_BYTES = 32
 
@@ -61,6 +63,7 @@ class Standing(NamedTuple):
     seq_at: int | None
     number_at: int
     entry_at: bytes | None
+    metadata: str | None
 
 
 class Place(NamedTuple):

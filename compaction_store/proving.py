@@ -7,15 +7,17 @@ what should come next: the check ends there and says so.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from compaction_store import bundle, chain, erasure, payload
+from compaction_store import bundle, chain, checkpoints, documents, erasure, payload
 from compaction_store.bundle import Line
-from compaction_store.errors import InvalidInput
+from compaction_store.checkpoints import Proved
+from compaction_store.errors import InvalidCheckpoint, InvalidInput
 from compaction_store.models import Finding, Report
+from compaction_store.pages import FIRST_MOMENT, LAST_MOMENT
 from compaction_store.redactions import Redactions
 
 MOST_FINDINGS = 1000
@@ -27,13 +29,17 @@ _HASH_BYTES = 32
 class Walk:
     """The state of a walk along a bundle. `feed` is given its lines, `finish` tells what came of it."""
 
-    def __init__(self, *, pos: int | None = None, head: bytes | None = None) -> None:
+    def __init__(
+        self, *, pos: int | None = None, head: bytes | None = None, public_keys: Sequence[bytes | str] = ()
+    ) -> None:
         self.manifest: Line | None = None
         self.findings: list[Finding] = []
         self.lines = 0
         self.count = 0
         self.withheld = 0
         self._kept = (pos, head)
+        self._keys = public_keys
+        self._proved: Proved | None = None
         self._digest = sha256()
         self._ended = self._broken = False
         self._previous: bytes | None = None
@@ -95,12 +101,26 @@ class Walk:
         try:
             for name in ("tenant", "thread_id"):
                 payload.check_thread_id(line[name])
-            if type(payload.decode(line["metadata"])) is not dict:
-                raise ValueError
-        except (ValueError, RecursionError):
-            self._here(None, "the manifest's names or metadata are none that a thread has")
+        except InvalidInput:
+            self._here(None, "the manifest's names are none that a thread has")
+        if (fault := documents.fault("metadata", line["metadata"])) is not None:
+            self._here(None, fault)
+        if self._keys:
+            self._prove(line)
         if erasure.stub_uid(line["thread_id"]) is None:
             self.genesis = self._previous = chain.genesis(line["tenant"], line["thread_id"])
+
+    def _prove(self, manifest: Line) -> None:
+        """Checks the checkpoint that the manifest carries, as far as it goes without the entries."""
+        if manifest["checkpoint"] is None:
+            self._here(None, "the bundle carries no checkpoint that could be checked with the public key")
+            return
+        try:
+            self._proved = checkpoints.check_proof(
+                manifest["checkpoint"], manifest["tenant"], manifest["thread_id"], *self._keys
+            )
+        except InvalidCheckpoint as error:
+            self._here(None, f"the checkpoint that the manifest carries does not hold: {error}")
 
     def _entry(self, kind: str, line: Line) -> None:
         self.count += 1
@@ -118,6 +138,8 @@ class Walk:
         if self._last_at is not None and line["microseconds"] < self._last_at:
             self._here(pos, "the time is earlier than that of the entry before")
         self._last_at = line["microseconds"]
+        if not FIRST_MOMENT <= line["microseconds"] <= LAST_MOMENT:
+            self._here(pos, "the time is before the year 1 or after the year 9999")
         self._last_kind = line["kind"] if kind == "event" else kind
         entry = bytes.fromhex(line["entry"])
         if self._previous is None:
@@ -127,6 +149,8 @@ class Walk:
         self._previous = entry
         if pos == self._kept[0] and entry != self._kept[1]:
             self._here(pos, "the entry is not the one that was kept elsewhere")
+        if self._proved is not None and pos == self._proved.pos and entry != self._proved.entry:
+            self._here(pos, "the checkpoint was made over another entry here")
         self._content(kind, line)
         if self._last_kind == "redaction":
             self._redaction(line)
@@ -159,11 +183,13 @@ class Walk:
     def _committed(self, line: Line, salt: bytes, body: str, meta: str | None) -> None:
         if chain.commitment(salt, body.encode()).hex() != line["commitment"]:
             self._here(line["pos"], "the content is not what was committed to")
-        elif line["type"] == "message" and not _role_agrees(line["role"], body):
-            self._here(line["pos"], "the role is not the message's")
+        elif (fault := _fault(line, body)) is not None:
+            self._here(line["pos"], fault)
         found = None if meta is None else chain.meta_commitment(salt, meta.encode()).hex()
         if found != line.get("meta_commitment"):
             self._here(line["pos"], "the meta is not what was committed to")
+        elif meta is not None and (fault := documents.fault("meta", meta)) is not None:
+            self._here(line["pos"], fault)
 
     def _redaction(self, line: Line) -> None:
         # Without its body, what an event erased is not known: that it stands there is what structure asks for.
@@ -196,13 +222,31 @@ class Walk:
             self._redactions.unordered(beyond=_NEVER)
             notes = self._named(manifest)
             self._headed(manifest)
-        if manifest["checkpoint"] is not None:
+        if self._proved is not None:
+            notes += self._covered(self._proved)
+        elif manifest["checkpoint"] is not None and not self._keys:
             notes += ("the bundle carries a checkpoint, which was not looked at",)
         return Report(
             manifest["thread_id"], "structure" if self.withheld else "content", self.count, self._redactions.rows,
             tuple(self.findings), bytes.fromhex(manifest["head"]), self._redactions.count, notes, self.withheld,
-            pos=manifest["last_pos"],
+            pos=manifest["last_pos"], covered=0 if self._proved is None else self._proved.pos, thread_uid=self._uid(),
         )  # fmt: skip
+
+    def _uid(self) -> UUID | None:
+        assert self.manifest is not None  # noqa: S101 — only asked once there is one
+        try:
+            return checkpoints.thread_uid(self.manifest["tenant"], self.manifest["thread_id"])
+        except ValueError:
+            return None
+
+    def _covered(self, proved: Proved) -> tuple[str, ...]:
+        """Holds the bundle's end against the checkpoint; returns what the checkpoint says of the bundle."""
+        moment = proved.checkpoint.time.isoformat()
+        if not self._broken and proved.pos > self._pos:
+            self._find(None, f"a checkpoint was made over pos {proved.pos}, and the bundle ends at pos {self._pos}")
+        newer = self._pos - proved.pos
+        later = f"; {newer:,} of the entries are newer" if newer > 0 else ""
+        return (f"{proved.checkpoint.origin} signed pos {proved.pos} and its entry at {moment}{later}",)
 
     def _named(self, manifest: Line) -> tuple[str, ...]:
         """Holds the name against the thread's erasure, if there was one; returns what could not be looked at."""
@@ -246,12 +290,12 @@ class Walk:
             self._find(None, "the head is not the one that was kept elsewhere", line=1)
 
 
-def _role_agrees(role: str | None, body: str) -> bool:
-    try:
-        said = payload.decode(body)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(said, dict) and (role is None or said.get("role") == role)
+def _fault(line: Line, content: str) -> str | None:
+    if line["type"] == "message":
+        return documents.message_fault(line["role"], content)
+    if line["type"] == "compaction":
+        return documents.record_fault(line["kind"], line["outcome"], content)
+    return documents.fault("body", content)
 
 
 def _bytes(value: str | None) -> bytes | None:
@@ -287,10 +331,18 @@ def check_line(line: object) -> bytes:
     return line
 
 
-def verify_bundle(lines: Iterable[bytes], *, pos: int | None = None, head: bytes | None = None) -> Report:
+def verify_bundle(
+    lines: Iterable[bytes],
+    *,
+    pos: int | None = None,
+    head: bytes | None = None,
+    public_keys: Iterable[bytes | str] = (),
+) -> Report:
     """Holds a bundle, given as its lines, to its chain, from the bundle alone. The report names every finding.
 
     `head` is the entry at `pos`, or at the end, as it was kept elsewhere: a chain that was computed anew has another.
+    With `public_keys`, which were not got from the bundle, the checkpoint that it carries must be signed by one of them
+    and hold for the thread; the report's `covered` is the pos up to which it does.
     """
     check_lines(lines)
     if not isinstance(lines, Iterable):
@@ -301,7 +353,9 @@ def verify_bundle(lines: Iterable[bytes], *, pos: int | None = None, head: bytes
         raise InvalidInput("head must be the 32 bytes of an entry, given with pos")
     if pos is not None and (type(pos) is not int or pos < 1):
         raise InvalidInput("pos must be an integer >= 1")
-    walk = Walk(pos=pos, head=head)
+    if isinstance(public_keys, str | bytes) or not isinstance(public_keys, Iterable):
+        raise InvalidInput("public_keys must be several public keys, such as a list of one")
+    walk = Walk(pos=pos, head=head, public_keys=[checkpoints.public_key(key) for key in public_keys])
     for line in lines:
         walk.feed(check_line(line))
     return walk.finish()

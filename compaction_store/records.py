@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from compaction_store import documents
 from compaction_store.models import Compaction, CompactionTree, Payload
-from compaction_store.payload import decode, decode_object
 from compaction_store.plan import Attempt
 
 
@@ -72,18 +72,20 @@ def from_row(row: Sequence[Any]) -> Compaction:
     """A record from a row of the audit query."""
     (
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs, run_id,
-        callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by, body, _uid,
+        callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text, _uid,
     ) = row  # fmt: skip
+    body, fault = (None, None) if text is None else documents.parsed("body", text)
     return Compaction(
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
         run_id, callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
-        None if body is None else decode_object(body),
+        body, fault,
     )  # fmt: skip
 
 
 def no_progress(body: str | None) -> bool:
     """Whether a rejected attempt was rejected for making no progress."""
-    error = None if body is None else decode(body).get("error")
+    said = None if body is None else documents.parsed("body", body)[0]
+    error = None if said is None else said.get("error")
     return isinstance(error, dict) and error.get("no_progress") is True
 
 

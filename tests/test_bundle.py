@@ -90,6 +90,9 @@ _JSON = st.recursive(
 )
 
 
+_OBJECT = st.dictionaries(st.text(max_size=5), _JSON, max_size=3)
+
+
 @st.composite
 def threads(draw: st.DrawFn) -> Thread:
     """Any thread: any names, any content, any order of what may happen to it."""
@@ -99,19 +102,18 @@ def threads(draw: st.DrawFn) -> Thread:
         kind = draw(st.sampled_from(["message", "message", "failed", "applied", "event", "redaction"]))
         if kind == "applied" and seqs:
             start = draw(st.integers(1, seqs))
-            thread.compaction(
-                json.dumps(draw(_JSON)), start=start, end=draw(st.integers(start, seqs)), actor=draw(_TEXT)
-            )
+            body = draw(_OBJECT) | {"replacement": draw(st.lists(_OBJECT, max_size=2))}
+            thread.compaction(json.dumps(body), start=start, end=draw(st.integers(start, seqs)), actor=draw(_TEXT))
         elif kind == "failed":
-            thread.compaction(json.dumps(draw(_JSON)), inputs=draw(st.lists(st.integers(-(2**63), 2**63 - 1))))
+            thread.compaction(json.dumps(draw(_OBJECT)), inputs=draw(st.lists(st.integers(-(2**63), 2**63 - 1))))
         elif kind == "event":
-            thread.event(draw(st.sampled_from(["hold", "release"])), json.dumps(draw(_JSON)), draw(st.none() | _TEXT))
+            thread.event(draw(st.sampled_from(["hold", "release"])), json.dumps(draw(_OBJECT)), draw(st.none() | _TEXT))
         elif kind == "redaction" and seqs:
             numbers = set(range(1, thread._count("compaction") + 1))
             chosen = draw(st.sets(st.integers(1, seqs)))
             thread.redact(chosen, draw(st.sets(st.sampled_from(sorted(numbers)))) if numbers else set())
         else:
-            payload = json.dumps(draw(st.dictionaries(st.text(max_size=5), _JSON, max_size=3)), ensure_ascii=True)
+            payload = json.dumps(draw(_OBJECT), ensure_ascii=True)
             role = json.loads(payload).get("role")
             role = role if isinstance(role, str) and re.fullmatch("[!-~]{1,64}", role) else None
             meta = draw(st.none() | st.just("{}"))

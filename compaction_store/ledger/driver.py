@@ -11,13 +11,16 @@ import selectors
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import sqlalchemy as sa
 from psycopg import generators, sql
+from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
+from psycopg.types.datetime import TimestamptzBinaryLoader
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
@@ -30,6 +33,8 @@ UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
 _LOOK_SECONDS = 0.001
 _TURN_SECONDS = 0.005
 _CANCEL_SECONDS = 5.0
+# A day from the ends, so that no time zone leads beyond them.
+_EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -46,14 +51,43 @@ def fetch(connection: Connection, statement: str, parameters: Parameters = ()) -
     if isinstance(driver, psycopg.AsyncConnection):
         return await_only(_fetch_async(driver, statement, parameters))
     cursor = driver.cursor(binary=True).execute(statement.encode(), parameters)
-    return cursor.fetchall() if cursor.description else []
+    try:
+        return cursor.fetchall() if cursor.description else []
+    except psycopg.DataError:
+        return _clamped(cursor)
 
 
 async def _fetch_async(
     driver: psycopg.AsyncConnection[Any], statement: str, parameters: Parameters
 ) -> list[tuple[Any, ...]]:
     cursor = await driver.cursor(binary=True).execute(statement.encode(), parameters)
-    return await cursor.fetchall() if cursor.description else []
+    try:
+        return await cursor.fetchall() if cursor.description else []
+    except psycopg.DataError:
+        return _clamped(cursor)
+
+
+class _Moment(TimestamptzBinaryLoader):
+    """A moment that Python cannot say, such as one in the year 10000, as the nearest that it can.
+
+    Nothing of ours writes one, and `verify` finds it. It must not end a query over all threads.
+    """
+
+    def load(self, data: Any) -> datetime:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return _EARLIEST if bytes(data)[0] & 0x80 else _LATEST
+
+
+def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tuple[Any, ...]]:
+    """The rows again, with moments that can be read. Only now: this loader takes longer than the driver's own."""
+    cursor.adapters.register_loader("timestamptz", _Moment)
+    if (result := cursor.pgresult) is None:
+        return []
+    again = Transformer(cursor)
+    again.set_pgresult(result)
+    return again.load_rows(0, result.ntuples, tuple)
 
 
 def fetch_value(connection: Connection, statement: str, parameters: Parameters) -> bytes | None:

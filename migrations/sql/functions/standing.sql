@@ -3,7 +3,8 @@
 CREATE FUNCTION compaction_store.standing(p_thread_uid uuid, p_tenant text, p_pos bigint)
 RETURNS TABLE (
     thread_id text, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
-    last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea
+    last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea,
+    metadata text
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -25,7 +26,9 @@ BEGIN
         SELECT t.thread_id, t.metadata::text = '{}', compaction_store.microseconds(t.created_at), h.last_seq,
             h.last_number, h.last_pos, compaction_store.microseconds(h.last_at), h.head, h.erased_pos, v_seq,
             v_number,
-            v_entry
+            v_entry,
+            -- No more than shows that it is too long.
+            left(t.metadata::text, 8193)
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid AND t.tenant = p_tenant AND h.tenant = p_tenant;
