@@ -90,25 +90,43 @@ def no_progress(body: str | None) -> bool:
 
 
 def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
-    """What a record was made of, and what that was made of, from the records inside its span."""
-    by_number = {entry.number: entry for entry in log}
-    return _tree(record, by_number)
+    """What a record was made of, and what that was made of, from the records inside its span.
+
+    Spans in force are nested or apart, and the record that holds others came after them. Sorted from left to right and
+    from outside to inside, they are a walk of the tree, and a stack of the records that are still open shows where each
+    belongs. Nothing recurses, however deep they lie.
+    """
+    inside = sorted(
+        (entry for entry in log if entry.number < record.number and _is_part(entry, record)),
+        key=lambda entry: (entry.start_seq or 0, -(entry.end_seq or 0), -entry.number),
+    )
+    children: dict[int, list[Compaction]] = {record.number: []}
+    open_: list[Compaction] = [record]
+    for entry in inside:
+        while (open_[-1].end_seq or 0) < (entry.start_seq or 0):
+            open_.pop()
+        around = next(one for one in reversed(open_) if entry.number < one.number and _holds(one, entry))
+        # What was undone or erased before the record around it was written is no part of that one. It may overlap with
+        # others in any way: only those that are open end at their place.
+        if _was_in_force(entry, around):
+            children[around.number].append(entry)
+            children[entry.number] = []
+            open_.append(entry)
+    made: dict[int, CompactionTree] = {}
+    # Whatever is inside of a record has a lower number.
+    for entry in sorted([record, *(one for some in children.values() for one in some)], key=lambda one: one.number):
+        made[entry.number] = CompactionTree(entry, tuple(made[child.number] for child in children[entry.number]))
+    return made[record.number]
 
 
-def _tree(record: Compaction, log: Mapping[int, Compaction]) -> CompactionTree:
-    before = [
-        entry
-        for entry in log.values()
-        if entry.outcome == "applied"
-        and entry.kind != "revocation"
-        and entry.number < record.number
-        and _holds(record, entry)
-        and not (entry.revoked_by is not None and entry.revoked_by < record.number)
-        and not (entry.redacted_pos is not None and entry.redacted_pos < record.pos)
-    ]
-    active = [entry for entry in before if not any(o.number > entry.number and _holds(o, entry) for o in before)]
-    active.sort(key=lambda entry: entry.start_seq or 0)
-    return CompactionTree(record, tuple(_tree(entry, log) for entry in active))
+def _is_part(entry: Compaction, record: Compaction) -> bool:
+    return entry.outcome == "applied" and entry.kind != "revocation" and _holds(record, entry)
+
+
+def _was_in_force(entry: Compaction, when: Compaction) -> bool:
+    if entry.revoked_by is not None and entry.revoked_by < when.number:
+        return False
+    return entry.redacted_pos is None or entry.redacted_pos >= when.pos
 
 
 def _holds(outer: Compaction, inner: Compaction) -> bool:
