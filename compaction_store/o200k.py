@@ -11,13 +11,17 @@ Text that looks like a special token is counted as text, and half of a surrogate
 from __future__ import annotations
 
 import collections
+import concurrent.futures
+import os
 import re
 import threading
 import zlib
 from functools import cache
+from importlib import import_module
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -48,16 +52,42 @@ def ranks() -> dict[bytes, int]:
 
 @cache
 def _encoding() -> Encoding:
-    from tiktoken import Encoding  # noqa: PLC0415 — only those who count pay for it
-
+    encoding = _tiktoken().Encoding
     pattern = (_RANKS / "o200k_base.regex").read_text(encoding="utf-8")
-    return Encoding("o200k_base", pat_str=pattern, mergeable_ranks=ranks(), special_tokens={})
+    made: Encoding = encoding("o200k_base", pat_str=pattern, mergeable_ranks=ranks(), special_tokens={})
+    return made
+
+
+def _tiktoken() -> ModuleType:
+    """Imported by the first count: only those who count pay for it."""
+    try:
+        return import_module("tiktoken")
+    except RuntimeError:
+        pass
+    # The main thread has ended, and Python makes no thread pools any more. tiktoken needs none to count: it wants the
+    # name, for its batches.
+    futures: Any = concurrent.futures
+    futures.ThreadPoolExecutor = concurrent.futures.Executor
+    try:
+        return import_module("tiktoken")
+    finally:
+        del futures.ThreadPoolExecutor
 
 
 def load() -> Encoding:
     """The encoding, read once in a process. The first call takes a quarter of a second."""
     with _loading:
         return _encoding()
+
+
+def _start_anew() -> None:
+    """In a child after a fork: the lock may be a thread's of the parent."""
+    global _loading  # noqa: PLW0603 — one for the process
+    _loading = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 def is_loaded() -> bool:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rigs import cancel, client, cuts, fuzz, histories, hostile, kill, pooler, soak
+from rigs import cancel, client, cuts, fuzz, histories, hostile, kill, pooler, silent, soak, standby
 from rigs.ground import Postgres
 
 Rig = Callable[[Postgres, random.Random, bool], dict[str, Any]]
@@ -57,7 +57,16 @@ def _soak(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]
     return soak.run(server, chance, seconds=seconds, pause=pause)
 
 
+def _silent(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return silent.run(server, chance, silences=60 if long else 3)
+
+
+def _standby(_server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    failovers, seconds = (12, 4.0) if long else (1, 0.7)
+    return standby.run(chance, failovers=failovers, seconds=seconds)
+
+
 RIGS: dict[str, Rig] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "pooler": _pooler, "cancel": _cancel, "histories": _histories,
-    "hostile": _hostile, "fuzz": _fuzz, "soak": _soak,
+    "hostile": _hostile, "fuzz": _fuzz, "soak": _soak, "standby": _standby, "silent": _silent,
 }  # fmt: skip

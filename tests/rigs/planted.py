@@ -57,6 +57,8 @@ _TURNS = "tests/rigs/test_turns.py::test_a_write_that_waited_for_another_goes_on
 _LOST = "tests/rigs/test_lost_connections.py"
 _FORKED = "tests/test_forked_history.py"
 _LEAVES = "tests/rigs/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
+_STANDBY = "tests/rigs/test_standby.py::test_a_commit_that"
+_SILENCE = "tests/rigs/test_silence.py"
 _REPLY_LOST = "tests/test_faults.py::test_the_first_append_of_a_thread_whose_reply_is_lost_is_stored_once[sync]"
 _DEALT_WITH = "tests/test_compaction.py::test_errors_that_a_strategy_deals_with_are_told_too[sync]"
 _NOTHING_HELD = "tests/test_compaction.py::test_no_transaction_and_no_connection_is_held_while_a_callback_runs[sync]"
@@ -286,6 +288,36 @@ BUGS = (
         "a reply is stored to a view that the thread no longer has",
         (Edit(f"{_SQL}/append.sql", "    IF p_seen_head IS NOT NULL THEN\n", "    IF false THEN\n"),),
         {f"{_FORKED}::test_a_reply_to_a_view_that_is_lost_is_refused[sync-1-False-20-True]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "a commit whose wait for the standby was cancelled is told as done",
+        (Edit("compaction_store/connections.py", "if writes and line.is_in_doubt:", "if False:"),),
+        {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "nobody listens to what the server warns of",
+        (Edit("compaction_store/deadlines.py", "            self._warned = True", "            pass"),),
+        {
+            f"{_STANDBY}_was_ended_from_outside_is_not_told_before_the_standby_has_it[sync-pg_cancel_backend-append]": (
+                "DID NOT RAISE"
+            )
+        },
+    ),
+    Bug(
+        "a server that does not answer a cancel is waited for",
+        (Edit("compaction_store/deadlines.py", "GRACE = 0.5", "GRACE = 2.5"),),
+        {f"{_SILENCE}::test_a_read_ends_with_its_deadline_when_nothing_comes_back[sync-view]": "ended after"},
+    ),
+    Bug(
+        "a call waits for the pool as long as the pool allows",
+        (
+            Edit(
+                "compaction_store/engines.py",
+                "left if timeout is None else timeout if left is None else min(timeout, left)",
+                "timeout",
+            ),
+        ),
+        {f"{_SILENCE}::test_a_pool_that_is_used_up_is_waited_for_until_the_deadline": "ended after"},
     ),
     Bug(
         "an error repeats what the database said",

@@ -167,6 +167,15 @@ def test_no_call_waits_for_a_pool_longer_than_it_has(way: Proxy) -> None:
         assert max(callers.map(call, range(8))) < DEADLINE + GRACE
 
 
+def test_a_pool_that_is_used_up_is_waited_for_until_the_deadline(url: str) -> None:
+    with cs.Store.open(url, deadline=DEADLINE, pool_size=1) as store:
+        held = store._reach.engine.raw_connection()
+        with in_time(), pytest.raises(cs.DatabaseUnavailable, match="pool"):
+            store.append("t", HI)
+        held.close()
+        assert store.append("t", HI)[0].seq == 1
+
+
 def test_no_task_waits_for_a_pool_longer_than_it_has(way: Proxy) -> None:
     async def main() -> None:
         async with cs.AsyncStore.open(way.url, deadline=DEADLINE, pool_size=2) as store:
