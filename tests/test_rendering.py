@@ -195,11 +195,11 @@ def test_ids_that_are_shared_or_odd_become_others() -> None:
     assert [(r["tool_use_id"], r["content"]) for r in results] == [("x", "1"), ("x-2", "2"), ("functions_look_0", "3")]
 
 
-def test_a_result_without_a_call_is_an_error_that_names_it() -> None:
-    thread = view(user("secret"), {"role": "user", "content": [seen("x", "secret")]})
+def test_a_result_that_names_no_call_is_an_error_that_names_it() -> None:
+    thread = view(user("secret"), {"role": "tool", "content": "secret"})
     with pytest.raises(NotRenderable) as caught:
         for_anthropic(thread)
-    assert (caught.value.seq, caught.value.part) == (2, "tool_result")
+    assert (caught.value.seq, caught.value.part) == (2, "tool_call_id")
     assert "secret" not in str(caught.value)
 
 

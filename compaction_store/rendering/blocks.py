@@ -2,7 +2,8 @@
 
 What is in that form already stays as it is, less fields that the API would refuse. Converted are text, images, files
 that are PDFs, refusals, calls of functions and of custom tools, and their results. Reasoning of another provider is
-left out, because it means nothing elsewhere. Everything else is `NotRenderable`, which names the message and the part.
+left out, because it means nothing elsewhere, and so is thinking that is not signed. Everything else is `NotRenderable`,
+which names the message and the part.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from compaction_store.payload import decode
 from compaction_store.validity.messages import BLOCKS
 
 ERASED = "(A message was erased here.)"
+OF_ERASED = "(The result of an erased call is left out.)"
+OF_NO_CALL = "(A result is left out: the call that it answers is not there.)"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
 _FOREIGN = frozenset({"reasoning"})
+# Thinking, and the field that proves it to be the API's own.
+_SIGNED = {"thinking": "signature", "redacted_thinking": "data"}
 # A call by name alone; no id that is given can be the same, for it has a character that no function's name has.
 BY_NAME = "function:"
 
@@ -92,13 +97,14 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
     if kind == "compaction":
         # Signed, and to be sent back as it came, whatever a later version of the API puts there.
         return part
+    if kind in _FOREIGN or (kind in _SIGNED and not part.get(_SIGNED[kind])):
+        # Another provider's thinking; the API refuses it without a signature of its own.
+        return None
     if kind in BLOCKS:
         known = BLOCKS[kind][1]
         block = part if part.keys() <= known else {name: value for name, value in part.items() if name in known}
         # What an SDK's object says of a citation that is not there.
         return {n: v for n, v in block.items() if n != "citations"} if block.get("citations", ...) is None else block
-    if kind in _FOREIGN:
-        return None
     if kind in _TEXTS:
         text = part.get(_TEXTS[kind])
         return {"type": "text", "text": text} if isinstance(text, str) else refuse(seq, place, "it has no text")

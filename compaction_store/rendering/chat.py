@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import Any
 
 from compaction_store.models import Element, Payload, View
-from compaction_store.rendering.blocks import BY_NAME, ERASED, Part, parts, refuse
-from compaction_store.rendering.messages import OF_ERASED, notes
+from compaction_store.rendering.blocks import BY_NAME, ERASED, OF_ERASED, OF_NO_CALL, Part, parts, refuse
+from compaction_store.rendering.messages import notes
 from compaction_store.rendering.pairs import NO_RESULT, paired
 from compaction_store.validity.chat import LONGEST_ID, PARTS
 
@@ -200,13 +200,12 @@ def _ordered(said: list[_Said], *, erased: bool) -> Iterator[_Said]:
             calls.append((len(owners), name, False))
             owners.append((index, -1))
     pairs = paired(calls)
-    if pairs.orphans and not erased:
-        refuse(said[owners[pairs.orphans[0]][0]].seq, "tool_call_id", "it answers no call")
+    note = OF_ERASED if erased else OF_NO_CALL
     left_out = {owners[place][0] for place in pairs.orphans}
     answers = {owners[call]: owners[result][0] for call, result in pairs.answers.items()}
     for index, one in enumerate(said):
         if index in left_out:
-            yield _Said(one.seq, {"role": "user", "content": OF_ERASED})
+            yield _Said(one.seq, {"role": "user", "content": note})
         elif one.message["role"] != "tool":
             yield from _answered(said, index, answers)
 

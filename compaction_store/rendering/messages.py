@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 from compaction_store import framing
 from compaction_store.models import Element, Payload, View
-from compaction_store.rendering.blocks import BY_NAME, Part, parts, refuse
+from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, Part, parts, refuse
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
 SIGNED_BETA = "compact-2026-09-04"
 THRESHOLD_BETA = "compact-2026-01-12"
 BEGINNING = "(The beginning of the conversation is not shown.)"
-OF_ERASED = "(The result of an erased call is left out.)"
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
@@ -165,8 +164,6 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
         and isinstance(name := block.get("id" if kind == "tool_use" else "tool_use_id"), str)
     ]
     pairs = paired(steps)
-    if pairs.orphans and not erased:
-        refuse(blocks[pairs.orphans[0]][0].seq, "tool_result", "it answers no call")
     taken: set[str] = set()
     results: dict[int, Payload] = {}
     for place, name, is_call in steps:
@@ -184,8 +181,9 @@ def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
             results[id(call)] = {**result, "tool_use_id": new}
     for message in messages:
         message.blocks = [b for b in message.blocks if b.get("type") != "tool_result"]
+    note = OF_ERASED if erased else OF_NO_CALL
     for place in pairs.orphans:
-        blocks[place][0].blocks.append({"type": "text", "text": OF_ERASED})
+        blocks[place][0].blocks.append({"type": "text", "text": note})
     return results
 
 
@@ -206,7 +204,9 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _settle_server_calls(messages: list[_Message]) -> None:
-    """Leaves out calls of a server's tools that were broken off: the user went on and no result can come."""
+    """Leaves out calls of a server's tools that were broken off, because the user went on and no result can come, and
+    results of such tools without a call.
+    """
     open_: dict[str, tuple[_Message, Payload]] = {}
     for message in messages:
         if message.role == "user" and message.blocks:
@@ -221,7 +221,8 @@ def _settle_server_calls(messages: list[_Message]) -> None:
                 and kind.endswith("_tool_result")
                 and open_.pop(str(block.get("tool_use_id")), None) is None
             ):
-                refuse(message.seq, kind, "it answers no call")
+                note = {"type": "text", "text": OF_NO_CALL}
+                message.blocks = [note if b is block else b for b in message.blocks]
 
 
 def _forget(calls: Iterable[tuple[_Message, Payload]]) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from compaction_store.models import Element, Payload, View
-from compaction_store.rendering.blocks import ERASED, refuse
+from compaction_store.rendering.blocks import ERASED, OF_ERASED, OF_NO_CALL, refuse
 from compaction_store.rendering.chat import as_it_is, converted, image_url
-from compaction_store.rendering.messages import OF_ERASED
 from compaction_store.rendering.pairs import NO_RESULT, paired
 from compaction_store.spans import CALLS, RESULTS
 from compaction_store.validity.responses import IN_MESSAGES, IN_REPLIES, ITEMS
@@ -115,28 +114,35 @@ def _image(seq: int, block: Payload) -> Payload:
 def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payload]:
     """The items with an output for every call that has none, behind the calls that stand with it."""
     steps = []
+    searched: set[str] = set()
     for place, (_, item) in enumerate(items):
         kind = item.get("type")
         if kind in CALLS and isinstance(name := item.get(CALLS[kind]), str):
             steps.append((place, f"{kind} {name}", True))
+            if kind == "tool_search_call":
+                searched.add(name)
         elif kind in RESULTS and isinstance(name := item.get(RESULTS[kind]), str):
-            steps.append((place, f"{_call_kind(kind)} {name}", False))
+            steps.append((place, f"{_call_kind(kind, name in searched)} {name}", False))
     pairs = paired(steps)
-    if pairs.orphans and not erased:
-        refuse(items[pairs.orphans[0]][0], "call_id", "it answers no call")
-    orphans = frozenset(pairs.orphans)
+    # What is named by reference alone may be anything, a call too.
+    named = any(item.get("type") == "item_reference" for _, item in items)
+    orphans = frozenset[int]() if named else frozenset(pairs.orphans)
+    note = OF_ERASED if erased else OF_NO_CALL
     unanswered: list[Payload] = []
     for place, (_, item) in enumerate(items):
         kind = item.get("type")
         if unanswered and kind not in _OUTPUTS:
             yield from unanswered
             unanswered = []
-        yield {"role": "user", "content": OF_ERASED} if place in orphans else item
+        yield {"role": "user", "content": note} if place in orphans else item
         if kind in _OUTPUTS and place not in pairs.answers:
             unanswered.append({"type": _OUTPUTS[kind], "call_id": item["call_id"], "output": NO_RESULT})
     yield from unanswered
 
 
-def _call_kind(kind: str) -> str:
+def _call_kind(kind: str, searched: bool) -> str:
+    """The kind of call that an output answers. The API takes a function's output for a search of tools, too."""
+    if kind == "function_call_output" and searched:
+        return "tool_search_call"
     other = {"mcp_approval_response": "mcp_approval_request", "tool_search_output": "tool_search_call"}
     return other.get(kind, kind.removesuffix("_output"))

@@ -2,7 +2,7 @@
 
 from compaction_store.strategies.assistant_runs import AssistantRuns, plan_assistant_runs
 from compaction_store.strategies.compress import CompressResult, compress_context, compress_context_async
-from compaction_store.strategies.items import Item, Piece, Slid, sliding_window
+from compaction_store.strategies.items import Item, Piece, Slid, sliding_window, sliding_window_async
 from compaction_store.strategies.ladder import Ladder
 from compaction_store.strategies.outline import speaker
 from compaction_store.strategies.pipeline import Pipeline, pin
@@ -40,5 +40,6 @@ __all__ = [
     "plan_summary_tree",
     "safe_tokens",
     "sliding_window",
+    "sliding_window_async",
     "speaker",
 ]

@@ -18,6 +18,7 @@ from compaction_store.models import Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.strategies.ladder import PART_CHARS, Ladder
 from compaction_store.strategies.layout import Layout
+from compaction_store.strategies.orphans import without_orphans
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, chosen
 
@@ -26,6 +27,8 @@ from compaction_store.tokens import Counter, chosen
 class CompressResult:
     """What came of it. `summary_coverage` is the share of the old messages' tokens that summaries stand for, None where
     there was nothing to summarize or nobody to do it; `tail_tokens` is what the recent messages took at first.
+    `results_left_out` counts results of tools without a call, which every API refuses: a note stands for them, and
+    `original_token_count` is that of the messages with the notes.
     """
 
     messages: list[Payload] = field(repr=False)
@@ -38,6 +41,7 @@ class CompressResult:
     summary_coverage: float | None = None
     summarizer_available: bool = False
     tail_tokens: int = 0
+    results_left_out: int = 0
 
 
 def compress_context(
@@ -128,7 +132,9 @@ class _Job:
         counting = chosen(counter)
         self.limit = limit
         self.ladder = Ladder(summarize, reserve=0, **options)
-        encoded = [encode(message) for message in messages]
+        given = [encode(message) for message in messages]
+        whole, self.left_out = without_orphans([e.payload for e in given])
+        encoded = given if not self.left_out else [encode(payload) for payload in whole]
         sizes = iter(encoded)
         self.elements = tuple(
             elements_of((e.payload for e in encoded), lambda payload: counting.tokens(payload, next(sizes).size))
@@ -162,6 +168,7 @@ class _Job:
             summary_coverage=self._coverage(done),
             summarizer_available=self.ladder.summarize is not None,
             tail_tokens=sum(element.tokens for element in self.elements[recent:]),
+            results_left_out=self.left_out,
         )
 
     def _coverage(self, done: Sequence[Any]) -> float | None:

@@ -43,7 +43,6 @@ _INNER = {
     "shell_call_output": ("output",),
     "apply_patch_call_output": ("output",),
     "custom_tool_call": ("input",),
-    "code_interpreter_call": ("code", "outputs"),
     "file_search_call": ("results",),
     "program_output": ("result",),
 }
@@ -158,6 +157,22 @@ def _media(block: Payload, exchange: Exchange) -> Payload:
     return block
 
 
+def _interpreter(block: Payload, exchange: Exchange) -> Payload:
+    return _fields(block, exchange, {"code": _value, "outputs": _outputs})
+
+
+def _outputs(value: Any, exchange: Exchange) -> Any:
+    return _each(value, exchange, _output)
+
+
+def _output(block: Payload, exchange: Exchange) -> Payload:
+    """What code put out: logs and images, and nothing else may stand there."""
+    if block.get("type") != "image":
+        return _block(block, exchange)
+    new = exchange(Piece("media", block))
+    return {"type": "logs", "logs": new} if isinstance(new, str) else block
+
+
 def _document(block: Payload, exchange: Exchange) -> Payload:
     source = block.get("source")
     kind = source.get("type") if isinstance(source, dict) else None
@@ -198,6 +213,7 @@ def _call(block: Payload, exchange: Exchange) -> Payload:
 
 _ELSE: dict[str, Callable[[Payload, Exchange], Payload]] = {
     "document": _document,
+    "code_interpreter_call": _interpreter,
     **dict.fromkeys(_MEDIA, _media),
     **dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use", "function_call", "mcp_call"), _call),
 }

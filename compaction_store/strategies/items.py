@@ -6,18 +6,20 @@ The result can be given in again with more items after it; its summaries are not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from compaction_store.errors import InvalidInput
+from compaction_store import event_loop
+from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Payload
 from compaction_store.strategies.base import check_allow
 from compaction_store.strategies.folding import Fold, Folded, folds
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.sliding_window import ThresholdOption, tail_of
-from compaction_store.strategies.thresholds import as_threshold, everything
+from compaction_store.strategies.thresholds import as_threshold, everything, fraction_of
 from compaction_store.tokens import o200k_base
 
 T = TypeVar("T")
@@ -92,35 +94,116 @@ def sliding_window(
 
     Unlike there, the last message of the user may be folded, unless `allow=()`. `count` gives an item's tokens; plain
     dicts need none. A summarizer that raises ends it, with all that was folded before and the exception as `.error`.
+    An async summarizer goes with `sliding_window_async`.
     """
-    pieces = [item if isinstance(item, Piece) else Piece(item, (item,), is_summary=False) for item in items]
-    shown = [piece.item for piece in pieces]
-    reached = everything if threshold is None else as_threshold(threshold)
-    tokens = _counted(shown, count) if reached.needs_tokens or isinstance(retain, float) else [0] * len(shown)
-    elements = [
-        element._replace(tokens=size, kind="summary" if piece.is_summary else None)
-        for element, size, piece in zip(elements_of(_payloads(shown)), tokens, pieces, strict=True)
-    ]
-    outline = Outline(elements, pins=_pins(pin, shown), allow=check_allow(allow), tail=tail_of(tokens, retain))
-    found = folds(outline, shown, reached, limit=limit, keep_first=keep_first, before_reply=before_reply)
-    made: list[tuple[Fold, Piece[T]]] = []
-    error: Exception | None = None
-    folded: Folded | None = None
-    while True:
+    if event_loop.is_async(summarize):
+        raise InvalidCallback("an async summarizer needs sliding_window_async")
+    sliding = _Sliding(
+        items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
+    )
+    while (given := sliding.next()) is not None:
         try:
-            fold = found.send(folded)
-        except StopIteration:
-            break
-        inside = range(fold.low, fold.high + 1)
-        try:
-            summary = summarize([shown[place] for place in inside])
+            summary = summarize(given)
         except Exception as raised:  # noqa: BLE001 — it is the caller's own, and is handed back with what was done
-            error = raised
-            break
-        source = tuple(item for place in inside for item in pieces[place].source)
-        made.append((fold, Piece(summary, source, is_summary=True)))
-        folded = Folded(summary, _counted([summary], count)[0] if reached.needs_tokens else 0)
-    return Slid(tuple(_put(pieces, made)), error)
+            return sliding.result(raised)
+        if inspect.isawaitable(summary):
+            if inspect.iscoroutine(summary):
+                summary.close()
+            raise InvalidCallback("an async summarizer needs sliding_window_async")
+        sliding.took(summary)
+    return sliding.result()
+
+
+async def sliding_window_async(
+    items: Iterable[T | Piece[T]],
+    *,
+    summarize: Callable[[Sequence[T]], T | Awaitable[T]],
+    threshold: ThresholdOption = None,
+    retain: float = 0,
+    keep_first: bool = True,
+    before_reply: bool = False,
+    pin: PinOption = (),
+    allow: Collection[str] = ("last_user",),
+    limit: int | None = None,
+    count: Callable[[T], int] | None = None,
+) -> Slid[T]:
+    """The same where the summarizer may be async. One that is not runs in a thread, off the event loop."""
+    sliding = _Sliding(
+        items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
+    )
+    while (given := sliding.next()) is not None:
+        try:
+            summary = await event_loop.call(summarize, given)
+        except Exception as raised:  # noqa: BLE001 — it is the caller's own, and is handed back with what was done
+            return sliding.result(raised)
+        sliding.took(summary)
+    return sliding.result()
+
+
+class _Sliding(Generic[T]):
+    """A window on its way over items: it says what is to be summarized next, and is told what came of it."""
+
+    def __init__(
+        self,
+        items: Iterable[T | Piece[T]],
+        threshold: ThresholdOption,
+        retain: float,
+        pin: PinOption,
+        allow: Collection[str],
+        count: Callable[[T], int] | None,
+        *,
+        limit: int | None,
+        keep_first: bool,
+        before_reply: bool,
+    ) -> None:
+        self._pieces: list[Piece[T]] = [
+            item if isinstance(item, Piece) else Piece(item, (item,), is_summary=False) for item in items
+        ]
+        self._shown: list[T] = [piece.item for piece in self._pieces]
+        self._count = count
+        reached = everything if threshold is None else as_threshold(threshold)
+        self._needs_tokens = reached.needs_tokens
+        needed = reached.needs_tokens or isinstance(retain, float)
+        tokens = _counted(self._shown, count) if needed else [0] * len(self._shown)
+        elements = [
+            element._replace(tokens=size, kind="summary" if piece.is_summary else None)
+            for element, size, piece in zip(elements_of(_payloads(self._shown)), tokens, self._pieces, strict=True)
+        ]
+        tail = tail_of(tokens, retain, room=self._room(retain))
+        outline = Outline(elements, pins=_pins(pin, self._shown), allow=check_allow(allow), tail=tail)
+        self._found = folds(
+            outline, self._shown, reached, limit=limit, keep_first=keep_first, before_reply=before_reply
+        )
+        self._made: list[tuple[Fold, Piece[T]]] = []
+        self._fold: Fold | None = None
+        self._folded: Folded | None = None
+
+    def _room(self, retain: float) -> int | None:
+        """A fraction is one of all that was ever given, so that it keeps no less in every run."""
+        if type(retain) is int or not any(piece.is_summary for piece in self._pieces):
+            return None
+        tail_of([], retain)
+        sources = [item for piece in self._pieces for item in piece.source]
+        return fraction_of(retain, sum(_counted(sources, self._count)))
+
+    def next(self) -> list[T] | None:
+        """The items to be summarized next; None at the end."""
+        try:
+            self._fold = self._found.send(self._folded)
+        except StopIteration:
+            return None
+        return self._shown[self._fold.low : self._fold.high + 1]
+
+    def took(self, summary: T) -> None:
+        assert self._fold is not None  # noqa: S101 — something was to be summarized
+        pieces = self._pieces[self._fold.low : self._fold.high + 1]
+        source = tuple(item for piece in pieces for item in piece.source)
+        self._made.append((self._fold, Piece(summary, source, is_summary=True)))
+        tokens = _counted([summary], self._count)[0] if self._needs_tokens else 0
+        self._folded = Folded(summary, tokens)
+
+    def result(self, error: Exception | None = None) -> Slid[T]:
+        return Slid(tuple(_put(self._pieces, self._made)), error)
 
 
 def _put(pieces: Sequence[Piece[T]], made: list[tuple[Fold, Piece[T]]]) -> Iterator[Piece[T]]:

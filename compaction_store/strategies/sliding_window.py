@@ -96,13 +96,27 @@ def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable
         folded = Folded(stand_in, tokens)
 
 
-def tail_of(tokens: Sequence[int], retain: float) -> int:
-    """How many elements at the end are kept: so many, or as many as fit a fraction of all tokens."""
+def _room(elements: Sequence[Element], retain: float) -> int | None:
+    """What a fraction keeps of a view that was folded before: what it kept then, and its share of what came since.
+
+    A fraction of what is left would keep less in every run. What came before the last summary's own pos was kept then.
+    """
+    own = [i for i, e in enumerate(elements) if e.is_summary and (e.callback or "").startswith(_OWN)]
+    if type(retain) is int or not own:
+        return None
+    written = elements[own[-1]].pos
+    rest = elements[own[-1] + 1 :]
+    new = sum(e.tokens for e in rest if e.kind is None and written is not None and (e.pos or 0) > written)
+    return sum(e.tokens for e in rest) - new + fraction_of(retain, new)
+
+
+def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> int:
+    """How many elements at the end are kept: so many, or as many as fit a fraction of all tokens, or the room."""
     if type(retain) is int:
         check_count(retain, "retain", least=0)
         return retain
     check_fraction(retain, "retain=")
-    room = fraction_of(retain, sum(tokens))
+    room = fraction_of(retain, sum(tokens)) if room is None else room
     kept = 0
     while kept < len(tokens) and (room := room - tokens[-1 - kept]) >= 0:
         kept += 1
@@ -114,7 +128,9 @@ class SlidingWindow(Planner):
 
     `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate of a `Window`; without one, it is the
     budget's trigger, and where there is no budget, or the view is within it, all that may go is folded at once.
-    `retain` keeps so many messages at the end of the thread, or as a float such a fraction of its tokens.
+    `retain` keeps so many messages at the end of the thread, or as a float such a fraction of its tokens: of all that
+    came since the window's last summary, and besides it what was kept then, so that nothing erodes. What is the user's
+    alone, with no reply in it, is not folded.
 
     With `keep_first=False` the messages before the first reply may go too. With `before_reply`, a summary ends only
     where the assistant speaks next, so that roles go on alternating. `allow` insists as for `CompactionContext`.
@@ -167,7 +183,7 @@ class SlidingWindow(Planner):
 
     def steps(self, ctx: CompactionContext) -> Steps:
         elements = ctx.elements
-        tail = tail_of([element.tokens for element in elements], self._retain)
+        tail = tail_of([element.tokens for element in elements], self._retain, room=_room(elements, self._retain))
         outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=_OWN, links=ctx.links)
         threshold = self._threshold or self._by_budget(ctx)
         limit = None if ctx.budget is None else ctx.budget.limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from compaction_store.models import Payload
 from compaction_store.spans import CALLS, RESULTS
@@ -50,6 +50,7 @@ _MAY_BE_NULL = frozenset({"code", "outputs", "result"})
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 IN_MESSAGES = {"input_text": "text", "input_image": None, "input_file": None}
 IN_REPLIES = {"output_text": "text", "refusal": "refusal"}
+IN_OUTPUTS: dict[str | None, str] = {"logs": "logs", "image": "url"}
 LONGEST_ID = 64
 
 
@@ -75,7 +76,7 @@ def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem
             called.add((kind, name))
             if kind != "program" and (kind != "tool_search_call" or item.get("execution") == "client"):
                 waiting[kind, name] = index
-        elif kind in RESULTS and (answers := _answers(kind, item)):
+        elif kind in RESULTS and (answers := _answers(kind, item, called)):
             waiting.pop(answers, None)
             if answers not in called and "item_reference" not in kinds:
                 problems.add(index, "orphan_result", f"a {kind} answers no call before it")
@@ -98,7 +99,7 @@ def _kind(item: Payload | None) -> str | None:
     return kind if kind in ITEMS else None
 
 
-def _answers(kind: str, item: Payload) -> tuple[str, str] | None:
+def _answers(kind: str, item: Payload, called: Collection[tuple[str, str]]) -> tuple[str, str] | None:
     """The type and id of the call that an output is for."""
     name = item.get(RESULTS[kind])
     if name is None and kind == "local_shell_call_output":
@@ -107,7 +108,8 @@ def _answers(kind: str, item: Payload) -> tuple[str, str] | None:
         return None
     if kind == "mcp_approval_response":
         return "mcp_approval_request", name
-    if kind == "tool_search_output":
+    searched = ("tool_search_call", name) in called and ("function_call", name) not in called
+    if kind == "tool_search_output" or (kind == "function_call_output" and searched):
         return "tool_search_call", name
     return kind.removesuffix("_output"), name
 
@@ -130,6 +132,12 @@ def _item(problems: Problems, index: int, kind: str, item: Payload, seen: set[st
         seen.add(name)
     if len(text_of(item.get("call_id"))) > LONGEST_ID:
         problems.add(index, "long_id", f"the call_id has more than {LONGEST_ID} characters")
+    if kind == "code_interpreter_call" and isinstance(outputs := item.get("outputs"), list):
+        for output in outputs:
+            if (type_ := type_of(output)) not in IN_OUTPUTS:
+                problems.add(index, "block_type", "an output of code is neither logs nor an image")
+            else:
+                problems.require(index, output, [IN_OUTPUTS[type_]])
     if kind == "message" and (role := problems.role(index, item, _ROLES)) is not None:
         _content(problems, index, role, item.get("content"))
 

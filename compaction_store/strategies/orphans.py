@@ -1,0 +1,85 @@
+"""Results of tools whose calls are not there: left out of a plain list, as they are left out of requests, with a note.
+
+A result answers the nearest earlier call of its id that waits for one, as everywhere in this package.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from compaction_store import spans
+from compaction_store.models import Payload
+from compaction_store.rendering.blocks import OF_NO_CALL
+
+_NOTE: Payload = {"type": "text", "text": OF_NO_CALL}
+
+
+def without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
+    """The messages, and how many results were left out. Those that hold none are the same objects."""
+    calls = _Calls()
+    whole: list[Payload] = []
+    left_out = noted = 0
+    for message in messages:
+        kept, orphans = calls.read(message)
+        left_out += orphans
+        if kept is None:
+            noted += 1
+            continue
+        if noted and not _is_result(kept):
+            # Behind all results that stand together: nothing may come between a call and its result.
+            whole.append({"role": "user", "content": OF_NO_CALL})
+            noted = 0
+        whole.append(kept)
+    if noted:
+        whole.append({"role": "user", "content": OF_NO_CALL})
+    return whole, left_out
+
+
+def _is_result(message: Payload) -> bool:
+    return any(step.kind == "result" for step in spans.tools(message).steps)
+
+
+class _Calls:
+    """The calls that wait for a result."""
+
+    def __init__(self) -> None:
+        self._waiting = defaultdict[tuple[bool, str], int](int)
+
+    def read(self, message: Payload) -> tuple[Payload | None, int]:
+        """The message without results that answer nothing, None if it was one, and how many they were."""
+        content = message.get("content")
+        parts = content if isinstance(content, list) else []
+        bare = {name: value for name, value in message.items() if name != "content"}
+        alone = self._orphans(message if not parts else {**bare, "content": []}, told=_calls_in(parts))
+        kept = [part for part in parts if not self._orphans({"content": [part]})]
+        if alone:
+            return None, alone
+        if len(kept) == len(parts):
+            return message, 0
+        # Results come first in their turn, so that the note comes last.
+        return {**message, "content": [*kept, _NOTE]}, len(parts) - len(kept)
+
+    def _orphans(self, message: Payload, told: frozenset[str] = frozenset()) -> int:
+        """Takes note of the calls and results in order; returns how many results answer nothing."""
+        orphans = 0
+        for kind, form, name in spans.tools(message).steps:
+            key = form == "function", name
+            if kind == "call" and not (form == "tool_calls" and name in told):
+                self._waiting[key] += 1
+            elif kind == "result" and self._waiting[key]:
+                self._waiting[key] -= 1
+            elif kind == "result":
+                orphans += 1
+        return orphans
+
+
+def _calls_in(parts: Sequence[Any]) -> frozenset[str]:
+    """The ids of calls that stand as blocks, which some frameworks repeat beside the content."""
+    return frozenset(_ids(parts))
+
+
+def _ids(parts: Sequence[Any]) -> Iterator[str]:
+    for part in parts:
+        yield from (step.id for step in spans.tools({"content": [part]}).steps if step.kind == "call")
