@@ -45,9 +45,11 @@ _TABLES = """
         FROM pg_catalog.pg_namespace AS n WHERE n.nspname = 'compaction_store'
         UNION ALL
         SELECT 'table alembic_version', c.relowner
-        FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass('compaction_store.alembic_version')
+        FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'compaction_store' AND c.relname = 'alembic_version'
     ) AS o
-    JOIN pg_catalog.pg_class AS t ON t.oid = pg_catalog.to_regclass('compaction_store.messages')
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = 'compaction_store'
+    JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = 'messages'
     UNION ALL
     SELECT 'owner of table ' || c.relname, pg_catalog.pg_get_userbyid(c.relowner)::text
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

@@ -9,20 +9,18 @@ from __future__ import annotations
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import catalog, connections, engines, ledger, protection, schema
+from compaction_store import catalog, conditions, connections, engines, ledger, protection, schema
+from compaction_store.conditions import Check as Check  # noqa: PLC0414 — it is what this module yields
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.protection import Judged
-
-State = Literal["ok", "note", "problem"]
 
 NEWEST_SERVER = 18
 _PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
@@ -40,16 +38,6 @@ _ROLES = ("owner", "app", "auditor", "loader")
 _SKEW_SECONDS = 5.0
 _FAR_SECONDS = 0.02
 _SHORT_TIMEOUT_MS = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at. A problem has a remedy; a note is something to know."""
-
-    name: str
-    state: State
-    what: str
-    remedy: str | None = None
 
 
 class Role(NamedTuple):
@@ -78,6 +66,7 @@ class Seen(NamedTuple):
     pooled: bool
     skew: float
     round_trip: float
+    around: Sequence[Check]
 
 
 def diagnose(url: str, *, connect_timeout: float = 10.0) -> Iterator[Check]:
@@ -90,6 +79,7 @@ def diagnose(url: str, *, connect_timeout: float = 10.0) -> Iterator[Check]:
         return
     for look in (_server, _connection, _durability, _timeouts, _schema, _login):
         yield from look(seen)
+    yield from seen.around
 
 
 def installation() -> Iterator[Check]:
@@ -159,6 +149,7 @@ def _read(connection: Connection) -> Seen:
         pooled=driver.info.backend_pid != pid,
         skew=skew,
         round_trip=round_trip,
+        around=_around(connection),
     )
 
 
@@ -166,6 +157,11 @@ _OWNERS = """
     SELECT DISTINCT pg_get_userbyid(c.relowner) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND c.relname <> 'alembic_version'
 """
+
+
+def _around(connection: Connection) -> list[Check]:
+    with ledger.reading(connection):
+        return [*conditions.look(connection), *conditions.on_cluster(connection)]
 
 
 def _revision(connection: Connection) -> str | None:

@@ -20,7 +20,13 @@ from alembic.config import Config
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import connections, engines, ledger, schema
-from compaction_store.errors import CompactionStoreError, Conflict, DatabaseError, DatabaseUnavailable
+from compaction_store.errors import (
+    CompactionStoreError,
+    Conflict,
+    DatabaseError,
+    DatabaseUnavailable,
+    UnsupportedDatabase,
+)
 
 _T = TypeVar("_T")
 
@@ -113,6 +119,8 @@ def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> Com
 
 def _take_turn(connection: sa.Connection) -> None:
     """Keeps every other migration and every checkpoint waiting until the end of this transaction."""
+    if connection.scalar(sa.text(ledger.IS_WORKER_ASKED)) and connection.scalar(sa.text(ledger.IS_WORKER)):
+        raise UnsupportedDatabase(ledger.WORKER)
     connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
     try:
         while connection.scalar(sa.text(f"SELECT to_regclass('{schema.SCHEMA}.alembic_version')")) is None:

@@ -51,7 +51,7 @@ _MADE_OF = {
     "refuse_change": "443bec6f73d4",
     "refuse_no_tenant": "37706b611c92",
     "replay": "89577a35ee00",
-    "reported": "365431eba0e2",
+    "reported": "eb75d501832e",
     "seq_at": "a987b4734edb",
     "span_tokens": "0e47f5bb8142",
     "stalled": "a4104c98bf3d",

@@ -17,7 +17,7 @@ from compaction_store.ledger.across import (
 from compaction_store.ledger.driver import Connection, fetch, reading
 from compaction_store.ledger.listing import count_heads, stored_threads
 from compaction_store.ledger.loads import commitments, find_load, import_bundle, load, observe
-from compaction_store.ledger.server import OLDEST_SERVER, check, revision
+from compaction_store.ledger.server import IS_WORKER, IS_WORKER_ASKED, OLDEST_SERVER, WORKER, check, revision
 from compaction_store.ledger.single import (
     Expected,
     NewMessage,
@@ -48,7 +48,10 @@ from compaction_store.ledger.turns import HOLDER, Holder, held_by
 
 __all__ = [
     "HOLDER",
+    "IS_WORKER",
+    "IS_WORKER_ASKED",
     "OLDEST_SERVER",
+    "WORKER",
     "CompactionFilter",
     "CompactionKey",
     "Connection",

@@ -7,6 +7,10 @@ from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
 from compaction_store.ledger.driver import Connection, fetch
 
 OLDEST_SERVER = 150000
+WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
+# Where there is no Citus the table is not there to be asked.
+IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
+IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
 
 
 def check(connection: Connection) -> bool:
@@ -21,12 +25,20 @@ def check(connection: Connection) -> bool:
     if encoding != "UTF8":
         raise UnsupportedDatabase(f"the database's encoding is {encoding}; UTF8 is needed")
     found = revision(connection)
+    if found is None:
+        refuse_worker(connection)
     if found != schema.REVISION:
         what = f"at revision {found}" if found else "without its schema"
         raise SchemaOutOfDate(
             f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
         )
     return bool(spread)
+
+
+def refuse_worker(connection: Connection) -> None:
+    """A worker of a Citus cluster has shards of the tables, and no schema to be brought up to date."""
+    if fetch(connection, IS_WORKER_ASKED)[0][0] and fetch(connection, IS_WORKER)[0][0]:
+        raise UnsupportedDatabase(WORKER)
 
 
 def revision(connection: Connection) -> str | None:

@@ -20,7 +20,10 @@ HOLDER = """
     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'relation' AND l.granted
         AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-        AND l.relation = pg_catalog.to_regclass('compaction_store.alembic_version')
+        AND l.relation = (
+            SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname = 'compaction_store' AND c.relname = 'alembic_version'
+        )
         AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
     ORDER BY a.xact_start LIMIT 1
 """

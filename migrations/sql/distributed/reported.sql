@@ -17,13 +17,13 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     SELECT h.last_seq, h.last_number INTO v_last, v_last_number
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
-    SELECT m.seq, substring(m.receipt FROM '^\{"pos":([0-9]{1,18})[,}]')::bigint,
+    SELECT m.seq, substring(m.receipt FROM '^[{]"pos":([0-9]{1,18})[,}]')::bigint,
         CASE WHEN strpos(m.payload::text, '"usage":{') > 0 THEN m.payload::text END,
         CASE WHEN strpos(m.meta::text, '"usage":{') > 0 THEN m.meta::text END
     INTO seq, v_pos, payload, meta
     FROM compaction_store.messages AS m
     WHERE m.thread_uid = p_thread_uid AND m.seq > v_last - p_among AND m.seq <= v_last AND m.receipt IS NOT NULL
-        AND substring(m.receipt FROM '^\{"pos":([0-9]{1,18})[,}]')::bigint BETWEEN 1 AND m.pos - 1
+        AND substring(m.receipt FROM '^[{]"pos":([0-9]{1,18})[,}]')::bigint BETWEEN 1 AND m.pos - 1
         AND (strpos(m.payload::text, '"usage":{') > 0 OR strpos(m.meta::text, '"usage":{') > 0)
     ORDER BY m.seq DESC
     LIMIT 1;

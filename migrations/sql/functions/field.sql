@@ -3,7 +3,7 @@ CREATE FUNCTION compaction_store.field(p_value bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE
 AS $$
     SELECT CASE
-        WHEN p_value IS NULL THEN '\xffffffff'::bytea
+        WHEN p_value IS NULL THEN E'\\xffffffff'::bytea
         ELSE pg_catalog.int4send(pg_catalog.octet_length(p_value)) || p_value
     END
 $$;

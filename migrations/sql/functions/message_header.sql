@@ -4,7 +4,7 @@ CREATE FUNCTION compaction_store.message_header(
 ) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$
-    SELECT '\x000000076d657373616765'::bytea
+    SELECT E'\\x000000076d657373616765'::bytea
         || compaction_store.text_field(p_role)
         || compaction_store.number_field(p_tokens)
         || compaction_store.text_field(p_counter)

@@ -21,7 +21,7 @@ BEGIN
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     SELECT r.seq, r.view_pos, r.payload, r.meta INTO seq, v_pos, payload, meta
     FROM (
-        SELECT n.seq, n.pos, substring(n.receipt FROM '^\{"pos":([0-9]{1,18})[,}]')::bigint AS view_pos,
+        SELECT n.seq, n.pos, substring(n.receipt FROM '^[{]"pos":([0-9]{1,18})[,}]')::bigint AS view_pos,
             CASE WHEN strpos(n.payload::text, '"usage":{') > 0 THEN n.payload::text END AS payload,
             CASE WHEN strpos(n.meta::text, '"usage":{') > 0 THEN n.meta::text END AS meta
         FROM (

@@ -5,7 +5,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_digest bytea := substring(
-        sha256('\x6f0b1c7e52a45d0e9c3ba1d5f2e84790'::bytea || compaction_store.name(p_tenant, p_thread_id)) FOR 16
+        sha256(E'\\x6f0b1c7e52a45d0e9c3ba1d5f2e84790'::bytea || compaction_store.name(p_tenant, p_thread_id)) FOR 16
     );
 BEGIN
     v_digest := set_byte(v_digest, 6, get_byte(v_digest, 6) & 15 | 128);
