@@ -1,6 +1,7 @@
 """Checks an export bundle from the file alone: no network, no database, nothing but Python 3.9 and its library.
 
-    python offline.py bundle.jsonl
+    python offline.py bundle.jsonl …
+    python offline.py bundle.jsonl … --public-key HEX
     python offline.py bundle.jsonl --head HEX [--pos N]
 
 Written from `docs/integrity.md` and `docs/bundles.md` alone, so that it is a second opinion: it shares no code with the
@@ -8,12 +9,15 @@ store that wrote the bundle, and this one file can be copied anywhere. The exit 
 1 when something was, 2 when nothing could be checked.
 
 Without a head that was kept elsewhere, a bundle proves that it is whole and agrees with itself: not that nobody wrote
-all of it anew.
+all of it anew. With the public key of whoever signs checkpoints, the one that the bundle carries is checked as well:
+the signature, that the thread is in the tree that was signed, and that the bundle has the entry it had there.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import datetime as dt
 import hashlib
 import json
 import re
@@ -42,6 +46,8 @@ OUTCOMES = ("applied", "rejected", "failed", "observed")
 SPANS = ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count")
 LABELS = ("callback", "trigger", "actor", "model", "counter")
 ORDINAL = {"message": "seq", "compaction": "number"}
+
+NAMESPACE = bytes.fromhex("6f0b1c7e52a45d0e9c3ba1d5f2e84790")
 
 HASH = re.compile("[0-9a-f]{64}")
 SALT = re.compile("[0-9a-f]{32}")
@@ -272,6 +278,16 @@ def entry_of(line: Line, previous: bytes) -> str:
     return sha256(b"\x01", previous, place, leaf).hex()
 
 
+def uid_of(tenant: str, thread_id: str) -> bytes:
+    """The thread's UUID: that in the name of an erased thread, else made from the name."""
+    if STUB.fullmatch(thread_id):
+        return bytes.fromhex(thread_id[7:].replace("-", ""))
+    name = "[" + quoted(tenant) + "," + quoted(thread_id) + "]"
+    found = bytearray(sha256(NAMESPACE, name.encode("utf-8"))[:16])
+    found[6], found[8] = found[6] % 16 + 128, found[8] % 64 + 128
+    return bytes(found)
+
+
 def genesis_of(tenant: str, thread_id: str) -> bytes:
     name = "[" + quoted(tenant) + "," + quoted(thread_id) + "]"
     return sha256(b"\x02", b"compaction-store/v1", b"\x00", name.encode("utf-8"))
@@ -280,6 +296,159 @@ def genesis_of(tenant: str, thread_id: str) -> bytes:
 def quoted(name: str) -> str:
     short = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
     return '"' + "".join(short.get(c) or (c if c >= " " else f"\\u{ord(c):04x}") for c in name) + '"'
+
+
+# ---- checkpoints: Ed25519 (RFC 8032), signed notes, and the tree of RFC 6962
+
+FIELD = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+CURVE = -121665 * pow(121666, FIELD - 2, FIELD) % FIELD
+ROOT = pow(2, (FIELD - 1) // 4, FIELD)
+Point = tuple[int, int, int, int]
+NEUTRAL: Point = (0, 1, 1, 0)
+NOTE = re.compile(
+    r"([!-~]{1,1000})\n(0|[1-9][0-9]{0,15})\n([A-Za-z0-9+/]{43}=)\n"
+    r"time ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6})Z\n"
+    r"heads [0-9a-f]{64}\nprevious (?:none|[0-9a-f]{64})\n"
+)
+SIGNATURE = re.compile("— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})\n")
+HEAD = b"compaction-store/head/v1\0"
+
+
+class Unproved(Exception):
+    """Says why a checkpoint proves nothing."""
+
+
+def point(given: bytes) -> Point | None:
+    """The point of the curve that 32 bytes stand for: its y, and in the highest bit the sign of its x."""
+    y = int.from_bytes(given, "little")
+    sign, y = y >> 255, y % 2**255
+    square = (y * y - 1) * pow(CURVE * y * y + 1, FIELD - 2, FIELD) % FIELD
+    x = pow(square, (FIELD + 3) // 8, FIELD)
+    if (x * x - square) % FIELD:
+        x = x * ROOT % FIELD
+    if (x * x - square) % FIELD:
+        return None
+    if x % 2 != sign:
+        x = -x % FIELD
+    return x, y % FIELD, 1, x * y % FIELD
+
+
+def plus(p: Point, q: Point) -> Point:
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % FIELD, (p[1] + p[0]) * (q[1] + q[0]) % FIELD
+    c, d = 2 * p[3] * q[3] * CURVE % FIELD, 2 * p[2] * q[2] % FIELD
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % FIELD, g * h % FIELD, f * g % FIELD, e * h % FIELD
+
+
+def times(n: int, p: Point) -> Point:
+    found = NEUTRAL
+    while n:
+        if n & 1:
+            found = plus(found, p)
+        p, n = plus(p, p), n >> 1
+    return found
+
+
+def coded(p: Point) -> bytes:
+    inverse = pow(p[2], FIELD - 2, FIELD)
+    x, y = p[0] * inverse % FIELD, p[1] * inverse % FIELD
+    return (y | (x & 1) << 255).to_bytes(32, "little")
+
+
+BASE = point((4 * pow(5, FIELD - 2, FIELD) % FIELD).to_bytes(32, "little")) or NEUTRAL
+
+
+def is_key(key: bytes) -> bool:
+    """Whether 32 bytes may be a public key: the one form of a point that is not of small order.
+
+    With a key of small order one signature holds for any text.
+    """
+    found = point(key)
+    if int.from_bytes(key, "little") % 2**255 >= FIELD:
+        return False
+    return found is None or coded(times(8, found)) != coded(NEUTRAL)
+
+
+def is_signed(key: bytes, signature: bytes, data: bytes) -> bool:
+    """RFC 8032, 5.1.7. A signature has one form: its second half is below the order of the base point."""
+    public = point(key)
+    if len(signature) != 64 or public is None:  # noqa: PLR2004
+        return False
+    factor = int.from_bytes(signature[32:], "little")
+    if factor >= ORDER:
+        return False
+    challenge = int.from_bytes(hashlib.sha512(signature[:32] + key + data).digest(), "little") % ORDER
+    minus = (-public[0] % FIELD, public[1], public[2], -public[3] % FIELD)
+    return coded(plus(times(factor, BASE), times(challenge, minus))) == signature[:32]
+
+
+def unbase64(given: str) -> bytes:
+    try:
+        found = base64.b64decode(given, validate=True)
+    except ValueError:
+        raise Unproved("the note is not in base64") from None
+    if base64.b64encode(found).decode("ascii") != given:
+        raise Unproved("the note is not in base64")
+    return found
+
+
+def read_note(note: str, keys: Sequence[bytes]) -> tuple[str, int, bytes, str]:
+    """The origin, the size, the root and the time of a note that one of the keys signed."""
+    text, _, signatures = note.rpartition("\n\n")
+    text += "\n"
+    found = NOTE.fullmatch(text)
+    if found is None or not signatures or SIGNATURE.sub("", signatures):
+        raise Unproved("it is no note of a checkpoint")
+    try:
+        dt.datetime.fromisoformat(found[4])
+    except ValueError:
+        raise Unproved("its time is none") from None
+    for name, given in SIGNATURE.findall(signatures):
+        signature = unbase64(given)
+        for key in keys:
+            named = hashlib.sha256(name.encode("utf-8") + b"\n\x01" + key).digest()[:4]
+            if signature[:4] == named and is_signed(key, signature[4:], text.encode("utf-8")):
+                return found[1], int(found[2]), unbase64(found[3]), found[4]
+    raise Unproved("no known key signed it")
+
+
+def leads(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
+    """RFC 9162, 2.1.3.2: whether a path leads from a leaf to the root of a tree."""
+    if not 0 <= index < size:
+        return False
+    at, last, found = index, size - 1, leaf
+    for other in path:
+        if last == 0:
+            return False
+        if at % 2 or at == last:
+            found = sha256(b"\x01", other, found)
+            while at % 2 == 0 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            found = sha256(b"\x01", found, other)
+        at, last = at >> 1, last >> 1
+    return last == 0 and found == root
+
+
+def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
+    """The pos and the entry that the thread had at the checkpoint, and a sentence on it."""
+    carried = manifest["checkpoint"]
+    if carried is None:
+        raise Unproved("the bundle carries none")
+    try:
+        data, *path = [bytes.fromhex(part) for part in carried["proof"]]
+    except ValueError:
+        raise Unproved("its proof is none") from None
+    if len(data) != len(HEAD) + 56 or data[: len(HEAD)] != HEAD:
+        raise Unproved("its proof is none")
+    uid, pos = data[len(HEAD) : len(HEAD) + 16], int.from_bytes(data[-40:-32], "big", signed=True)
+    origin, size, root, moment = read_note(carried["note"], keys)
+    if uid != uid_of(manifest["tenant"], manifest["thread_id"]):
+        raise Unproved("its proof is that of another thread")
+    if not leads(sha256(b"\0", data), carried["leaf_index"], size, path, root):
+        raise Unproved("its proof does not lead to what was signed")
+    return pos, data[-32:].hex(), f"{origin} signed pos {pos} and its entry at {moment}Z"
 
 
 # ---- what redactions name
@@ -328,8 +497,10 @@ def ranges_of(pairs: Any) -> Ranges:
 class Walk:
     """Line by line along a bundle; `findings` are (line, pos, what) and never hold content."""
 
-    def __init__(self, head: str | None = None, pos: int | None = None) -> None:
+    def __init__(self, head: str | None = None, pos: int | None = None, keys: Sequence[bytes] = ()) -> None:
         self.kept_head, self.kept_pos = head, pos
+        self._keys = keys
+        self._proved: tuple[int, str, str] | None = None
         self.findings: list[tuple[int | None, int | None, str]] = []
         self.notes: list[str] = []
         self.manifest: Line | None = None
@@ -380,6 +551,8 @@ class Walk:
             self.manifest = line
             if document("metadata", line["metadata"]) is None:
                 self.find("the metadata are no document that a thread has")
+            if self._keys:
+                self._prove(line)
             if not STUB.fullmatch(line["thread_id"]):
                 self._previous = genesis_of(line["tenant"], line["thread_id"])
         else:
@@ -389,6 +562,12 @@ class Walk:
             if self._last_kind == "redaction":
                 self._redaction(line)
         return True
+
+    def _prove(self, manifest: Line) -> None:
+        try:
+            self._proved = proved(manifest, self._keys)
+        except Unproved as error:
+            self.find(f"no checkpoint of the bundle holds: {error}")
 
     def _place(self, line: Line) -> None:
         kind, pos = line["type"], line["pos"]
@@ -415,6 +594,8 @@ class Walk:
             self.find("the entry is not the hash of its columns and of the entry before", line["pos"])
         if line["pos"] == self.kept_pos and line["entry"] != self.kept_head:
             self.find("the entry is not the one kept elsewhere", line["pos"])
+        if self._proved is not None and line["pos"] == self._proved[0] and line["entry"] != self._proved[1]:
+            self.find("the entry is not the one that the checkpoint was made over", line["pos"])
         # From the entry as it is written: so one changed line is one finding.
         self._previous = bytes.fromhex(line["entry"])
 
@@ -483,8 +664,13 @@ class Walk:
         elif self._erasure is not None:
             self.find("the thread was erased, but has its name", self._erasure[0])
         self._head(self.manifest)
-        if self.manifest["checkpoint"] is not None:
-            self.notes.append("the checkpoint that the manifest carries was not looked at")
+        if self._proved is not None:
+            pos, _, said = self._proved
+            self.notes.append(f"{said}; {max(0, self.pos - pos)} of the entries are newer")
+            if pos > self.pos:
+                self.find(f"the checkpoint was made over pos {pos}, and the bundle ends at pos {self.pos}")
+        elif self.manifest["checkpoint"] is not None and not self._keys:
+            self.notes.append("the checkpoint that the manifest carries was not looked at: give --public-key")
 
     def _stub(self, manifest: Line) -> None:
         """The rules for a thread that was erased whole, and is named by its thread_uid."""
@@ -532,8 +718,8 @@ def lines_of(stream: BinaryIO) -> Iterator[bytes]:
         yield data
 
 
-def check(stream: BinaryIO, head: str | None = None, pos: int | None = None) -> Walk:
-    walk = Walk(head, pos)
+def check(stream: BinaryIO, head: str | None = None, pos: int | None = None, keys: Sequence[bytes] = ()) -> Walk:
+    walk = Walk(head, pos, keys)
     for data in lines_of(stream):
         if not walk.feed(data):
             break
@@ -563,36 +749,56 @@ def report(walk: Walk) -> Iterator[str]:
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="offline.py", description="Checks an export bundle from the file alone.")
-    parser.add_argument("bundle", help="the file, or - for standard input")
+    parser = argparse.ArgumentParser(prog="offline.py", description="Checks export bundles from the files alone.")
+    parser.add_argument("bundles", nargs="+", metavar="FILE", help="a bundle, or - for standard input")
     parser.add_argument("--head", metavar="HEX", help="an entry kept elsewhere: the last one, or that at --pos")
     parser.add_argument("--pos", metavar="N", type=int, help="the pos of the entry kept elsewhere")
+    parser.add_argument(
+        "--public-key", metavar="HEX", action="append", default=[],
+        help="who may have signed the checkpoint that a bundle carries; may be given again",
+    )  # fmt: skip
     found = parser.parse_args(given)
     if found.head is not None and not HASH.fullmatch(found.head):
-        parser.error("--head is 64 lower-case hexadecimal digits")
+        parser.error("--head must be 64 lower-case hexadecimal digits")
     if found.pos is not None and (found.head is None or found.pos < 1):
-        parser.error("--pos is a whole number from 1 on, and is given with --head")
+        parser.error("--pos must be a whole number from 1 on, and is given with --head")
+    if found.head is not None and len(found.bundles) > 1:
+        parser.error("--head is the entry of one bundle")
+    if not all(HASH.fullmatch(key) and is_key(bytes.fromhex(key)) for key in found.public_key):
+        parser.error("--public-key must be 64 lower-case hexadecimal digits, and not a key of small order")
     return found
 
 
 def main(given: Sequence[str] | None = None) -> int:
     found = arguments(given)
-    try:
-        if found.bundle == "-":
-            walk = check(sys.stdin.buffer, found.head, found.pos)
-        else:
-            with open(found.bundle, "rb") as stream:  # noqa: PTH123 — no more than is needed
-                walk = check(stream, found.head, found.pos)
-    except (OSError, ValueError) as error:
-        # The second is a name that no file can have.
-        why = getattr(error, "strerror", None) or "no such name"
-        sys.stderr.write(f"offline.py: cannot read the file: {why}\n")
+    keys = [bytes.fromhex(key) for key in found.public_key]
+    findings = unread = 0
+    for name in found.bundles:
+        try:
+            if name == "-":
+                walk = check(sys.stdin.buffer, found.head, found.pos, keys)
+            else:
+                with open(name, "rb") as stream:  # noqa: PTH123 — no more than is needed
+                    walk = check(stream, found.head, found.pos, keys)
+        except (OSError, ValueError) as error:
+            # The second is a name that no file can have.
+            why = getattr(error, "strerror", None) or "no such name"
+            sys.stderr.write(f"offline.py: cannot read the file: {why}\n")
+            unread += 1
+            continue
+        except MemoryError:
+            sys.stderr.write("offline.py: the file has a line that does not fit the memory\n")
+            unread += 1
+            continue
+        findings += len(walk.findings)
+        if len(found.bundles) > 1:
+            sys.stdout.write(f"file      {name!a}\n")
+        sys.stdout.write("".join(line + "\n" for line in report(walk)))
+    if len(found.bundles) > 1:
+        sys.stdout.write(f"{len(found.bundles) - unread} bundles, {findings} findings\n")
+    if unread:
         return 2
-    except MemoryError:
-        sys.stderr.write("offline.py: the file has a line that does not fit the memory\n")
-        return 2
-    sys.stdout.write("".join(line + "\n" for line in report(walk)))
-    return 1 if walk.findings else 0
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

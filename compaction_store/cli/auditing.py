@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, cast
+from typing import Annotated
 from uuid import UUID
 
 import typer
@@ -12,10 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store import Compaction, Explanation, Report, audit
-from compaction_store.cli import attesting, exits, options, values
-from compaction_store.cli.attesting import LogFile, PublicKeys
-from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url, misuse
+from compaction_store import Compaction, Explanation
+from compaction_store.cli import options, values
+from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number
 from compaction_store.cli.visible import lines, shown
 
@@ -250,73 +249,3 @@ def events(
             ),
             none="no events",
         )
-
-
-def verify(
-    threads: Annotated[
-        list[str] | None, typer.Argument(metavar="[THREADS]...", help="Which; or --all.", show_default=False)
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every thread of the tenant.")] = False,
-    after: Annotated[
-        str, typer.Option("--after", metavar="THREAD", help="With --all: go on behind this name.", show_default=False)
-    ] = "",
-    level: Annotated[
-        str, typer.Option("--level", metavar="LEVEL", help=f"How deep to look: {', '.join(audit.LEVELS)}.")
-    ] = "content",
-    checkpoints: LogFile = None,
-    public_key: PublicKeys = None,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
-) -> None:
-    """Recomputes the chain of threads and reports everything that is not as it was written.
-
-    Level schema also asks whether the database still protects it, level checkpoint whether it is what was there when
-    the newest checkpoint was signed. The exit code is 1 when there are findings. A head that you kept elsewhere is to
-    be compared with the one shown.
-    """
-    if bool(threads) == every:
-        raise misuse("name threads, or say --all", "THREADS")
-    if after and not every:
-        raise misuse("goes with --all", "--after")
-    log = attesting.opened(checkpoints, public_key)
-    out = Output(as_json=as_json)
-    bad = False
-    chosen = cast("audit.Level", level)
-    with options.reader(url, tenant) as store, Progress("verify", "threads" if every else "entries") as progress:
-        if every:
-            reports = store.verify_all(level=chosen, after=after, checkpoints=log, progress=progress.reached)
-        else:
-            reports = (
-                store.verify(thread, level=chosen, checkpoints=log, progress=progress.reached)
-                for thread in threads or ()
-            )
-        for report in reports:
-            bad = bad or bool(report.findings)
-            _show_report(out, report)
-    if bad:
-        raise typer.Exit(exits.REFUSED)
-
-
-def _show_report(out: Output, report: Report) -> None:
-    if out.as_json:
-        findings = [{"pos": finding.pos, "what": finding.what} for finding in report.findings]
-        out.json({
-            "thread_id": report.thread_id or None, "level": report.level, "entries": report.entries,
-            "redacted": report.redacted, "redactions": report.redactions, "covered": report.covered,
-            "findings": findings, "notes": report.notes, "head": report.head or None,
-        })  # fmt: skip
-        return
-    count = len(report.findings)
-    result = "nothing found" if not count else f"{count:,} finding{'s' * (count > 1)}"
-    what = "the schema" if report.level == "schema" else "threads that are gone"
-    if report.thread_id:
-        erased = f", {report.redacted:,} of them erased" if report.redacted else ""
-        what = f"{report.thread_id}: {report.entries:,} entries by {report.level}{erased}"
-    out.text(f"{what}: {result}", "bold red" if count else None)
-    for finding in report.findings:
-        out.text(f"  {'' if finding.pos is None else f'pos {finding.pos:,}: '}{finding.what}")
-    for note in report.notes:
-        out.text(f"  note: {note}")
-    if report.head:
-        out.text(f"  head {report.head.hex()}", "dim")

@@ -28,6 +28,7 @@ from compaction_store.cli import (
     output,
     reading,
     stats,
+    verifying,
     visible,
     worker,
     writing,
@@ -111,7 +112,7 @@ VERBS = (
     Verb(
         "retain", "Forbid to erase before a moment.", "retain t-1 --until 2031-01-01 --reason 'tax law'", erasing.retain
     ),
-    Verb("verify", "Hold threads to what was written.", "verify --all", auditing.verify),
+    Verb("verify", "Hold threads to what was written.", "verify --all", verifying.verify),
     Verb(
         "checkpoint",
         "Sign where every thread stands.",

@@ -58,7 +58,10 @@ def test_a_checkpoint_shows_that_a_thread_was_cut_off_and_refuses_to_sign_over_i
     assert [len(r["findings"]) for r in gone] == [0, 1]
     refused = run("checkpoint", log, "--key", key, code=1)
     assert refused.stderr.count("\n") >= 2
-    assert "threads that are gone: 1 finding" in run("verify", "--all", *held, "--table", code=1).stdout
+    assert (
+        "threads of the checkpoint that were not walked: 1 finding"
+        in run("verify", "--all", *held, "--table", code=1).stdout
+    )
 
 
 def test_checkpoints_are_believed_only_with_the_key_that_signed_them(run: Run, filled: cs.Store) -> None:

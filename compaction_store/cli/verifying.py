@@ -1,0 +1,169 @@
+"""Threads of a database and bundles in files, held to what was written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from compaction_store import Report, audit
+from compaction_store.cli import attesting, exits, options
+from compaction_store.cli.attesting import LogFile, PublicKeys
+from compaction_store.cli.options import AsJson, Tenant, Url, misuse
+from compaction_store.cli.output import Output, Progress, line
+from compaction_store.proving import verify_bundle
+
+_SUFFIX = ".jsonl"
+_STDIN = "-"
+
+
+def verify(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[THREADS|FILES]...", help="Threads by name, or bundles by file; or --all.", show_default=False
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Everything that is stored under the tenant.")] = False,
+    after: Annotated[
+        str,
+        typer.Option("--after", metavar="THREAD", help="With --all: go on behind this thread.", show_default=False),
+    ] = "",
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL", help=f"How deep to look: {', '.join(audit.LEVELS)}.")
+    ] = "content",
+    checkpoints: LogFile = None,
+    public_key: PublicKeys = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Recomputes the chain of threads and reports everything that is not as it was written.
+
+    Level schema also asks whether the database still protects it, level checkpoint whether it is what was there when
+    the newest checkpoint was signed. The exit code is 1 when there are findings. A head that you kept elsewhere is to
+    be compared with the one shown.
+
+    A name that is a file's is taken for a bundle, which is verified without a database; - is standard input. With
+    --public-key, the checkpoint that each bundle carries must be signed by that key and hold for it.
+    """
+    if bool(what) == every:
+        raise misuse("name threads or files, or say --all", "THREADS|FILES")
+    if after and not every:
+        raise misuse("goes with --all", "--after")
+    out = Output(as_json=as_json)
+    files = [name for name in what or () if _is_file(name)]
+    if not files:
+        _end(out, _threads(out, what, after, cast("audit.Level", level), (checkpoints, public_key), (url, tenant)))
+        return
+    if len(files) < len(what or ()):
+        raise misuse(f"{line(next(n for n in what or () if n not in files))} is no file", "THREADS|FILES")
+    if level != "content" or checkpoints is not None:
+        raise misuse(
+            "is for threads of a database, not for bundles", "--level" if checkpoints is None else "--checkpoints"
+        )
+    _end(out, _bundles(out, files, public_key or []))
+
+
+def _is_file(name: str) -> bool:
+    return name == _STDIN or name.endswith(_SUFFIX) or Path(name).is_file()
+
+
+def _end(out: Output, counted: tuple[int, int, str]) -> None:
+    """One line after all, where there was more than one thing to look at; and the exit code."""
+    count, findings, unit = counted
+    if not out.as_json and unit:
+        out.text(f"{_counted(count, unit)}, {_counted(findings, 'finding')}", "bold red" if findings else "bold")
+    if findings:
+        raise typer.Exit(exits.REFUSED)
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count:,} {unit}{'' if count == 1 else 's'}"
+
+
+def _threads(
+    out: Output,
+    names: list[str] | None,
+    after: str,
+    level: audit.Level,
+    held: tuple[Path | None, list[str] | None],
+    database: tuple[str | None, str],
+) -> tuple[int, int, str]:
+    log = attesting.opened(*held)
+    count = findings = 0
+    with options.reader(*database) as store, Progress("verify", "entries" if names else "threads") as progress:
+        reports: Iterator[Report]
+        if names:
+            reports = (store.verify(name, level=level, checkpoints=log, progress=progress.reached) for name in names)
+        else:
+            reports = store.verify_all(level=level, after=after or None, checkpoints=log, progress=progress.reached)
+        for report in reports:
+            count += report.thread_uid is not None
+            findings += len(report.findings)
+            _show(out, report)
+    return count, findings, "" if names and len(names) == 1 else "thread"
+
+
+def _bundles(out: Output, files: list[str], keys: list[str]) -> tuple[int, int, str]:
+    findings = 0
+    with Progress("verify", "lines") as progress:
+        for name in files:
+            report = verify_bundle(progress.over(_lines(name)), public_keys=keys)
+            findings += len(report.findings)
+            _show(out, report, name)
+    return len(files), findings, "" if len(files) == 1 else "bundle"
+
+
+def _lines(name: str) -> Iterator[bytes]:
+    try:
+        if name == _STDIN:
+            yield from sys.stdin.buffer
+            return
+        with Path(name).open("rb") as stream:
+            yield from stream
+    except OSError as error:
+        raise misuse(f"cannot read {line(name)}: {error.strerror}", "THREADS|FILES") from None
+
+
+def _show(out: Output, report: Report, file: str | None = None) -> None:
+    if out.as_json:
+        out.json(_parts(report) if file is None else {"file": file, **_parts(report)})
+        return
+    count = len(report.findings)
+    result = "nothing found" if not count else _counted(count, "finding")
+    out.text(f"{_title(report, file)}: {result}", "bold red" if count else None)
+    for finding in report.findings:
+        places = [f"{place} {at:,}" for place, at in (("line", finding.line), ("pos", finding.pos)) if at is not None]
+        out.text(f"  {', '.join(places)}{': ' if places else ''}{finding.what}")
+    for note in report.notes:
+        out.text(f"  note: {note}")
+    if report.head:
+        out.text(f"  head {report.head.hex()}", "dim")
+
+
+def _title(report: Report, file: str | None) -> str:
+    erased = f", {report.redacted:,} of them erased" if report.redacted else ""
+    walked = f"{report.entries:,} entries by {report.level}{erased}"
+    if file is not None:
+        # Names in one line: neither a file nor a thread may write a line of its own.
+        return f"{line(file)}: {line(report.thread_id)}, {walked}"
+    if report.thread_uid is not None:
+        return f"{line(report.thread_id) or f'thread_uid {report.thread_uid}'}: {walked}"
+    return "the schema" if report.level == "schema" else "threads of the checkpoint that were not walked"
+
+
+def _parts(report: Report) -> dict[str, object]:
+    return {
+        "thread_id": report.thread_id or None, "thread_uid": report.thread_uid, "level": report.level,
+        "entries": report.entries, "redacted": report.redacted, "redactions": report.redactions,
+        "covered": report.covered,
+        "findings": [
+            {"pos": finding.pos, "what": finding.what} | ({} if finding.line is None else {"line": finding.line})
+            for finding in report.findings
+        ],
+        "notes": report.notes, "head": report.head or None,
+    }  # fmt: skip

@@ -1,0 +1,77 @@
+"""verify on bundles and on everything that is stored: one closing line, the signature, and what is taken for what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import compaction_store as cs
+from cli.running import THREAD, Run
+
+
+@pytest.fixture
+def exported(run: Run, filled: cs.Store) -> tuple[str, Path]:
+    """The public key, and a folder of two bundles that carry a checkpoint."""
+    filled.append("t-2", {"role": "user", "content": "hi"})
+    log, key = str(run.folder / "log.jsonl"), str(run.folder / "audit.key")
+    public = run.json("checkpoint", log, "--key", key, "--new-key", "example.org/audit")[0]["public_key"]
+    run("export", "--all", "--to", str(run.folder / "out"), "--checkpoints", log, "--public-key", public)
+    return public, run.folder / "out"
+
+
+def test_bundles_are_verified_several_at_once_with_the_signature_of_their_checkpoint(
+    run: Run, exported: tuple[str, Path]
+) -> None:
+    public, folder = exported
+    files = [str(file) for file in sorted(folder.iterdir())]
+    told = run("verify", *files, "--public-key", public, "--table").stdout
+    assert told.splitlines()[-1] == "2 bundles, 0 findings"
+    assert told.count("example.org/audit/default signed pos") == 2
+    reports = run.json("verify", *files, "--public-key", public)
+    assert [report["file"] for report in reports] == files
+    assert {report["thread_id"] for report in reports} == {THREAD, "t-2"}
+    assert all(report["covered"] for report in reports)
+    assert "bundle" not in run("verify", files[0], "--table").stdout.splitlines()[-1]
+    refused = run("verify", *files, "--public-key", "ab" * 31 + "cd", "--table", code=1).stdout
+    assert refused.splitlines()[-1] == "2 bundles, 2 findings"
+    changed = Path(files[0]).read_bytes().replace(b'"role":"user"', b'"role":"User"', 1)
+    Path(files[0]).write_bytes(changed)
+    told = run("verify", *files, "--table", code=1).stdout
+    assert "line " in told
+    assert run("verify", "-", code=1, stdin=changed.decode()).stdout
+
+
+def test_everything_that_is_stored_ends_with_one_line(
+    run: Run, filled: cs.Store, superuser: psycopg.Connection[object]
+) -> None:
+    filled.append("t-2", {"role": "user", "content": "hi"})
+    assert run("verify", "--all", "--table").stdout.splitlines()[-1] == "2 threads, 0 findings"
+    assert run("verify", THREAD, "t-2", "--table").stdout.splitlines()[-1] == "2 threads, 0 findings"
+    assert "threads, " not in run("verify", THREAD, "--table").stdout
+    everything = run("verify", "--all", "--level", "schema", "--table").stdout
+    assert everything.splitlines()[-1] == "2 threads, 0 findings"
+    superuser.execute("ALTER TABLE compaction_store.threads DISABLE TRIGGER USER")
+    superuser.execute(
+        "UPDATE compaction_store.threads SET thread_id = E'x: nothing found\\nledger' WHERE thread_id = 't-2'"
+    )
+    told = run("verify", "--all", "--table", code=1).stdout
+    assert told.splitlines()[-1] == "2 threads, 2 findings"
+    assert not any(line.startswith("ledger") for line in told.splitlines())
+    first, second = run.json("verify", "--all", code=1)
+    assert first["thread_uid"] < second["thread_uid"]
+    uids = [report["thread_uid"] for report in (first, second) if report["thread_id"] == THREAD]
+    after = run("verify", "--all", "--after", THREAD, code=None).stdout
+    assert (second["thread_uid"] in after) == (uids == [first["thread_uid"]])
+
+
+def test_threads_and_files_are_not_mixed(run: Run, exported: tuple[str, Path]) -> None:
+    public, folder = exported
+    file = str(next(folder.iterdir()))
+    assert "is no file" in run("verify", file, THREAD, code=2).stderr
+    assert "cannot read" in run("verify", "gone.jsonl", code=2).stderr
+    assert "not for bundles" in run("verify", file, "--level", "schema", code=2).stderr
+    log = str(run.folder / "log.jsonl")
+    assert "not for bundles" in run("verify", file, "--checkpoints", log, "--public-key", public, code=2).stderr
+    assert "small order" in run("verify", file, "--public-key", "00" * 32, code=2).stderr
