@@ -243,6 +243,12 @@ def _record(body: str, **columns: Any) -> str:
     return json.dumps([{"columns": columns, "salt": os.urandom(16).hex(), "body": body}])
 
 
+def _base(store: Any) -> tuple[int, bytes]:
+    thread = store.thread("t")
+    return thread.last_pos, thread.head
+
+
+_COMMIT = "SELECT compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s)"
 _STAND_IN = '{"replacement":[{"role":"user","content":"x"}]}'
 
 
@@ -268,11 +274,10 @@ def test_a_record_that_the_library_would_not_write_is_refused_in_sql(
     login: psycopg.Connection[Any], body: str, columns: dict[str, Any], store: Any
 ) -> None:
     store.append("t", [{"role": "user", "content": "hi"}] * 3)
-    commit = "SELECT compaction_store.commit_compactions(%s, 'default', %s, 4, NULL, %s)"
-    uid = chain.thread_uid("default", "t")
-    assert _refused(login, commit, uid, uuid.uuid4(), _record(body, **columns)) == "CS019"
+    commit, uid = _COMMIT, chain.thread_uid("default", "t")
+    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(body, **columns)) == "CS019"
     assert list(store.compactions()) == []
-    assert _refused(login, commit, uid, uuid.uuid4(), _record(_STAND_IN)) is None
+    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(_STAND_IN)) is None
     assert len(store.view("t").elements) == 2
 
 
@@ -281,19 +286,17 @@ def test_a_system_message_is_shortened_by_a_system_message_in_sql_too(
 ) -> None:
     store.append("t", [{"role": "system", "content": "long"}, {"role": "user", "content": "hi"}])
     body = '{"replacement":[{"role":"system","content":"l"},{"role":"user","content":"hi"}]}'
-    commit = "SELECT compaction_store.commit_compactions(%s, 'default', %s, 4, NULL, %s)"
-    uid = chain.thread_uid("default", "t")
-    assert _refused(login, commit, uid, uuid.uuid4(), _record(body)) == "CS019"
-    assert _refused(login, commit, uid, uuid.uuid4(), _record(body, kind="truncation")) is None
+    commit, uid = _COMMIT, chain.thread_uid("default", "t")
+    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(body)) == "CS019"
+    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(body, kind="truncation")) is None
 
 
 def test_no_figure_that_an_append_or_a_record_brings_stops_the_appends_after_it(
     login: psycopg.Connection[Any], store: Any
 ) -> None:
     store.append("t", [{"role": "user", "content": "hi"}] * 3)
-    uid = chain.thread_uid("default", "t")
-    commit = "SELECT compaction_store.commit_compactions(%s, 'default', %s, 4, NULL, %s)"
-    assert _refused(login, commit, uid, uuid.uuid4(), _record(_STAND_IN, tokens_after=2**31 - 1)) is None
+    commit, uid = _COMMIT, chain.thread_uid("default", "t")
+    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(_STAND_IN, tokens_after=2**31 - 1)) is None
     login.execute("RESET ROLE")
     login.execute("UPDATE compaction_store.heads SET view_tokens = 1::int8 << 50")
     for _ in range(3):
