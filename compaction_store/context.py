@@ -25,7 +25,6 @@ from compaction_store.asking import (
 )
 from compaction_store.budget import TokenBudget
 from compaction_store.errors import (
-    CompactionStoreError,
     EmptySummary,
     IdsChanged,
     InvalidCallback,
@@ -39,14 +38,15 @@ from compaction_store.errors import (
     SpanConflict,
     SplitPair,
     SystemInside,
+    own_text,
     raised_at,
 )
 from compaction_store.framing import Role
 from compaction_store.models import Element, Measured, Payload, Summary, View
 from compaction_store.payload import encode
-from compaction_store.plan import Attempt, Mark, Plan, Span
+from compaction_store.plan import EVERYTHING, Attempt, Mark, Plan, Span
 from compaction_store.summarizers.attempts import Call, without_text
-from compaction_store.summarizers.request import Request, check_summarizer
+from compaction_store.summarizers.request import Around, Request, check_summarizer
 from compaction_store.tokens import Counter
 
 # The first and the last index of a span among the elements of the view.
@@ -55,6 +55,7 @@ Place = tuple[int, int]
 # What a callback that keeps failing in the same way is not offered again.
 _NO_PROGRESS = (NotSmaller, EmptySummary)
 _EMPTY: Payload = {"role": "user", "content": ""}
+_NO_SYSTEM = "a stand-in must not be a system message: only a truncation of system messages may leave one"
 
 
 class _Wish(NamedTuple):
@@ -351,8 +352,9 @@ class CompactionContext:
             return self.planned()
         check_summarizer(summary, "a summary", choices="text, a Summary or a callable")
         self._offered(span, wish.allow)
-        elements = self._request(place, span, wish)
-        call = Call(summary)
+        around = Around(lambda: self.elements)
+        elements = self._request(place, span, wish, around)
+        call = Call(summary, around)
         # A summarizer that blocks would stop the event loop; one that is async belongs on it.
         if self.must_await or (self._awaits and event_loop.is_async(summary)):
             return self._later(partial(event_loop.call, summary, elements), span, wish, call)
@@ -387,14 +389,14 @@ class CompactionContext:
         self._open += 1
         return Planned(lambda: self.result_messages, wait)
 
-    def _request(self, place: Place, span: Span, wish: _Wish) -> Request:
+    def _request(self, place: Place, span: Span, wish: _Wish, view: Around) -> Request:
         """What the summarizer is given: the elements, the view they are of, and how much it may write."""
         elements = tuple(self._plan.elements(*place))
         most = self._most(self._plan.tokens(*place), wish)
         if most is not None:
             around = room.frame_tokens(self._counter, span) if wish.framed else self.count([_EMPTY])
             most = max(1, min(most, most if wish.told is None else wish.told) - around)
-        return Request(elements, lambda: self.elements, most, self._counter)
+        return Request(elements, view, most, self._counter)
 
     def _most(self, before: int, wish: _Wish) -> int | None:
         """The most tokens that a summary of a span of so many may take; None where its length is nobody's concern."""
@@ -431,8 +433,12 @@ class CompactionContext:
             result = Summary(result)
         before = self._plan.tokens(*place)
         if not result.text.strip():
-            self._reject(EmptySummary, span, "summary", "the summary is empty", result)
+            self._reject(EmptySummary, span, "summary", "the summary is empty", result, call)
         replacement = result.replacement or (framing.frame(result.text, *span, wish.role),)
+        if any(map(spans.is_system, replacement)):
+            refused = InvalidInput(_NO_SYSTEM)
+            self._fail(span, refused, call)
+            raise refused
         after = self.count(replacement)
         takes = after if wish.framed else self.count([{"role": "user", "content": result.text}])
         # A provider's own block cannot be cut: where it is smaller than its span, it is taken as it is.
@@ -440,10 +446,10 @@ class CompactionContext:
         if most is not None and takes > most:
             shorter = room.cut(result, span, wish.role, most, self._counter) if wish.cut else None
             if shorter is None:
-                self._reject(NotSmaller, span, "summary", room.too_large(takes, before, most), result)
+                self._reject(NotSmaller, span, "summary", room.too_large(takes, before, most), result, call)
             result, replacement = shorter
             after = self.count(replacement)
-        inputs = tuple(number for element in self._plan.elements(*place) if (number := element.number) is not None)
+        inputs = self._made_from(place, call)
         self._place(place, span, "summary", after, replacement, result, inputs, allow=wish.allow, reason=wish.reason)
 
     def _replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
@@ -453,6 +459,8 @@ class CompactionContext:
         replaced = [m for element in self._plan.elements(*place) for m in element.messages if m is not None]
         if not stand_ins:
             raise InvalidInput("the stand-ins must be at least one message; remove() leaves nothing")
+        if any(map(spans.is_system, stand_ins)) and not any(map(spans.is_system, replaced)):
+            raise InvalidInput(_NO_SYSTEM)
         if spans.call_and_result_ids(stand_ins) != spans.call_and_result_ids(replaced):
             self._reject(IdsChanged, span, "truncation", "the stand-ins do not keep the span's tool calls and results")
         after = self.count(stand_ins)
@@ -461,7 +469,8 @@ class CompactionContext:
             self._reject(
                 NotSmaller, span, "truncation", f"the stand-ins take {after} tokens, what they stand for {before}"
             )
-        self._place(place, span, "truncation", after, stand_ins, allow=allow, reason=reason)
+        inputs = self._made_from(place)
+        self._place(place, span, "truncation", after, stand_ins, inputs=inputs, allow=allow, reason=reason)
 
     # The rules.
 
@@ -494,21 +503,41 @@ class CompactionContext:
         return low, high
 
     def _reject(
-        self, kind: type[Rejected], span: Span, what: str, text: str, summary: Summary | None = None
+        self,
+        kind: type[Rejected],
+        span: Span,
+        what: str,
+        text: str,
+        summary: Summary | None = None,
+        call: Call | None = None,
     ) -> NoReturn:
         kept = None if summary is None else without_text(summary)
-        before = self._plan.tokens(*self._plan.indexes(span))
         error: Payload = {"type": kind.__name__, "text": text, "no_progress": issubclass(kind, _NO_PROGRESS)}
-        self._plan.attempts.append(Attempt(self._callback, what, "rejected", *span, before, summary=kept, error=error))
+        self._tried(what, "rejected", span, kept, error, call)
         raise kind(f"{text} ({span} of thread {self.thread_id!r})", start_seq=span[0], end_seq=span[1])
 
     def _fail(self, span: Span, error: Exception, call: Call | None) -> None:
-        before = self._plan.tokens(*self._plan.indexes(span))
         known = None if call is None else call.failed(error)
-        told = _error(error, "the summarizer failed")
-        failed = Attempt(self._callback, "summary", "failed", *span, before, summary=known, error=told)
-        self._plan.attempts.append(failed)
+        self._tried("summary", "failed", span, known, _error(error, "the summarizer failed"), call)
         self._told.append(error)
+
+    def _tried(
+        self, what: str, outcome: str, span: Span, known: Summary | None, error: Payload, call: Call | None
+    ) -> None:
+        """Notes an attempt that changes nothing."""
+        place = self._plan.indexes(span)
+        # What is only planned may be taken back, and its number with it.
+        inputs = tuple(dict.fromkeys(max(number, EVERYTHING) for number in self._made_from(place, call)))
+        attempt = Attempt(
+            self._callback, what, outcome, *span, self._plan.tokens(*place), summary=known, inputs=inputs, error=error
+        )
+        self._plan.attempts.append(attempt)
+
+    def _made_from(self, place: Place, call: Call | None = None) -> tuple[int, ...]:
+        """The numbers of the records among the elements; EVERYTHING too if the summarizer looked beyond them."""
+        numbers = tuple(number for element in self._plan.elements(*place) if (number := element.number) is not None)
+        looked = call is not None and call.around is not None and call.around.was_shown
+        return (EVERYTHING, *numbers) if looked else numbers
 
     @cached_property
     def _items(self) -> list[tuple[Payload | None, ...]]:
@@ -546,9 +575,6 @@ class CompactionContext:
 
 def _error(error: Exception, text: str) -> Payload:
     """An error as it is recorded: type, place and a text of ours, because another's may quote what it was given."""
-    told: Payload = {
-        "type": type(error).__qualname__,
-        "text": str(error) if isinstance(error, CompactionStoreError) else text,
-    }
+    told: Payload = {"type": type(error).__qualname__, "text": own_text(error) or text}
     place = raised_at(error)
     return told if place is None else told | {"at": place}

@@ -68,9 +68,9 @@ No message of an error holds a message's content: errors name threads, seqs, num
 
 from __future__ import annotations
 
-from sys import modules
+import sys
 from traceback import walk_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from compaction_store.models import Summary, View
@@ -80,6 +80,14 @@ _LONGEST_PLACE = 300
 
 class CompactionStoreError(Exception):
     """The base of every error raised here."""
+
+    _is_own = False
+
+    def __new__(cls, *args: object, **_keywords: object) -> Self:
+        error = super().__new__(cls, *args)
+        # Callbacks may raise these classes too, with texts that quote a message.
+        error._is_own = _is_here(sys._getframe(1).f_globals.get("__name__"))  # noqa: SLF001
+        return error
 
 
 class InvalidInput(CompactionStoreError, ValueError):
@@ -411,6 +419,15 @@ class MissingExtra(NotConfigured, ImportError):
         self.extra = extra
 
 
+def own_text(error: BaseException) -> str | None:
+    """Returns an error's text if this package wrote it. Any other may quote what its author was given."""
+    return str(error) if isinstance(error, CompactionStoreError) and error._is_own else None  # noqa: SLF001
+
+
+def _is_here(module: object) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] == "compaction_store"
+
+
 def raised_at(error: BaseException) -> str | None:
     """Where an error came up outside of this package, as module, line and function. No content is in any of these.
 
@@ -419,9 +436,9 @@ def raised_at(error: BaseException) -> str | None:
     found = None
     for frame, line in walk_tb(error.__traceback__):
         module = frame.f_globals.get("__name__")
-        if type(module) is not str or vars(modules.get(module, object)) is not frame.f_globals:
+        if type(module) is not str or vars(sys.modules.get(module, object)) is not frame.f_globals:
             continue
         code = frame.f_code
-        if module.partition(".")[0] != "compaction_store" and not code.co_filename.startswith("<"):
+        if not _is_here(module) and not code.co_filename.startswith("<"):
             found = f"{module}:{line} in {code.co_name}"
     return found if found is None or len(found) <= _LONGEST_PLACE else None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from compaction_store import event_loop
 from compaction_store.budget import TokenBudget
 from compaction_store.documents import parsed
-from compaction_store.errors import CompactionStoreError, InvalidCallback, InvalidInput
+from compaction_store.errors import InvalidCallback, InvalidInput, own_text
 from compaction_store.models import Measured, Payload, View
 
 # How many tokens of a model's one of the store's may be. What a request took beyond that was sent beside the view.
@@ -94,8 +94,7 @@ def counted(estimate: Measured, given: Any, budget: TokenBudget) -> Measured:
 
 def failed(estimate: Measured, error: Exception) -> Measured:
     """The estimate, where a counter raised. Another's own words may quote the view."""
-    said = str(error) if isinstance(error, CompactionStoreError) else f"the counter raised {type(error).__name__}"
-    return replace(estimate, error=said)
+    return replace(estimate, error=own_text(error) or f"the counter raised {type(error).__name__}")
 
 
 def _what(given: Any) -> str:

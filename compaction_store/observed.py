@@ -207,7 +207,7 @@ class Log:
                 span = {"start_seq": self._seq(met.first), "end_seq": self._seq(met.last)}
             columns = met.record["columns"] | span | {"outcome": "observed"}
             run_id = uuid5(self._uid, f"{self._key}#{met.place}.{met.number}")
-            yield Record(run_id, json.dumps([met.record | {"columns": columns}]))
+            yield Record(run_id, json.dumps([met.record | {"columns": columns, "from": self._seq(1)}]))
 
     def note(self, place: int, seq: int) -> None:
         """Keeps where the messages stand from a place in the load on: others' may have come between two chunks."""

@@ -16,6 +16,9 @@ from compaction_store.errors import InvalidSpan, SpanConflict
 from compaction_store.models import Element, Payload, Summary, View
 from compaction_store.summarizers.attempts import without_text
 
+# Among a record's inputs: it may repeat anything that stands before it in the log.
+EVERYTHING = 0
+
 
 class Span(NamedTuple):
     """Seqs, inclusive at both ends."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from compaction_store import conventions
 from compaction_store.conventions import Attributes
-from compaction_store.errors import CompactionStoreError, Conflict, InvalidInput, MissingExtra
+from compaction_store.errors import Conflict, InvalidInput, MissingExtra, own_text
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider
@@ -47,8 +47,7 @@ class Step:
         self._span.set_attributes(attributes)
 
     def failed(self, error: BaseException) -> None:
-        text = str(error) if isinstance(error, CompactionStoreError) else None
-        self.broke(conventions.about(error), text)
+        self.broke(conventions.about(error), own_text(error))
 
     def broke(self, about: Attributes, text: str | None = None) -> None:
         """Marks the span as failed; the text is ours, or none."""

@@ -39,15 +39,15 @@ _ACROSS = {
 _MADE_OF = {
     "begin_import": "0ea837179972",
     "begin_load": "c30db167eb0c",
-    "commit_compactions": "621eb8c4b024",
+    "commit_compactions": "ea7320757fdd",
     "erase_content": "0aeef11679d1",
     "find_load": "beb41b25b961",
     "fold": "c5ce8e3b227a",
     "in_force": "623c6dfd4e5a",
-    "lease": "73e89ed9e9da",
+    "lease": "da7631d24f7d",
     "newest": "a0a2e1a2644a",
     "observe": "837ce784f80e",
-    "reached": "af781315628b",
+    "reached": "698560457b9d",
     "refuse_change": "443bec6f73d4",
     "refuse_no_tenant": "37706b611c92",
     "replay": "89577a35ee00",
@@ -55,7 +55,6 @@ _MADE_OF = {
     "seq_at": "a987b4734edb",
     "span_tokens": "0e47f5bb8142",
     "stalled": "a4104c98bf3d",
-    "told_by": "d27eabebf0cf",
     "view": "923b823667ad",
 }
 

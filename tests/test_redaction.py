@@ -249,10 +249,10 @@ def test_every_record_that_reaches_a_message_is_erased_and_no_other(
 def test_a_long_chain_of_records_that_only_had_a_record_as_input_is_reached_to_its_end(
     thread: Face, superuser: psycopg.Connection[Any]
 ) -> None:
-    chained = [record(None, None, SECRET, outcome="rejected", inputs=[-i]) for i in range(1, 300)]
+    chained = [record(1, 1, SECRET, outcome="rejected", inputs=[-i]) for i in range(1, 300)]
     commit(superuser, record(5, 5, SECRET), *chained)
     # A record that names itself, and one that names what does not exist, end the search too.
-    commit(superuser, record(None, None, "own", outcome="rejected", inputs=[301, 999]))
+    commit(superuser, record(1, 1, "own", outcome="rejected", inputs=[301, 999]))
     assert thread.redact("t", 5, reason="r").records == tuple(range(1, 301))
     assert SECRET not in dump(superuser)
 
@@ -938,8 +938,10 @@ class Model:
 
     def add(self, number: int, where: tuple[int, int] | None, inputs: list[int], marks: set[int], outcome: str) -> None:
         if outcome == "observed":
-            # Told by the message after the span; without one, by the last call that appended.
-            where = (self.count - CALL + 1, self.count) if where is None else (where[0], where[1] + 1)
+            # Any message after its start may have told of it.
+            where = None if where is None else (where[0], self.count)
+        # Without a span it may repeat anything.
+        where = where or (1, self.count)
         self.spans[number], self.inputs[number], self.marks[number] = where, inputs, marks
 
     def marks_of(self, where: tuple[int, int] | None, inputs: list[int]) -> set[int]:

@@ -20,12 +20,12 @@ from typing import Annotated, Any
 
 import typer
 
-from compaction_store import CompactionRun, CompactionStoreError, Store, TokenBudget
+from compaction_store import CompactionRun, Store, TokenBudget
 from compaction_store.cli import choosing, exits, options
 from compaction_store.cli.compacting import Strategy, Summarizer
 from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Trigger, Url
 from compaction_store.cli.output import Output, note
-from compaction_store.errors import DatabaseError, InvalidInput, SchemaOutOfDate
+from compaction_store.errors import DatabaseError, InvalidInput, SchemaOutOfDate, own_text
 
 _FIRST_REST = 60.0
 _LONGEST_REST = 3600.0
@@ -166,7 +166,7 @@ class _Shift:
             if error is not None:
                 self._fail(thread_id)
                 # Another's error may quote a message.
-                told = str(error) if isinstance(error, CompactionStoreError) else type(error).__name__
+                told = own_text(error) or type(error).__name__
                 self._tell(thread_id, {"error": type(error).__name__, "seconds": round(took, 3)}, told)
                 continue
             result = run.result()

@@ -5,6 +5,7 @@ committed in one piece.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +29,8 @@ _RELEASE_SECONDS = 1.0
 _STALLED = 100
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
+# An honest run is over by then, or its lease has run out.
+_LONGEST_QUEUE = _LEASE_SECONDS
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
@@ -172,9 +175,13 @@ class Store(Redacting):
         """A run while no other has the thread; or none, where another one is at it or has done what was wanted."""
         thread_id = view.thread_id
         wait = _FIRST_WAIT
+        end = time.monotonic() + _LONGEST_QUEUE
         while self._leased(key, thread_id, run_id):
             if budget.fits(view):
                 return CompactionRun((), "another run is compacting the thread", view)
+            if time.monotonic() > end:
+                why = f"other runs have been compacting the thread for {_LONGEST_QUEUE:.0f} seconds"
+                return CompactionRun((), why, view)
             self._reach.pause(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
             view = self._look(thread_id, budget, view)

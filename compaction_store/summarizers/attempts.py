@@ -14,9 +14,10 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from compaction_store.errors import CompactionStoreError, SummarizerError
+from compaction_store.errors import SummarizerError, own_text
 from compaction_store.models import Payload, Summary
 from compaction_store.naming import name_of
+from compaction_store.summarizers.request import Around
 
 # A longer value, such as the definitions of an agent's tools, is named by its hash.
 _LONGEST = 2000
@@ -33,7 +34,9 @@ _WITHHELD = "(withheld)"
 class Call:
     """A call of a summarizer, from now on."""
 
-    def __init__(self, summarizer: object) -> None:
+    def __init__(self, summarizer: object, around: Around | None = None) -> None:
+        #: What the summarizer could see besides the span.
+        self.around = around
         self._name = name_of(summarizer, "summarizer")
         model = getattr(summarizer, "model", None)
         self._model = model if isinstance(model, str) else None
@@ -56,8 +59,8 @@ class Call:
 
     def failure(self, error: Exception) -> Payload:
         """Returns a failed call as it is recorded beside the call that covered for it."""
-        # The words of an error that is not ours may quote what the summarizer was given.
-        text = str(error) if isinstance(error, CompactionStoreError) else None
+        # The words of an error that was not made here may quote what the summarizer was given.
+        text = own_text(error)
         known = self.failed(error)
         parts = {
             "summarizer": known.summarizer, "model": known.model, "usage": known.usage, "settings": known.settings,

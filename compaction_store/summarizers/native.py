@@ -66,7 +66,7 @@ def _check_blocks(elements: Iterable[Element]) -> None:
 
 def _check_kept(request: Request) -> None:
     """What is kept must not be joined to what is summarized: the API joins turns of one role."""
-    following = next(iter(_roles(request.after or ())), None)
+    following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:
         raise NativeRefused("what follows the span must be the other's turn")

@@ -51,6 +51,30 @@ def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: 
         raise InvalidCallback(f"{what} must be {choices}, not {type(summarize).__name__}")
 
 
+class Around:
+    """The view around a span. It notes whether a summarizer was shown more than the span, since the record may then
+    repeat any of it.
+    """
+
+    def __init__(self, look: Callable[[], Sequence[Element]], noted_by: Around | None = None) -> None:
+        self._look = look
+        self._noted_by = noted_by
+        self.was_shown = False
+
+    def __call__(self) -> Sequence[Element]:
+        self.note()
+        return self._look()
+
+    def note(self) -> None:
+        self.was_shown = True
+        if self._noted_by is not None:
+            self._noted_by.note()
+
+    def unquoted(self) -> Sequence[Element]:
+        """Returns the view for a check that repeats nothing of it."""
+        return self._look()
+
+
 @dataclass(frozen=True)
 class Request(Sequence[Element]):
     """The elements to be summarized. `view` gives the view they are of; None where nobody told.
@@ -72,7 +96,8 @@ class Request(Sequence[Element]):
     @classmethod
     def within(cls, elements: Sequence[Element], view: Sequence[Element], budget: int | None = None) -> Request:
         """A request that knows what stands before and after its elements."""
-        return cls(tuple(elements), lambda: view, budget)
+        outer = elements.view if isinstance(elements, Request) and isinstance(elements.view, Around) else None
+        return cls(tuple(elements), Around(lambda: view, outer), budget)
 
     @overload
     def __getitem__(self, index: int) -> Element: ...
@@ -97,12 +122,31 @@ class Request(Sequence[Element]):
     @cached_property
     def before(self) -> tuple[Element, ...] | None:
         """What stands before them in the view; None where nobody told."""
-        return None if self.view is None else tuple(e for e in self.view() if e.end_seq < self.start_seq)
+        return self._shown(None if self.view is None else self._before)
 
     @cached_property
     def after(self) -> tuple[Element, ...] | None:
         """What follows them in the view; None where nobody told."""
-        return None if self.view is None else tuple(e for e in self.view() if e.seq > self.end_seq)
+        return self._shown(self.unquoted_after)
+
+    @property
+    def unquoted_after(self) -> tuple[Element, ...] | None:
+        """The same as `after`, for a check that repeats nothing of it."""
+        return None if self.view is None else tuple(e for e in self._unquoted() if e.seq > self.end_seq)
+
+    @property
+    def _before(self) -> tuple[Element, ...]:
+        return tuple(e for e in self._unquoted() if e.end_seq < self.start_seq)
+
+    def _unquoted(self) -> Sequence[Element]:
+        if isinstance(self.view, Around):
+            return self.view.unquoted()
+        return () if self.view is None else self.view()
+
+    def _shown(self, elements: tuple[Element, ...] | None) -> tuple[Element, ...] | None:
+        if elements and isinstance(self.view, Around):
+            self.view.note()
+        return elements
 
     @property
     def tokens(self) -> int:

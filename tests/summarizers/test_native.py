@@ -218,6 +218,7 @@ def test_the_block_stands_first_in_the_view_and_goes_back_unchanged(store: Face,
     [middle] = store.compact("t", compact(6, 7))
     assert (middle.outcome, middle.error["type"]) == ("failed", "NativeRefused")
     [again] = store.compact("t", compact(2, 7))
-    assert (again.outcome, again.inputs) == ("applied", (1,))
+    # 0: the system's message before the span was sent along.
+    assert (again.outcome, again.inputs) == ("applied", (0, 1))
     assert api.requests[-1]["messages"][0]["content"] == [BLOCK]
     assert not store.verify("t").findings

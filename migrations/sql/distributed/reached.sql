@@ -1,5 +1,6 @@
--- The records that may repeat what some messages say, whatever became of them: those whose span holds one of the
--- messages, those of which such a message itself tells, and those that were made from records like these.
+-- The records that may repeat what some messages say, whatever became of them, and those that were made from such records.
+-- A record may repeat its span. One that has none, or whose inputs have a 0, may repeat anything before it; so may what
+-- was observed from its start on, because one of the messages up to the record told of it.
 CREATE OR REPLACE FUNCTION compaction_store.reached(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -20,12 +21,13 @@ BEGIN
         WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number ORDER BY c.number
     LOOP
         v_of := CASE
-            WHEN v_record.outcome <> 'observed' THEN int8range(v_record.start_seq, v_record.end_seq, '[]')
-            -- What a provider did before a message is told by that message.
-            WHEN v_record.start_seq IS NOT NULL THEN int8range(v_record.start_seq, v_record.end_seq + 1, '[]')
-            ELSE compaction_store.told_by(p_thread_uid, v_record.pos)
+            WHEN v_record.start_seq IS NULL OR 0 = ANY (v_record.inputs)
+                THEN int8range(1, compaction_store.seq_at(p_thread_uid, v_record.pos), '[]')
+            WHEN v_record.outcome = 'observed'
+                THEN int8range(v_record.start_seq, compaction_store.seq_at(p_thread_uid, v_record.pos), '[]')
+            ELSE int8range(v_record.start_seq, v_record.end_seq, '[]')
         END;
-        IF (v_record.outcome = 'observed' OR v_record.start_seq IS NOT NULL) AND v_of && p_seqs THEN
+        IF v_of && p_seqs THEN
             v_found := v_found || v_record.number;
         END IF;
         v_numbers := v_numbers || array_fill(v_record.number, ARRAY[cardinality(v_record.inputs)]);

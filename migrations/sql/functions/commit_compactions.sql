@@ -22,6 +22,8 @@ DECLARE
     v_progress boolean := false;
     v_tried boolean := false;
     v_erased boolean;
+    v_from bigint;
+    v_until bigint;
     v_starts bigint[];
     v_ends bigint[];
     v_tokens bigint[];
@@ -89,10 +91,19 @@ BEGIN
         v_row.source_count := NULL;
         v_change := 0;
 
+        -- What it may have been made from, as `reached` has it; a load's record from the load's first message on.
+        v_from := CASE
+            WHEN v_row.kind = 'revocation' THEN NULL
+            WHEN v_row.start_seq IS NULL OR 0 = ANY (v_row.inputs) THEN coalesce((v_record ->> 'from')::bigint, 1)
+            ELSE v_row.start_seq
+        END;
+        v_until := CASE
+            WHEN v_from = v_row.start_seq AND v_row.outcome <> 'observed' THEN v_row.end_seq ELSE v_head.last_seq
+        END;
         IF v_erased AND (
             EXISTS (
                 SELECT FROM compaction_store.messages AS m
-                WHERE m.thread_uid = p_thread_uid AND m.seq BETWEEN v_row.start_seq AND v_row.end_seq
+                WHERE m.thread_uid = p_thread_uid AND m.seq BETWEEN v_from AND v_until
                     AND m.redacted_pos > p_base_pos
             ) OR EXISTS (
                 SELECT FROM compaction_store.compactions AS c

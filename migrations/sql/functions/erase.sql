@@ -13,6 +13,7 @@ AS $$
 DECLARE
     v_head compaction_store.heads;
     v_genesis bytea;
+    v_body text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
@@ -25,9 +26,10 @@ BEGIN
         FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
         RETURN;
     END IF;
-    IF NOT p_insist THEN
+    IF p_insist IS NOT TRUE THEN
         PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
     END IF;
+    v_body := compaction_store.redaction_body(p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos));
     SELECT coalesce(range_agg(int8range(m.seq, m.seq, '[]')), '{}') INTO seqs
     FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.seq <= v_head.last_seq
         AND m.redacted_pos IS NULL;
@@ -38,7 +40,7 @@ BEGIN
     FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
     event_pos := compaction_store.erase_content(
         v_head, p_actor, p_salt,
-        format('{"genesis":"%s",%s', encode(v_genesis, 'hex'), substring(p_body FROM 2)), seqs, numbers
+        format('{"genesis":"%s",%s', encode(v_genesis, 'hex'), substring(v_body FROM 2)), seqs, numbers
     );
     UPDATE compaction_store.threads AS t SET thread_id = 'erased:' || t.thread_uid, metadata = '{}'
     WHERE t.thread_uid = p_thread_uid;

@@ -12,6 +12,10 @@ DECLARE
     v_run uuid;
     v_erased bigint;
 BEGIN
+    -- Whoever holds a lease for ever keeps all others from compacting.
+    IF (p_seconds > 0 AND p_seconds <= 3600) IS NOT TRUE THEN
+        RAISE EXCEPTION 'a lease must be for 0 to 3600 seconds' USING ERRCODE = 'CS019';
+    END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.lease_until, h.lease_run, h.erased_pos INTO v_until, v_run, v_erased

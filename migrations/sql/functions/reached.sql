@@ -1,5 +1,6 @@
--- The records that may repeat what some messages say, whatever became of them: those whose span holds one of the
--- messages, those of which such a message itself tells, and those that were made from records like these.
+-- The records that may repeat what some messages say, whatever became of them, and those that were made from such records.
+-- A record may repeat its span. One that has none, or whose inputs have a 0, may repeat anything before it; so may what
+-- was observed from its start on, because one of the messages up to the record told of it.
 CREATE FUNCTION compaction_store.reached(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
 LANGUAGE sql STABLE
 AS $$
@@ -7,12 +8,11 @@ AS $$
         SELECT
             c.number, c.inputs,
             CASE
-                WHEN c.outcome <> 'observed' AND c.start_seq IS NOT NULL
-                    THEN pg_catalog.int8range(c.start_seq, c.end_seq, '[]')
-                -- What a provider did before a message is told by that message.
-                WHEN c.outcome = 'observed' AND c.start_seq IS NOT NULL
-                    THEN pg_catalog.int8range(c.start_seq, c.end_seq + 1, '[]')
-                WHEN c.outcome = 'observed' THEN compaction_store.told_by(p_thread_uid, c.pos)
+                WHEN c.start_seq IS NULL OR 0 = ANY (c.inputs)
+                    THEN pg_catalog.int8range(1, compaction_store.seq_at(p_thread_uid, c.pos), '[]')
+                WHEN c.outcome = 'observed'
+                    THEN pg_catalog.int8range(c.start_seq, compaction_store.seq_at(p_thread_uid, c.pos), '[]')
+                ELSE pg_catalog.int8range(c.start_seq, c.end_seq, '[]')
             END AS of
         FROM compaction_store.compactions AS c
         WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= (

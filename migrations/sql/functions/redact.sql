@@ -1,7 +1,7 @@
 -- Erases messages, given as ranges of seqs, and every record that may repeat what they said. Those that are erased
 -- already are left out; where nothing is left, nothing is written and event_pos is NULL. The same salt again, which is
 -- new for each call, is the same call again. p_insist: a hold or a retention is overridden, for a reason that p_body
--- gives.
+-- gives; the event names what was overridden.
 CREATE FUNCTION compaction_store.redact(
     p_thread_uid uuid, p_tenant text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
     p_insist boolean, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
@@ -14,6 +14,7 @@ AS $$
 DECLARE
     v_head compaction_store.heads;
     v_wanted int8multirange;
+    v_body text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
@@ -41,10 +42,11 @@ BEGIN
     IF seqs IS NULL THEN
         RETURN;
     END IF;
-    IF NOT p_insist THEN
+    IF p_insist IS NOT TRUE THEN
         PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
     END IF;
+    v_body := compaction_store.redaction_body(p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos));
     numbers := compaction_store.reached(p_thread_uid, seqs);
-    event_pos := compaction_store.erase_content(v_head, p_actor, p_salt, p_body, seqs, numbers);
+    event_pos := compaction_store.erase_content(v_head, p_actor, p_salt, v_body, seqs, numbers);
 END
 $$;

@@ -1,9 +1,13 @@
--- The end of a retention from its event's body, which begins with it: fields are never taken out of json here.
+-- The end of a retention from its event's body, which begins with it; NULL where it does not, or names no such moment.
 CREATE FUNCTION compaction_store.retained_until(p_body text) RETURNS timestamptz
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT substring(
+BEGIN
+    RETURN substring(
         p_body FROM '^[{]"until":"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z)"[,}]'
-    )::timestamptz
+    )::timestamptz;
+EXCEPTION WHEN datetime_field_overflow OR invalid_datetime_format THEN
+    RETURN NULL;
+END
 $$;

@@ -1,0 +1,25 @@
+-- The pos of the events that forbid to erase from a thread now: of holds and releases the newest decides, and of
+-- retentions the newest. The caller holds the head's lock.
+CREATE FUNCTION compaction_store.in_hold(p_thread_uid uuid, p_last_pos bigint) RETURNS bigint[]
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT e.pos FROM (
+            (
+                SELECT h.pos, h.kind = 'hold' AS forbids FROM compaction_store.events AS h
+                WHERE h.thread_uid = p_thread_uid AND h.pos <= p_last_pos AND h.kind IN ('hold', 'release')
+                ORDER BY h.pos DESC LIMIT 1
+            )
+            UNION ALL
+            (
+                SELECT r.pos, compaction_store.retained_until(r.body::text) > clock_timestamp()
+                FROM compaction_store.events AS r
+                WHERE r.thread_uid = p_thread_uid AND r.pos <= p_last_pos AND r.kind = 'retention'
+                ORDER BY r.pos DESC LIMIT 1
+            )
+        ) AS e WHERE e.forbids ORDER BY e.pos
+    );
+END
+$$;

@@ -1,0 +1,20 @@
+-- What the caller of a redaction says, with the holds and retentions in front that it overrides: the function says so, not
+-- the caller, who may not use a name that a redaction's event uses itself.
+CREATE FUNCTION compaction_store.redaction_body(p_body text, p_overrides bigint[]) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM compaction_store.refuse_bad_document('body', p_body);
+    IF EXISTS (
+        SELECT FROM json_object_keys(compaction_store.parsable(p_body)::json) AS k (name)
+        WHERE k.name IN ('seqs', 'records', 'genesis', 'overrides')
+    ) THEN
+        RAISE EXCEPTION 'seqs, records, genesis and overrides are for the function to say' USING ERRCODE = 'CS019';
+    END IF;
+    IF cardinality(p_overrides) = 0 THEN
+        RETURN p_body;
+    END IF;
+    RETURN format('{"overrides":%s,%s', array_to_json(p_overrides), substring(p_body FROM 2));
+END
+$$;
