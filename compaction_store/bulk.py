@@ -1,31 +1,19 @@
-"""Messages as the rows that COPY takes, chained: what goes through the bulk door, made without the driver."""
+"""A chunk of a load, as the arguments of the SQL function `load`: made without the driver, which would take longer."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
-
-from compaction_store import chain
 
 # Enough for a slow line; the deadline of a chunk is longer by its bytes over this.
 SLOWEST_BYTES_A_SECOND = 512 * 1024
-_BLOCK_BYTES = 64 * 1024
-
-COLUMNS = (
-    "thread_uid", "seq", "pos", "created_at", "tokens", "salt", "commitment", "entry", "call_size", "key", "tenant",
-    "role", "counter", "meta_commitment", "meta", "payload",
-)  # fmt: skip
-_SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_TRAILER = b"\xff\xff"
-# The columns of one width, from thread_uid to entry, each after its length in bytes; first of all, how many columns.
-_FIXED = struct.Struct(">h i16s iq iq iq ii i16s i32s i32s")
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
-_NO_META = bytes(32)
-# Postgres counts from the year 2000.
-_POSTGRES_EPOCH = 946_684_800_000_000
+# A Postgres array in binary: one dimension, whether there are nulls, the type; how many, and the first index.
+_ARRAY = struct.Struct(">iiiii")
+_TEXT, _INT4 = 25, 23
 
 
 class Row(NamedTuple):
@@ -37,19 +25,13 @@ class Row(NamedTuple):
     tokens: int
     meta: bytes | None
 
+    def encoded(self, encoding: str) -> Row:
+        """The same, with its texts in another encoding."""
+        meta = None if self.meta is None else self.meta.decode().encode(encoding)
+        return self._replace(body=self.body.decode().encode(encoding), meta=meta)
+
     def __repr__(self) -> str:
         return f"Row(role={self.role!r}, tokens={self.tokens}, …)"
-
-
-class Standing(NamedTuple):
-    """Where a thread stands under its lock, and the chunk that was stored under the key before, if one was."""
-
-    last_seq: int
-    last_pos: int
-    head: bytes
-    microseconds: int
-    found_seq: int | None
-    found_size: int | None
 
 
 class Chunk(NamedTuple):
@@ -79,74 +61,33 @@ class Placed(NamedTuple):
     replayed: bool
 
 
-class Place(Protocol):
-    """Makes the blocks of a COPY from where the thread stands."""
-
-    def __call__(self, thread_uid: UUID, tenant: str, chunk: Chunk, standing: Standing, /) -> Iterable[bytes]: ...
-
-
-def blocks(thread_uid: UUID, tenant: str, chunk: Chunk, standing: Standing) -> Iterator[bytes]:
-    """A chunk as COPY takes it in binary, in pieces, chained from where the thread stands.
-
-    The driver's own way from values to bytes would cost more than all the hashing.
-    """
-    out = [_SIGNATURE]
-    size = 0
-    for fixed, texts, length, body in _rows(thread_uid, tenant, chunk, standing):
-        out += (fixed, texts, length, body)
-        size += len(fixed) + len(texts) + len(body)
-        if size >= _BLOCK_BYTES:
-            yield b"".join(out)
-            out.clear()
-            size = 0
-    out.append(_TRAILER)
-    yield b"".join(out)
-
-
-def _rows(
-    thread_uid: UUID, tenant: str, chunk: Chunk, standing: Standing
-) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
-    uid, head, microseconds = thread_uid.bytes, standing.head, standing.microseconds
-    moment = microseconds - _POSTGRES_EPOCH
-    call_size = len(chunk.rows) if len(chunk.rows) > 1 else None
-    shapes: dict[tuple[str | None, str, int, bool], tuple[bytes, bytes]] = {}
-    for i, (body, role, counter, tokens, meta) in enumerate(chunk.rows, 1):
-        seq, pos = standing.last_seq + i, standing.last_pos + i
-        salt = chunk.salts[16 * i - 16 : 16 * i]
-        commitment = chain.commitment(salt, body)
-        alike = (role, counter, tokens, meta is None)
-        if i == 1:
-            header, texts = _shape(tenant, *alike, key=chunk.key, call_size=call_size)
-        elif shape := shapes.get(alike):
-            header, texts = shape
-        else:
-            header, texts = shapes[alike] = _shape(tenant, *alike, key=None, call_size=None)
-        if meta is None:
-            texts += _NULL + _NULL
-        else:
-            meta_commitment = chain.meta_commitment(salt, meta)
-            header += meta_commitment
-            texts += _field(meta_commitment) + _field(meta)
-        head = chain.entry(head, pos, seq, microseconds, chain.leaf(header, commitment))
-        yield (
-            _FIXED.pack(16, 16, uid, 8, seq, 8, pos, 8, moment, 4, tokens, 16, salt, 32, commitment, 32, head),
-            texts, _LENGTH.pack(len(body)), body,
-        )  # fmt: skip
-
-
-def _shape(
-    tenant: str, role: str | None, counter: str, tokens: int, bare: bool, *, key: str | None, call_size: int | None
-) -> tuple[bytes, bytes]:
-    """What messages alike have in common: the header, up to the meta's commitment where there is one, and columns."""
-    header = chain.message_header(
-        role=role, tokens=tokens, counter=counter, key=key, call_size=call_size, receipt=None,
-        meta_commitment=None if bare else _NO_META,
+def values(
+    thread_uid: UUID, tenant: str, thread_id: str, chunk: Chunk, encoding: str
+) -> tuple[bytes | str | None, ...]:
+    """The arguments of `load`, in binary and in its order; the encoding is the connection's."""
+    rows = chunk.rows
+    if encoding != "utf-8":
+        rows = [row.encoded(encoding) for row in rows]
+    metas = None if all(row.meta is None for row in rows) else _array(_TEXT, [row.meta for row in rows])
+    return (
+        thread_uid.bytes, tenant, thread_id,
+        _array(_TEXT, [row.body for row in rows]), chunk.salts,
+        _array(_TEXT, [_bytes(row.role, encoding) for row in rows]),
+        _array(_INT4, [_LENGTH.pack(row.tokens) for row in rows]),
+        _array(_TEXT, [_bytes(row.counter, encoding) for row in rows]), metas,
+        chunk.key, None if chunk.expected_seq is None else chunk.expected_seq.to_bytes(8),
     )  # fmt: skip
-    size = None if call_size is None else _LENGTH.pack(call_size)
-    texts = (None if value is None else value.encode() for value in (key, tenant, role, counter))
-    columns = b"".join(map(_field, (size, *texts)))
-    return header if bare else header[: -len(_NO_META)], columns
 
 
-def _field(value: bytes | None) -> bytes:
-    return _NULL if value is None else _LENGTH.pack(len(value)) + value
+def _bytes(value: str | None, encoding: str) -> bytes | None:
+    return None if value is None else value.encode(encoding)
+
+
+def _array(kind: int, items: Sequence[bytes | None]) -> bytes:
+    parts = [_ARRAY.pack(1, None in items, kind, len(items), 1)]
+    for item in items:
+        if item is None:
+            parts.append(_NULL)
+        else:
+            parts += (_LENGTH.pack(len(item)), item)
+    return b"".join(parts)

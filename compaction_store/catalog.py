@@ -228,7 +228,7 @@ _ROLES = """
         'there', CASE WHEN r.rolcanlogin THEN 'login' END, CASE WHEN r.rolsuper THEN 'superuser' END,
         CASE WHEN r.rolcreaterole THEN 'createrole' END, CASE WHEN r.rolcreatedb THEN 'createdb' END,
         CASE WHEN r.rolreplication THEN 'replication' END,
-        CASE WHEN r.rolbypassrls AND r.rolname <> 'compaction_store_loader' THEN 'bypassrls' END)
+        CASE WHEN r.rolbypassrls THEN 'bypassrls' END)
     FROM pg_catalog.pg_roles AS r WHERE r.rolname = ANY (%(ours)s::text[])
     UNION ALL
     SELECT pg_catalog.format('membership of %%s in %%s', m.rolname, g.rolname), 'there'

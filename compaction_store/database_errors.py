@@ -59,6 +59,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS014": MessageNotFound,
     "CS015": UnsupportedDatabase,
     "CS016": CompactionNotFound,
+    "CS020": ThreadDamaged,
     "CS018": InvalidThreadId,
     "CS019": InvalidInput,
 }

@@ -44,7 +44,6 @@ class Role(NamedTuple):
     """One of the schema's roles, and whether the login has it."""
 
     name: str
-    bypasses_policies: bool
     has: bool
 
 
@@ -174,7 +173,7 @@ def _revision(connection: Connection) -> str | None:
 
 def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
     found = rows(
-        "SELECT rolname, rolbypassrls, pg_has_role(current_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = ANY(%s)",
+        "SELECT rolname, pg_has_role(current_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = ANY(%s)",
         [f"{schema.SCHEMA}_{name}" for name in _ROLES],
     )
     return {role.name.removeprefix(f"{schema.SCHEMA}_"): role for role in map(Role._make, found)}
@@ -323,10 +322,6 @@ def _login(seen: Seen) -> Iterator[Check]:
         else:
             remedy = f"as the owner: compaction-store grant {seen.login} application"
             yield Check("login", "problem", f"{seen.login} has none of the roles", remedy)
-    loader = seen.roles.get("loader")
-    if loader is not None and not loader.bypasses_policies:
-        what = "the loader's role is under row-level security, which COPY refuses: load does not work"
-        yield Check("loader", "note", what, f"as a superuser: ALTER ROLE {loader.name} BYPASSRLS")
 
 
 def tenants(url: str) -> list[str]:

@@ -51,7 +51,10 @@ _CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<says>\(.*?\))(?=,?\n(?:
 _ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
 _BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
 _OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
-_GRANT = re.compile(r"\bGRANT (?P<privileges>[A-Z, ]+?) ON (?P<objects>[^;]+?)\s+TO (?P<roles>[^;]+);")
+_GRANT = re.compile(
+    r"\bGRANT (?P<privileges>[A-Z, ]+?)(?: \((?P<columns>[a-z_,\s]+)\))? ON\s+(?P<objects>[^;]+?)"
+    r"\s+TO (?P<roles>[^;]+);"
+)
 
 
 class Judged(NamedTuple):
@@ -128,6 +131,10 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
         facts |= dict(_unique(table, is_spread=is_spread))
         if has_roles:
             facts[f"owner of table {table.name}"] = _OWNER
+    facts[f"table {schema.staged.name}"] = "table, persistence u"
+    facts |= {f"column {schema.staged.name}.{column.name}": _column(column) for column in schema.staged.columns}
+    if has_roles:
+        facts[f"owner of table {schema.staged.name}"] = _OWNER
     facts |= dict(_checks())
     for (table_name, name), (kind, function) in _triggers().items():
         facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
@@ -261,7 +268,7 @@ def _grants() -> dict[str, str]:
     """What the SQL grants, by object and role."""
     found: dict[tuple[str, str], set[str]] = {}
     for match in _GRANT.finditer(_sql("roles")):
-        for name in _objects(match["objects"]):
+        for name in _objects(match["objects"], match["columns"]):
             for role in match["roles"].split(","):
                 found.setdefault((name, role.strip()), set()).update(
                     privilege.strip() for privilege in match["privileges"].split(",")
@@ -269,11 +276,11 @@ def _grants() -> dict[str, str]:
     return {f"grant on {name} to {role}": ", ".join(sorted(privileges)) for (name, role), privileges in found.items()}
 
 
-def _objects(text: str) -> list[str]:
+def _objects(text: str, columns: str | None) -> list[str]:
     kind = text.split(maxsplit=1)[0]
     if kind == "SCHEMA":
         return ["the schema"]
-    if kind == "ALL":
-        return [_TABLE_ONLY, *(table.name for table in schema.metadata.sorted_tables)]
     names = re.findall(r"compaction_store\.(\w+)", text)
+    if columns is not None:
+        return [f"{name}.{column.strip()}" for name in names for column in columns.split(",")]
     return [f"{name}()" for name in names] if kind == "FUNCTION" else names

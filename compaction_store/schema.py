@@ -163,3 +163,42 @@ events = sa.Table(
     sa.Column("body", _json),
     sa.Index("events_listed_idx", "tenant", "thread_uid"),
 )
+
+# Not a table of the log: an import's entries on their way into it.
+staging = sa.MetaData(schema=SCHEMA)
+staged = sa.Table(
+    "staged",
+    staging,
+    sa.Column(
+        "staged_by",
+        sa.BigInteger,
+        nullable=False,
+        server_default=sa.text("((pg_current_xact_id())::text)::bigint"),
+    ),
+    sa.Column("type", _text, nullable=False),
+    sa.Column("ordinal", sa.BigInteger),
+    sa.Column("pos", sa.BigInteger, nullable=False),
+    sa.Column("created_at", _when, nullable=False),
+    sa.Column("redacted_pos", sa.BigInteger),
+    sa.Column("salt", sa.LargeBinary),
+    sa.Column("commitment", sa.LargeBinary, nullable=False),
+    sa.Column("entry", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.Text),
+    sa.Column("tokens", sa.Integer),
+    sa.Column("call_size", sa.Integer),
+    *[sa.Column(name, _text) for name in ("role", "counter", "key")],
+    sa.Column("receipt", sa.Text),
+    sa.Column("meta_commitment", sa.LargeBinary),
+    sa.Column("meta", sa.Text),
+    *[sa.Column(name, _text) for name in ("kind", "outcome")],
+    *[
+        sa.Column(name, sa.BigInteger)
+        for name in ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "revokes")
+    ],
+    sa.Column("run_id", sa.Uuid()),
+    *[sa.Column(name, _text) for name in ("callback", "trigger", "actor", "model")],
+    sa.Column("inputs", postgresql.ARRAY(sa.BigInteger)),
+    sa.Column("source_before", sa.LargeBinary),
+    sa.Column("source_end", sa.LargeBinary),
+    sa.Index("staged_by_idx", "staged_by"),
+)

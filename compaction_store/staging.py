@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +20,7 @@ from compaction_store.bundle import Line
 from compaction_store.errors import InvalidBundle
 from compaction_store.proving import Walk, check_line
 
-TABLES = {"message": "messages", "compaction": "compactions", "event": "events"}
+KINDS = ("message", "compaction", "event")
 _IN_MEMORY = 8 * 1024 * 1024
 _BLOCK_BYTES = 64 * 1024
 # Ten times what the database takes to hold an entry to its chain.
@@ -31,7 +30,6 @@ _TRAILER = b"\xff\xff"
 _NULL = struct.pack(">i", -1)
 # Postgres counts from the year 2000.
 _POSTGRES_EPOCH = 946_684_800_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH = struct.Struct(">i")
 _SMALL = struct.Struct(">ii")
 _LARGE = struct.Struct(">iq")
@@ -92,13 +90,13 @@ _ENTRY: _Columns = {
 # The columns of each kind, each with the line's field it is made of.
 _COLUMNS: dict[str, _Columns] = {
     "message": {
-        **_ENTRY, "seq": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
+        **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
         "call_size": ("call_size", _small), "role": ("role", _text), "counter": ("counter", _text),
         "key": ("key", _text), "meta_commitment": ("meta_commitment", _bytes), "receipt": ("receipt", _text),
-        "meta": ("meta", _text), "payload": ("payload", _text),
+        "meta": ("meta", _text), "body": ("payload", _text),
     },
     "compaction": {
-        **_ENTRY, "number": ("number", _large), "redacted_pos": ("redacted_pos", _large), "run_id": ("run_id", _uuid),
+        **_ENTRY, "ordinal": ("number", _large), "redacted_pos": ("redacted_pos", _large), "run_id": ("run_id", _uuid),
         "inputs": ("inputs", _numbers),
         **{
             name: (name, _large)
@@ -112,21 +110,21 @@ _COLUMNS: dict[str, _Columns] = {
     },
     "event": {**_ENTRY, **{name: (name, _text) for name in ("kind", "actor", "body")}},
 }  # fmt: skip
-COLUMNS = {kind: ("thread_uid", "tenant", *columns) for kind, columns in _COLUMNS.items()}
+COLUMNS = {kind: ("type", *columns) for kind, columns in _COLUMNS.items()}
 
 
 class Staged:
     """A bundle's lines, one after the other, until `finish`; then its rows."""
 
-    def __init__(self, tenant: str) -> None:
+    def __init__(self, tenant: str, *, stubs: bool) -> None:
+        self.stubs = stubs
         self.count = 0
         self.size = 0
         self.sent = False
-        self._first_at = 0
         self._tenant = tenant
         self._walk = Walk()
-        self._files = {kind: SpooledTemporaryFile(_IN_MEMORY) for kind in TABLES}  # noqa: SIM115 — closed by __exit__
-        self._places: dict[str, bytes] = {}
+        self._files = {kind: SpooledTemporaryFile(_IN_MEMORY) for kind in KINDS}  # noqa: SIM115 — closed by __exit__
+        self._beginnings: dict[str, bytes] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -154,11 +152,6 @@ class Staged:
     @property
     def genesis(self) -> bytes:
         return self._walk.genesis or b""
-
-    @property
-    def created_at(self) -> datetime:
-        """A thread's time is that of its first entry."""
-        return _EPOCH + timedelta(microseconds=self._first_at)
 
     @property
     def seconds(self) -> float:
@@ -197,20 +190,22 @@ class Staged:
     def _open(self) -> None:
         if self.manifest["tenant"] != self._tenant:
             self._refuse("the bundle is of another tenant", None)
-        place = _raw(self.thread_uid.bytes) + _text(self._tenant)
+        if not self.stubs and erasure.stub_uid(self.manifest["thread_id"]) is not None:
+            self._refuse(
+                "the bundle is of an erased thread, which proves neither its tenant nor its key: stubs=True takes it",
+                None,
+            )
         for kind, file in self._files.items():
-            self._places[kind] = struct.pack(">h", len(COLUMNS[kind])) + place
+            self._beginnings[kind] = struct.pack(">h", len(COLUMNS[kind])) + _text(kind)
             file.write(_SIGNATURE)
 
     def _lay(self, line: Line) -> None:
         kind = line["type"]
         if line["salt"] is None and line.get("redacted_pos") is None:
             self._refuse("the content is withheld, and a store takes a thread only with all of it", line["pos"])
-        if not self.count:
-            self._first_at = line["microseconds"]
         values = [(line[name], write) for name, write in _COLUMNS[kind].values()]
         row = b"".join([_NULL if value is None else write(value) for value, write in values])
-        self._files[kind].write(self._places[kind] + row)
+        self._files[kind].write(self._beginnings[kind] + row)
         self.count += 1
         self.size += len(row)
 

@@ -183,6 +183,6 @@ def test_a_run_beyond_the_head_was_not_made(superuser: psycopg.Connection[Any]) 
         '[{"columns":{"kind":"summary","outcome":"failed"},"salt":"00000000000000000000000000000001","body":"{}"}]'
     )
     rows = superuser.execute(
-        "SELECT number FROM compaction_store.commit_compactions(%s, %s, %s, 1, %s)", (UID, TENANT, run, records)
+        "SELECT number FROM compaction_store.commit_compactions(%s, %s, %s, 1, NULL, %s)", (UID, TENANT, run, records)
     ).fetchall()
     assert rows == [(4,)]

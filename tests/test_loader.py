@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -414,10 +413,17 @@ def test_messages_are_made_ready_while_the_database_checks(
 
 
 def slow_check(superuser: psycopg.Connection[Any]) -> None:
-    superuser.execute("ALTER FUNCTION compaction_store.finish_load RENAME TO checked")
+    superuser.execute("ALTER FUNCTION compaction_store.load RENAME TO loaded")
     superuser.execute("""
-        CREATE FUNCTION compaction_store.finish_load(uuid, text, bigint) RETURNS bytea LANGUAGE sql
-        AS 'SELECT pg_sleep(0.3); SELECT compaction_store.checked($1, $2, $3)'
+        CREATE FUNCTION compaction_store.load(
+            uuid, text, text, text[], bytea, text[], integer[], text[], text[], text, bigint,
+            OUT first_seq bigint, OUT size integer, OUT replayed boolean
+        ) LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM pg_sleep(0.3);
+            SELECT * INTO first_seq, size, replayed
+            FROM compaction_store.loaded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+        END $$
     """)
 
 
@@ -723,45 +729,66 @@ def test_a_login_without_the_loaders_role_is_told_which_to_get(faces: Any, login
     assert store.append("t", message(0))[0].seq == 1
 
 
-@pytest.mark.alters_roles
-@pytest.mark.parametrize("login", ["compaction_store_loader"], indirect=True)
-def test_a_loaders_role_under_row_level_security_is_told_what_it_lacks(
-    faces: Any, login: str, superuser: psycopg.Connection[Any]
+_LISTS: dict[str, Any] = {
+    "payloads": ['{"role":"user"}', "{}"], "salts": bytes(32), "roles": ["user", None], "tokens": [1, 2],
+    "counters": ["c", "c"], "metas": None, "key": "k", "expected_seq": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"payloads": []}, {"payloads": None}, {"salts": bytes(31)}, {"salts": None}, {"roles": ["user"]},
+        {"tokens": [1, 2, 3]}, {"counters": None}, {"metas": ["{}"]}, {"key": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_lists_that_do_not_fit_each_other_are_refused(
+    store: Any, superuser: psycopg.Connection[Any], wrong: dict[str, Any]
 ) -> None:
-    store = faces.open(login)
-    superuser.execute("ALTER ROLE compaction_store_loader NOBYPASSRLS")
-    try:
-        with pytest.raises(cs.PermissionDenied, match="BYPASSRLS"):
-            store.load("t", messages(3))
-    finally:
-        superuser.execute("ALTER ROLE compaction_store_loader BYPASSRLS")
-    assert store.load("t", messages(3)).added == 3
+    call = (
+        "SELECT first_seq FROM compaction_store.load(%s, %s, 't', %s::text[], %s, %s::text[], %s::int[], %s::text[],"
+        " %s::text[], %s, %s)"
+    )
+    with pytest.raises(psycopg.Error) as caught:
+        superuser.execute(call, (*KEY, *(_LISTS | wrong).values()))
+    assert caught.value.sqlstate == "CS008"
+    assert superuser.execute(call, (*KEY, *_LISTS.values())).fetchall() == [(1,)]
+    assert store.thread("t").last_seq == 2
 
 
-@pytest.mark.parametrize("spoil", ["salt", "head", "pos", "short"])
-def test_rows_that_do_not_continue_the_chain_leave_nothing(url: str, spoil: str) -> None:
-    rows = [bulk.Row(b'{"a":1}', None, "caller", 1, None)] * 10
-    chunk = bulk.Chunk("k", None, rows, bytes(16 * len(rows)))
+@pytest.mark.parametrize("rule", ["DO INSTEAD NOTHING", "trigger"])
+def test_a_chunk_that_is_not_stored_whole_is_no_chunk(
+    store: Any, superuser: psycopg.Connection[Any], rule: str
+) -> None:
+    """Whatever stands between the function and the table."""
+    if rule == "trigger":
+        superuser.execute(
+            "CREATE FUNCTION public.some() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN IF NEW.seq = 3 THEN RETURN NULL; END IF; RETURN NEW; END $$;"
+            "CREATE TRIGGER part BEFORE INSERT ON compaction_store.messages"
+            " FOR EACH ROW EXECUTE FUNCTION public.some()"
+        )
+    else:
+        superuser.execute("CREATE RULE none AS ON INSERT TO compaction_store.messages DO INSTEAD NOTHING")
+    with pytest.raises(cs.DatabaseError) as caught:
+        store.load("t", messages(5))
+    assert caught.value.sqlstate == "CS010"
+    with pytest.raises(cs.ThreadNotFound):
+        store.thread("t")
 
-    def place(uid: Any, tenant: str, chunk: bulk.Chunk, standing: bulk.Standing) -> Iterator[bytes]:
-        if spoil == "head":
-            standing = standing._replace(head=bytes(32))
-        elif spoil == "pos":
-            standing = standing._replace(last_pos=standing.last_pos + 1)
-        elif spoil == "short":
-            chunk = chunk._replace(rows=chunk.rows[:-1])
-        for block in bulk.blocks(uid, tenant, chunk, standing):
-            yield block.replace(b'{"a":1}', b'{"a":2}', 1) if spoil == "salt" else block
 
-    with cs.Store.open(url) as store:
-        store.append("t", {"a": 1})
-        with closing(store._reach.engine.raw_connection()) as connection:
-            with pytest.raises(psycopg.Error, match="do not continue"):
-                ledger.load(connection, KEY, "t", chunk, place=place)
-            assert store.thread("t").last_seq == 1
-            assert ledger.load(connection, KEY, "t", chunk) == bulk.Placed(2, 10, False)
-            assert ledger.load(connection, KEY, "t", chunk) == bulk.Placed(2, 10, True)
-        sound(store, 11)
+@pytest.mark.parametrize("encoding", ["latin1", "utf8"])
+def test_a_connection_in_another_encoding_stores_the_same(url: str, encoding: str) -> None:
+    engine = sa.create_engine(
+        sa.make_url(url).set(drivername="postgresql+psycopg"), connect_args={"client_encoding": encoding}
+    )
+    given = [cs.ToLoad({"role": "größe", "content": "größe"}, meta={"id": "größe"})]
+    with cs.Store.open(engine=engine) as store:
+        store.load("t", given)
+        assert [(m.payload, m.meta) for m in store.replay("t")] == [(given[0].message, given[0].meta)]
+        sound(store, 1)
+    engine.dispose()
 
 
 def test_an_awaited_source_is_loaded_and_the_event_loop_has_its_turns(url: str) -> None:
@@ -789,8 +816,8 @@ def test_an_awaited_source_is_loaded_and_the_event_loop_has_its_turns(url: str) 
             assert not (await store.verify("t")).findings
         return turns
 
-    # A turn for each block of rows at the least.
-    assert asyncio.run(run()) > 12_000 * 500 // bulk._BLOCK_BYTES
+    # While messages are made ready, and while they are sent and the server is at work.
+    assert asyncio.run(run()) > 20
 
 
 @pytest.mark.usefixtures("small")

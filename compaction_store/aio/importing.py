@@ -10,18 +10,23 @@ from compaction_store.ledger import ThreadKey
 class AsyncImporting(AsyncLoading):
     """Reads, writes and loads threads, and takes whole ones in from bundles."""
 
-    async def import_bundle(self, lines: loading.AsyncMessages) -> staging.Imported:
+    async def import_bundle(self, lines: loading.AsyncMessages, *, stubs: bool = False) -> staging.Imported:
         """Stores the thread of a bundle, given as its lines, in one piece. The login needs the loader's role.
 
         It is the thread it was: every entry of the chain to the byte, with its times, keys, receipts, records and
         events, and its metadata. The bundle is proved whole before anything is sent; what is wrong with it is an
         `InvalidBundle` that names the line. Content that is withheld is refused, content that was erased is not. The
         tenant is the bundle's, and the thread is not there yet: where it is, with the same head, nothing is added, and
-        with another it is `ThreadExists`.
+        with another it is `ThreadExists`. Times more than a day ahead of the server's clock are refused.
+
+        The bundle of an erased thread proves neither its tenant nor its key, because the name is gone that both follow
+        from: whoever made it chose the key, and with it a name that can never be used again. It is refused unless
+        `stubs` says that it comes from a source you trust.
         """
+        checks.instance(stubs, bool, "stubs")
         proving.check_lines(lines)
         source = loading.AsyncSource(lines)
-        with staging.Staged(self._tenant) as staged:
+        with staging.Staged(self._tenant, stubs=stubs) as staged:
             async for line in source:
                 staged.add(line)
             staged.finish()

@@ -57,6 +57,12 @@ def import_(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip what cannot be read or stored, and say so.")
     ] = False,
+    stubs: Annotated[
+        bool,
+        typer.Option(
+            "--stubs", help="Take bundles of erased threads too, which prove neither their tenant nor their key."
+        ),
+    ] = False,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,7 +88,7 @@ def import_(
         raise misuse(f"no format {form!r}: {', '.join(_FORMATS)}", "--format")
     how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
     with reached(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
-        run = _Import(address, tenant, Output(as_json=as_json), progress, stack)
+        run = _Import(address, tenant, Output(as_json=as_json), progress, stack, stubs=stubs)
         for source in sources:
             run.take(source, form, how)
     if run.code:
@@ -106,6 +112,7 @@ class _Import:
     out: Output
     progress: Progress
     stack: ExitStack
+    stubs: bool = False
     code: int = 0
     _stores: dict[str, Store] = field(default_factory=dict)
 
@@ -137,7 +144,7 @@ class _Import:
         try:
             tenant = self.tenant or bundling.tenant_of(file)
             with file.open("rb") as stream:
-                done = self._store(tenant).import_bundle(self.progress.over(stream))
+                done = self._store(tenant).import_bundle(self.progress.over(stream), stubs=self.stubs)
         except CompactionStoreError as error:
             # One bundle of many that is refused is no reason to leave the others.
             if alone or exits.of(error) == exits.NO_DATABASE:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from psycopg import generators, sql
 from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 from psycopg.types.datetime import TimestamptzBinaryLoader
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
@@ -29,6 +29,7 @@ DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 Connection = PoolProxiedConnection
 # Types of values that are sent in binary, by their numbers in Postgres.
 UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
+TEXTS, INT4S = 1009, 1007
 # How much other work is done before the server's answer is looked for, and the event loop has its turn.
 _LOOK_SECONDS = 0.001
 _TURN_SECONDS = 0.005
@@ -119,8 +120,7 @@ def call(
     is_async = isinstance(driver, psycopg.AsyncConnection)
     if meanwhile is not None:
         try:
-            driver.pgconn.flush()
-            _go_on(meanwhile, driver.pgconn.socket, is_async=is_async)
+            _go_on(meanwhile, driver.pgconn, is_async=is_async)
         except BaseException:
             _give_up(driver)
             raise
@@ -136,15 +136,18 @@ def call(
     return results[0]
 
 
-def _go_on(steps: Iterator[None], socket: int, *, is_async: bool) -> None:
-    """Takes steps until something can be read."""
+def _go_on(steps: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
+    """Takes steps until something can be read. What the network did not take at once is sent between them."""
+    unsent = pgconn.flush()
     look = turn = time.monotonic()
     with selectors.DefaultSelector() as selector:
-        selector.register(socket, selectors.EVENT_READ)
+        selector.register(pgconn.socket, selectors.EVENT_READ)
         for _ in steps:
             now = time.monotonic()
             if now - look > _LOOK_SECONDS:
                 look = now
+                if unsent:
+                    unsent = pgconn.flush()
                 if selector.select(0):
                     return
             if is_async and now - turn > _TURN_SECONDS:

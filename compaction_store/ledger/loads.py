@@ -1,7 +1,8 @@
-"""Whole threads in bulk, by COPY as the loader: chunks of a load, what others compacted, and bundles."""
+"""Whole threads in bulk: chunks of a load, what others compacted, and bundles."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,12 +12,33 @@ import psycopg
 
 from compaction_store import bulk, staging
 from compaction_store.errors import InvalidBundle, PermissionDenied, ThreadExists
-from compaction_store.ledger.driver import INT8, TEXT, UUID_TYPE, Connection, call, copy, fetch, transaction
+from compaction_store.ledger.driver import (
+    BYTEA,
+    INT4S,
+    INT8,
+    TEXT,
+    TEXTS,
+    UUID_TYPE,
+    Connection,
+    call,
+    copy,
+    driver_of,
+    fetch,
+    transaction,
+)
 from compaction_store.ledger.single import ThreadKey, entries
 
-# The columns come as bytes made in `bulk`.
-_COPY_MESSAGES = f"COPY compaction_store.messages ({', '.join(bulk.COLUMNS)}) FROM STDIN (FORMAT BINARY)".encode()
-_FINISH = b"SELECT compaction_store.finish_load($1, $2, $3)"
+_LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8)
+# The function's row as Postgres sends it: how many fields, and each after its type and its length.
+_PLACED = struct.Struct(">i 2iq 2ii 2i?")
+_BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b, %b::text)"
+_FINISH_IMPORT = (
+    "SELECT * FROM compaction_store.finish_import"
+    "(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::int8, %b::int8, %b::int8, %b)"
+)
+# No chain, a name or a document that no store of ours would have written.
+_REFUSED = {"CS010", "CS018", "CS019"}
 _LOADER = "grant this login compaction_store_loader"
 
 
@@ -24,14 +46,8 @@ _LOADER = "grant this login compaction_store_loader"
 def _loading(what: str) -> Iterator[None]:
     try:
         yield
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.InvalidParameterValue) as error:
-        # The second is what SET ROLE says where the migration could make no roles.
+    except psycopg.errors.InsufficientPrivilege as error:
         raise PermissionDenied(f"{what} needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
-    except psycopg.errors.FeatureNotSupported as error:
-        raise PermissionDenied(
-            "COPY is refused under row-level security: a superuser must ALTER ROLE compaction_store_loader BYPASSRLS",
-            sqlstate=error.sqlstate,
-        ) from None
 
 
 def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int] | None:
@@ -64,55 +80,44 @@ def load(
     thread_id: str,
     chunk: bulk.Chunk,
     meanwhile: Callable[[], Iterator[None]] = lambda: iter(()),
-    place: bulk.Place = bulk.blocks,
 ) -> bulk.Placed:
-    """Copies a chunk into a thread: chained by the client under the thread's lock, checked before the head moves.
-
-    While the server checks, the steps of `meanwhile` are taken.
-    """
-    count = len(chunk.rows)
-    with _loading("a load"), transaction(connection, key.tenant, read_only=False):
-        # COPY refuses tables under row-level security; the loader's role is exempt from it.
-        fetch(connection, "SET LOCAL ROLE compaction_store_loader")
-        begun = fetch(
-            connection, "SELECT * FROM compaction_store.begin_load(%b, %b::text, %b::text, %b::text, %b::int8)",
-            (*key, thread_id, chunk.key, chunk.expected_seq),
-        )  # fmt: skip
-        standing = bulk.Standing._make(begun[0])
-        if standing.found_seq is not None:
-            return bulk.Placed(standing.found_seq, standing.found_size or 0, replayed=True)
-        copy(connection, _COPY_MESSAGES, place(key.uid, key.tenant, chunk, standing))
-        until = (standing.last_seq + count).to_bytes(8)
-        call(connection, _FINISH, (UUID_TYPE, TEXT, INT8), (key.uid.bytes, key.tenant, until), meanwhile())
-    return bulk.Placed(standing.last_seq + 1, count, replayed=False)
+    """Appends a chunk in one call, or finds it. While the server is at work, the steps of `meanwhile` are taken."""
+    values = bulk.values(key.uid, key.tenant, thread_id, chunk, driver_of(connection).info.encoding)
+    with _loading("a load"):
+        result = call(connection, _LOAD, _LOAD_TYPES, values, meanwhile())
+    value = result.get_value(0, 0)
+    assert value is not None  # noqa: S101 — the function returns a row, or raises
+    _, _, _, first_seq, _, _, size, _, _, replayed = _PLACED.unpack(value)
+    return bulk.Placed(first_seq, size, replayed)
 
 
 def import_bundle(connection: Connection, key: ThreadKey, staged: staging.Staged, about: str) -> bool:
     """Stores the thread of a bundle, all or nothing; False where it is there with the same head already."""
     said = staged.manifest
-    with _loading("an import"), _stored(about), transaction(connection, key.tenant, read_only=False):
-        fetch(connection, "SET LOCAL ROLE compaction_store_loader")
-        [(found_pos, found_head)] = fetch(
-            connection,
-            "SELECT * FROM compaction_store.begin_import(%b, %b::text, %b::text, %b, %b::text, %b::timestamptz)",
-            (*key, said["thread_id"], staged.genesis, said["metadata"], staged.created_at),
-        )
-        if found_head is not None:
-            if found_head == staged.head:
-                # Where an attempt before this one has sent it, and its reply was lost, it was that one.
-                return staged.sent
-            raise ThreadExists(f"the thread is there already, and stands at pos {found_pos} with another head{about}")
+    with _loading("an import"), _stored(about):
+        if _is_there(staged, fetch(connection, _BEGIN_IMPORT, tuple(key)), about):
+            # Where an attempt before this one has sent it, and its reply was lost, it was that one.
+            return staged.sent
         staged.sent = True
-        for kind, table in staging.TABLES.items():
-            columns = ", ".join(staging.COLUMNS[kind])
-            statement = f"COPY compaction_store.{table} ({columns}) FROM STDIN (FORMAT BINARY)"
-            copy(connection, statement.encode(), staged.blocks(kind))
-        fetch(
-            connection,
-            "SELECT compaction_store.finish_import(%b, %b::text, %b::int8, %b::int8, %b::int8, %b)",
-            (*key, said["last_seq"], said["last_number"], said["last_pos"], staged.head),
-        )
-    return True
+        with transaction(connection, key.tenant, read_only=False):
+            for kind in staging.KINDS:
+                statement = (
+                    f"COPY compaction_store.staged ({', '.join(staging.COLUMNS[kind])}) FROM STDIN (FORMAT BINARY)"
+                )
+                copy(connection, statement.encode(), staged.blocks(kind))
+            found = fetch(
+                connection, _FINISH_IMPORT,
+                (*key, said["thread_id"], staged.genesis, said["metadata"], staged.stubs, said["last_seq"],
+                 said["last_number"], said["last_pos"], staged.head),
+            )  # fmt: skip
+            return not _is_there(staged, found, about)
+
+
+def _is_there(staged: staging.Staged, found: list[tuple[Any, ...]], about: str) -> bool:
+    [(pos, head)] = found
+    if head is not None and head != staged.head:
+        raise ThreadExists(f"the thread is there already, and stands at pos {pos} with another head{about}")
+    return head is not None
 
 
 @contextmanager
@@ -120,12 +125,9 @@ def _stored(about: str) -> Iterator[None]:
     """What a table refuses of rows that were proved is the bundle's: no store of ours would have written it."""
     try:
         yield
-    except psycopg.errors.InvalidParameterValue:
-        # What SET ROLE says where there are no roles.
-        raise
     except (psycopg.errors.DataError, psycopg.errors.IntegrityError) as error:
         raise InvalidBundle(f"Postgres refuses an entry of the bundle: SQLSTATE {error.sqlstate}{about}") from None
     except psycopg.Error as error:
-        if error.sqlstate != "CS010":
+        if error.sqlstate not in _REFUSED:
             raise
         raise InvalidBundle(f"{error.diag.message_primary}{about}") from None

@@ -1,15 +1,13 @@
--- COPY needs the thread's lock and its rows in one session, which a coordinator is not.
+-- What is laid ready for an import, and the transaction that it is known by, are the coordinator's; the thread is not.
 CREATE OR REPLACE FUNCTION compaction_store.begin_import(
-    p_thread_uid uuid, p_tenant text, p_thread_id text, p_genesis bytea, p_metadata text, p_created_at timestamptz,
-    OUT found_pos bigint, OUT found_head bytea
+    p_thread_uid uuid, p_tenant text, OUT found_pos bigint, OUT found_head bytea
 )
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
-SET lock_timeout = '5s'
 AS $$
 BEGIN
-    RAISE EXCEPTION 'nothing is loaded where the tables are spread over a cluster: append instead'
+    RAISE EXCEPTION 'no bundle is imported where the tables are spread over a cluster: load its messages instead'
         USING ERRCODE = 'CS015';
 END
 $$;

@@ -1,27 +1,89 @@
--- Moves the head of a thread that a bundle brings over the rows that were copied, after recomputing their chain from
--- genesis, all three kinds of entries together, and after holding its records to the messages they stand for.
+-- Takes the entries that this transaction has staged into the log, as one new thread: after recomputing their chain from
+-- genesis, all three kinds together, and after holding its records to the messages they stand for. Where the thread is
+-- there already, nothing is added, and its pos and head are returned. Staged rows are gone afterwards, those as well that
+-- an import left behind which never came here.
+-- The genesis of an erased thread, whose name is gone, is the one its erasure kept. Nobody can compute it, so that a stub
+-- proves neither its tenant nor its key: p_stubs says to take it all the same.
 CREATE FUNCTION compaction_store.finish_import(
-    p_thread_uid uuid, p_tenant text, p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea
-) RETURNS void
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_genesis bytea, p_metadata text, p_stubs boolean,
+    p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea,
+    OUT found_pos bigint, OUT found_head bytea
+)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET work_mem = '64MB'
 SET jit = off
+SET lock_timeout = '5s'
 AS $$
 DECLARE
-    v_genesis bytea;
+    v_import bigint := pg_current_xact_id()::text::bigint;
+    v_is_stub boolean := p_thread_id = 'erased:' || p_thread_uid;
+    v_first_at timestamptz;
     v_sound boolean;
     v_counts bigint[];
     v_last record;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    -- Only a head at which nothing was ever written: what is there already is not judged, or moved, by this door.
-    SELECT h.head INTO v_genesis FROM compaction_store.heads AS h
-    WHERE h.thread_uid = p_thread_uid AND h.last_pos = 0 FOR UPDATE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'no import was begun' USING ERRCODE = 'CS008';
+    PERFORM compaction_store.queue_up(p_thread_uid);
+    IF v_is_stub AND p_stubs IS NOT TRUE THEN
+        RAISE EXCEPTION 'the bundle of an erased thread proves neither its tenant nor its key' USING ERRCODE = 'CS010';
     END IF;
+    IF NOT v_is_stub AND (
+        p_thread_uid IS DISTINCT FROM compaction_store.thread_uid(p_tenant, p_thread_id)
+        OR p_genesis IS DISTINCT FROM compaction_store.genesis(p_tenant, p_thread_id)
+    ) THEN
+        RAISE EXCEPTION 'thread_uid is not that of the tenant and the thread' USING ERRCODE = 'CS008';
+    END IF;
+    IF NOT v_is_stub THEN
+        PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
+    END IF;
+    PERFORM compaction_store.refuse_bad_document('metadata', p_metadata);
+    PERFORM compaction_store.refuse_bad_message(s.body, s.role, s.meta)
+    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'message' AND s.body IS NOT NULL;
+    PERFORM compaction_store.refuse_bad_document('body', s.body)
+    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'event';
+    SELECT min(s.created_at) INTO v_first_at
+    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.pos = 1;
+    INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, metadata, created_at)
+    VALUES (p_thread_uid, p_tenant, p_thread_id, p_metadata::json, v_first_at)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        PERFORM compaction_store.refuse_taken(p_thread_uid);
+        SELECT h.last_pos, h.head INTO found_pos, found_head
+        FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+        DELETE FROM compaction_store.staged AS s WHERE s.staged_by = v_import;
+        RETURN;
+    END IF;
+    INSERT INTO compaction_store.heads (thread_uid, tenant, head) VALUES (p_thread_uid, p_tenant, p_genesis);
+
+    INSERT INTO compaction_store.messages (
+        thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, salt, commitment,
+        entry, meta_commitment, receipt, meta, payload
+    )
+    SELECT
+        p_thread_uid, p_tenant, s.ordinal, s.pos, s.created_at, s.redacted_pos, s.tokens, s.call_size, s.role, s.counter,
+        s.key, s.salt, s.commitment, s.entry, s.meta_commitment, s.receipt, s.meta::json, s.body::json
+    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'message';
+    INSERT INTO compaction_store.compactions (
+        thread_uid, tenant, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before, tokens_after,
+        source_count, revokes, run_id, kind, outcome, callback, trigger, actor, model, counter, inputs, source_before,
+        source_end, salt, commitment, entry, body
+    )
+    SELECT
+        p_thread_uid, p_tenant, s.ordinal, s.pos, s.created_at, s.redacted_pos, s.start_seq, s.end_seq, s.tokens_before,
+        s.tokens_after, s.source_count, s.revokes, s.run_id, s.kind, s.outcome, s.callback, s.trigger, s.actor, s.model,
+        s.counter, s.inputs, s.source_before, s.source_end, s.salt, s.commitment, s.entry, s.body::json
+    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'compaction';
+    INSERT INTO compaction_store.events (
+        thread_uid, tenant, pos, created_at, kind, actor, salt, commitment, entry, body
+    )
+    SELECT
+        p_thread_uid, p_tenant, s.pos, s.created_at, s.kind, s.actor, s.salt, s.commitment, s.entry, s.body::json
+    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'event';
+    DELETE FROM compaction_store.staged AS s
+    WHERE s.staged_by = v_import OR s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
     -- Content is hashed before the window, so that it carries narrow rows only.
     SELECT
         array[count(*) FILTER (WHERE r.kind = 'message'), count(*) FILTER (WHERE r.kind = 'compaction'), count(*)],
@@ -39,7 +101,7 @@ BEGIN
             row_number() OVER w AS place,
             count(*) FILTER (WHERE n.kind = 'message') OVER w AS seq,
             count(*) FILTER (WHERE n.kind = 'compaction') OVER w AS number,
-            lag(n.entry, 1, v_genesis) OVER w AS before,
+            lag(n.entry, 1, p_genesis) OVER w AS before,
             lag(n.created_at, 1, '-infinity') OVER w AS before_at
         FROM (
             SELECT 'message' AS kind, m.pos, m.seq AS ordinal, m.created_at, m.entry, m.commitment,
@@ -93,6 +155,8 @@ BEGIN
         RAISE EXCEPTION 'rows are erased without a redaction' USING ERRCODE = 'CS010';
     END IF;
     PERFORM compaction_store.refuse_unsound_records(p_thread_uid);
+    PERFORM compaction_store.refuse_bad_record(c, c.body::text)
+    FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL;
 
     SELECT e.pos, e.created_at, e.entry INTO STRICT v_last FROM (
         SELECT m.pos, m.created_at, m.entry FROM compaction_store.messages AS m
@@ -106,6 +170,13 @@ BEGIN
     ) AS e ORDER BY e.pos DESC LIMIT 1;
     IF v_last.entry IS DISTINCT FROM p_head THEN
         RAISE EXCEPTION 'the imported rows end with another head' USING ERRCODE = 'CS010';
+    END IF;
+    -- Times never go back, so that the first and the last hold all the others. A clock may be a day ahead of ours.
+    IF v_first_at < '0001-01-01 00:00+00'::timestamptz
+        OR v_last.created_at >= least('10000-01-01 00:00+00'::timestamptz, clock_timestamp() + interval '1 day')
+    THEN
+        RAISE EXCEPTION 'the times are before the year 1, or more than a day ahead of the clock here'
+            USING ERRCODE = 'CS010';
     END IF;
     UPDATE compaction_store.heads AS h
     SET last_seq = p_last_seq, last_number = p_last_number, last_pos = p_last_pos, last_at = v_last.created_at,

@@ -17,5 +17,8 @@ BEGIN
     INSERT INTO compaction_store.heads (thread_uid, tenant, last_at, head)
     VALUES (p_thread_uid, p_tenant, v_now, compaction_store.genesis(p_tenant, p_thread_id))
     ON CONFLICT (thread_uid) DO NOTHING;
+    IF NOT FOUND THEN
+        PERFORM compaction_store.refuse_taken(p_thread_uid);
+    END IF;
 END
 $$;

@@ -25,9 +25,17 @@ BEGIN
     -- An owner needs CREATE on the schema to be handed its tables.
     GRANT USAGE, CREATE ON SCHEMA compaction_store TO compaction_store_owner;
     GRANT SELECT, INSERT, UPDATE, DELETE ON compaction_store.alembic_version TO compaction_store_owner;
-    GRANT SELECT ON ALL TABLES IN SCHEMA compaction_store TO compaction_store_app, compaction_store_auditor;
-    GRANT SELECT, INSERT ON compaction_store.messages TO compaction_store_loader;
-    GRANT INSERT ON compaction_store.compactions, compaction_store.events TO compaction_store_loader;
+    GRANT SELECT ON
+        compaction_store.alembic_version, compaction_store.threads, compaction_store.heads, compaction_store.messages,
+        compaction_store.compactions, compaction_store.events
+        TO compaction_store_app, compaction_store_auditor;
+    -- All that the loader may write by itself is what finish_import judges; not staged_by, the transaction.
+    GRANT INSERT (
+        type, ordinal, pos, created_at, redacted_pos, salt, commitment, entry, body, tokens,
+        call_size, role, counter, key, receipt, meta_commitment, meta, kind, outcome, start_seq,
+        end_seq, tokens_before, tokens_after, source_count, revokes, run_id, callback, trigger,
+        actor, model, inputs, source_before, source_end
+    ) ON compaction_store.staged TO compaction_store_loader;
     -- A store asks at once which schema it has come to.
     GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
@@ -42,9 +50,9 @@ BEGIN
         compaction_store.set_metadata, compaction_store.commit_compactions, compaction_store.lease, compaction_store.release,
         compaction_store.stalled, compaction_store.record_event, compaction_store.redact, compaction_store.erase
         TO compaction_store_app;
-    GRANT EXECUTE ON FUNCTION compaction_store.find_load, compaction_store.begin_load, compaction_store.finish_load,
-        compaction_store.observe,
-        compaction_store.begin_import, compaction_store.finish_import
+    GRANT EXECUTE ON FUNCTION
+        compaction_store.find_load, compaction_store.load, compaction_store.observe, compaction_store.begin_import,
+        compaction_store.finish_import
         TO compaction_store_loader;
 
     BEGIN

@@ -16,11 +16,6 @@ BEGIN
             END;
         END IF;
     END LOOP;
-    -- COPY refuses tables under row-level security, so the loader is exempt; only a superuser can say so.
-    BEGIN
-        ALTER ROLE compaction_store_loader BYPASSRLS;
-    EXCEPTION WHEN insufficient_privilege THEN NULL;
-    END;
     -- Handing objects to the owner asks for membership in it.
     BEGIN
         GRANT compaction_store_owner TO CURRENT_USER;

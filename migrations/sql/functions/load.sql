@@ -1,0 +1,115 @@
+-- Appends one chunk of a load, all or nothing: as append_many, but each message has its own counter, and a chunk that is
+-- there already is found by its key and not compared, which the caller does. Nothing of the chain comes from the caller.
+-- What can be computed of all messages at once is, before the thread is locked.
+CREATE FUNCTION compaction_store.load(
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
+    p_tokens integer[], p_counters text[], p_metas text[], p_key text, p_expected_seq bigint,
+    OUT first_seq bigint, OUT size integer, OUT replayed boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+-- Enough for a chunk's lists, which would be laid in files on the way otherwise.
+SET work_mem = '64MB'
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_count integer := cardinality(p_payloads);
+    v_seq bigint;
+    v_pos bigint;
+    v_head bytea;
+    v_at timestamptz;
+    v_erased bigint;
+    v_salts bytea[];
+    v_headers bytea[];
+    v_commitments bytea[];
+    v_meta_commitments bytea[];
+    v_entries bytea[];
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    IF p_key IS NULL OR (v_count > 0 AND v_count = ALL (ARRAY[
+        octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens), cardinality(p_counters),
+        coalesce(cardinality(p_metas), v_count)
+    ])) IS NOT TRUE THEN
+        RAISE EXCEPTION 'a load has a key, and lists of one length' USING ERRCODE = 'CS008';
+    END IF;
+    IF octet_length(p_key) NOT BETWEEN 1 AND 272 THEN
+        RAISE EXCEPTION 'the key of a chunk must be 1 to 272 bytes of text, not %', octet_length(p_key)
+            USING ERRCODE = 'CS019';
+    END IF;
+    FOR i IN 1 .. v_count LOOP
+        PERFORM compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
+    END LOOP;
+    SELECT array_agg(h.salt ORDER BY h.i), array_agg(h.commitment ORDER BY h.i),
+        array_agg(h.meta_commitment ORDER BY h.i),
+        array_agg(compaction_store.message_header(
+            h.role, h.tokens, h.counter, CASE WHEN h.i = 1 THEN p_key END,
+            CASE WHEN h.i = 1 AND v_count > 1 THEN v_count END, NULL, h.meta_commitment
+        ) ORDER BY h.i)
+    INTO v_salts, v_commitments, v_meta_commitments, v_headers
+    FROM (
+        SELECT n.i, n.salt, n.role, n.tokens, n.counter,
+            compaction_store.commitment(n.salt, n.payload) AS commitment,
+            CASE WHEN n.meta IS NOT NULL THEN compaction_store.meta_commitment(n.salt, n.meta) END AS meta_commitment
+        FROM (
+            SELECT new.*, substring(p_salts FROM 16 * new.i::integer - 15 FOR 16) AS salt
+            FROM ROWS FROM (
+                unnest(p_payloads), unnest(p_roles), unnest(p_tokens), unnest(p_counters), unnest(p_metas)
+            ) WITH ORDINALITY AS new (payload, role, tokens, counter, meta, i)
+            OFFSET 0
+        ) AS n
+        OFFSET 0
+    ) AS h;
+
+    PERFORM compaction_store.queue_up(p_thread_uid);
+    SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    IF NOT FOUND THEN
+        IF p_expected_seq > 0 THEN
+            RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
+        END IF;
+        PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
+        SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO STRICT v_seq, v_pos, v_head, v_at, v_erased
+        FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    END IF;
+    PERFORM compaction_store.refuse_erased(v_erased);
+    SELECT m.seq, coalesce(m.call_size, 1) INTO first_seq, size
+    FROM compaction_store.messages AS m
+    WHERE m.thread_uid = p_thread_uid AND m.key = p_key AND m.seq <= v_seq;
+    replayed := FOUND;
+    IF replayed THEN
+        RETURN;
+    END IF;
+    IF p_expected_seq <> v_seq THEN
+        RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, v_seq
+            USING ERRCODE = 'CS003', DETAIL = v_seq::text;
+    END IF;
+
+    v_at := compaction_store.next_at(v_pos, v_at, clock_timestamp());
+    FOR i IN 1 .. v_count LOOP
+        v_head := compaction_store.entry(v_head, v_pos + i, v_seq + i, v_at, v_headers[i], v_commitments[i]);
+        v_entries[i] := v_head;
+    END LOOP;
+    UPDATE compaction_store.heads AS h
+    SET last_seq = v_seq + v_count, last_pos = v_pos + v_count, last_at = v_at, head = v_head,
+        view_tokens = h.view_tokens + (SELECT sum(t) FROM unnest(p_tokens) AS t)
+    WHERE h.thread_uid = p_thread_uid;
+    INSERT INTO compaction_store.messages (
+        thread_uid, seq, pos, created_at, tokens, call_size, tenant, role, counter, key, salt, commitment, entry,
+        meta_commitment, meta, payload
+    )
+    SELECT
+        p_thread_uid, v_seq + i, v_pos + i, v_at, tokens, CASE WHEN i = 1 AND v_count > 1 THEN v_count END, p_tenant,
+        role, counter, CASE WHEN i = 1 THEN p_key END, salt, commitment, entry, meta_commitment, meta::json,
+        payload::json
+    FROM ROWS FROM (
+        unnest(p_payloads), unnest(v_salts), unnest(p_roles), unnest(p_tokens), unnest(p_counters), unnest(p_metas),
+        unnest(v_commitments), unnest(v_meta_commitments), unnest(v_entries)
+    ) WITH ORDINALITY AS new (payload, salt, role, tokens, counter, meta, commitment, meta_commitment, entry, i);
+    GET DIAGNOSTICS size = ROW_COUNT;
+    IF size <> v_count THEN
+        RAISE EXCEPTION 'the messages were not stored' USING ERRCODE = 'CS010';
+    END IF;
+    first_seq := v_seq + 1;
+END
+$$;

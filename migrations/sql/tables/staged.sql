@@ -1,0 +1,42 @@
+-- Where an import lays the entries of a bundle, one row each, until finish_import takes them into the log and removes
+-- them. COPY refuses tables under row-level security, so that this one is not: nobody reads it but that function, and
+-- nobody can write staged_by, the transaction, which keeps imports apart. Bodies are text until they are taken over.
+-- UNLOGGED: after a crash an import is begun anew.
+CREATE UNLOGGED TABLE compaction_store.staged (
+    staged_by bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    type text COLLATE "C" NOT NULL,
+    ordinal bigint,
+    pos bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    redacted_pos bigint,
+    salt bytea,
+    commitment bytea NOT NULL,
+    entry bytea NOT NULL,
+    body text,
+    tokens integer,
+    call_size integer,
+    role text COLLATE "C",
+    counter text COLLATE "C",
+    key text COLLATE "C",
+    receipt text,
+    meta_commitment bytea,
+    meta text,
+    kind text COLLATE "C",
+    outcome text COLLATE "C",
+    start_seq bigint,
+    end_seq bigint,
+    tokens_before bigint,
+    tokens_after bigint,
+    source_count bigint,
+    revokes bigint,
+    run_id uuid,
+    callback text COLLATE "C",
+    trigger text COLLATE "C",
+    actor text COLLATE "C",
+    model text COLLATE "C",
+    inputs bigint[],
+    source_before bytea,
+    source_end bytea
+);
+
+CREATE INDEX staged_by_idx ON compaction_store.staged (staged_by);
