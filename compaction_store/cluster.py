@@ -14,6 +14,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ from compaction_store.keeper import DATA, PAUSE, open_lock, try_lock
 ACCOUNT = "compaction-store"
 _MAKING = "making"
 _LOG_BYTES = 4 * 1024 * 1024
+# A file of the server's own log of changes, of which it needs one at the least.
+_LEAST_FREE = 16 * 1024 * 1024
 
 # On the command line, where neither postgresql.conf nor ALTER SYSTEM can undo them.
 _SETTINGS = {
@@ -118,6 +121,23 @@ def start(cluster: Cluster) -> int:
     return users
 
 
+def restart(cluster: Cluster) -> bool:
+    """Starts the server again if it has died; whether that was necessary. For whoever has a share.
+
+    Of several who find it dead, one starts it and the others wait. Nothing is made: a folder that was removed while it
+    was in use is not replaced by an empty one.
+    """
+    end = time.monotonic() + cluster.patience
+    with _locked(cluster, keeper.STARTING, fcntl.LOCK_EX, end):
+        if _is_running(cluster):
+            return False
+        if not (cluster.data / "PG_VERSION").exists():
+            raise DatabaseUnavailable(f"the data of the embedded Postgres in {cluster.folder} has been removed")
+        _keep(cluster)
+        _run(cluster, _account(cluster), end)
+    return True
+
+
 def leave(cluster: Cluster, users: int) -> None:
     """Gives a share back; the last one stops the server, before this returns."""
     os.close(users)
@@ -126,8 +146,11 @@ def leave(cluster: Cluster, users: int) -> None:
         last = open_lock(cluster.folder / keeper.USERS)
         try:
             # Where it cannot even be shared, the keeper was faster: then its stopping is waited for.
-            if try_lock(last) or not try_lock(last, fcntl.LOCK_SH):
+            is_last = try_lock(last)
+            if is_last or not try_lock(last, fcntl.LOCK_SH):
                 keeper.stop(cluster.folder, cluster.patience)
+            if is_last:
+                keeper.remove_links(cluster.folder)
         finally:
             os.close(last)
 
@@ -205,11 +228,17 @@ def _make(cluster: Cluster, account: pwd.struct_passwd | None, starting: int) ->
         command = (
             _program(cluster, "initdb"), "-D", where, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"
         )  # fmt: skip
-        with _log(cluster) as (log, reported):
-            # It holds the lock too: when only this process is killed, nobody else begins before initdb has ended.
-            done = _spawn(command, account, stdout=log, stderr=log, pass_fds=(starting,), **options)
-            if done:
-                raise DatabaseUnavailable(f"the embedded Postgres could not be made in {cluster.folder}: {reported()}")
+        with _log(cluster) as (log, _):
+            # It holds the lock too: when only this process is killed, nobody else begins before initdb has ended. What
+            # it says comes here first, because the log is on the disk that may be full.
+            done = _spawn(
+                command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(starting,), **options
+            )
+            with suppress(OSError):
+                os.write(log, done.stdout)
+            if done.returncode:
+                why = _reason(done.stdout, cluster.folder)
+                raise DatabaseUnavailable(f"the embedded Postgres could not be made in {cluster.folder}: {why}")
         making.rename(cluster.data)
     finally:
         shutil.rmtree(making, ignore_errors=True)
@@ -263,7 +292,7 @@ def _run(cluster: Cluster, account: pwd.struct_passwd | None, end: float) -> Non
                     _clear(cluster)
                     _serve(cluster, account, log, running)
                     started = True
-                elif keeper.postmaster(cluster.data)[1]:
+                elif keeper.is_ready(cluster.data):
                     return
             finally:
                 os.close(running)
@@ -272,6 +301,14 @@ def _run(cluster: Cluster, account: pwd.struct_passwd | None, end: float) -> Non
                     f"the embedded Postgres in {cluster.folder} is not ready after {cluster.patience:g} seconds"
                 )
             time.sleep(PAUSE)
+
+
+def _is_running(cluster: Cluster) -> bool:
+    running = open_lock(cluster.folder / keeper.RUNNING)
+    try:
+        return not try_lock(running, fcntl.LOCK_SH) and keeper.is_ready(cluster.data)
+    finally:
+        os.close(running)
 
 
 def _serve(cluster: Cluster, account: pwd.struct_passwd | None, log: int, running: int) -> None:
@@ -309,9 +346,11 @@ def _program(cluster: Cluster, name: str) -> str:
     return str(cluster.binaries.folder / name)
 
 
-def _spawn(command: Sequence[str], account: pwd.struct_passwd | None, **options: Any) -> int:
+def _spawn(
+    command: Sequence[str], account: pwd.struct_passwd | None, **options: Any
+) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(command, check=False, **options).returncode  # noqa: S603 — our own words, no shell
+        return subprocess.run(command, check=False, **options)  # noqa: S603 — our own words, no shell
     except PermissionError:
         who = "this user" if account is None else f"the account {account.pw_name}, which stands in for root,"
     raise NotConfigured(f"{who} may not run {command[0]}: install the package where all users can read it")
@@ -333,14 +372,29 @@ def _log(cluster: Cluster) -> Iterator[tuple[int, Callable[[], str]]]:
     log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     start = os.fstat(log).st_size
 
-    def reported() -> str:
-        lines = os.pread(log, _LOG_BYTES, start).decode("utf-8", "replace").splitlines()
-        serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
-        # The reason stands in that line, or in the one before or after it.
-        first = next(serious, len(lines) - 1)
-        return "; ".join(line.strip() for line in lines[max(0, first - 1) : first + 2]) or "it said nothing"
-
     try:
-        yield log, reported
+        yield log, lambda: _reason(os.pread(log, _LOG_BYTES, start), cluster.folder)
     finally:
         os.close(log)
+
+
+def _reason(said: bytes, folder: Path) -> str:
+    """Why a program failed, by what it said and by what room there is on its disk, in one line."""
+    lines = said.decode("utf-8", "replace").splitlines()
+    serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
+    # The reason stands in that line, or in the one before or after it.
+    first = next(serious, len(lines) - 1)
+    why = [line.strip() for line in lines[max(0, first - 1) : first + 2]] or ["it said nothing"]
+    return "; ".join((*why, *_no_room(folder)))
+
+
+def _no_room(folder: Path) -> Iterator[str]:
+    """Whether nothing can be written in a folder: programs often cannot say so, for want of room for their log."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(8192))
+    except OSError as error:
+        yield f"nothing can be written there: {error.strerror}"
+    else:
+        if (free := shutil.disk_usage(folder).free) < _LEAST_FREE:
+            yield f"its disk has {free:,} bytes left"

@@ -2,13 +2,15 @@
 
 Any number of processes share one server. It runs while anyone has a share in it and stops with the last one, whether
 that one closed its share, exited or was killed. Whoever is killed, at whatever moment, the next open works and finds
-every acknowledged message. What cannot work is one typed error, raised before long.
+every acknowledged message. If the server is killed, whoever has a share and needs it next starts it again. What cannot
+work is one typed error, raised before long.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import sys
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from compaction_store import schema
+from compaction_store import own_server, schema
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, MissingExtra, NotConfigured
 
 if TYPE_CHECKING:
@@ -39,12 +41,25 @@ class Share:
     """One user's part in a running server, with the `url` to reach it. Given back by `close`, or with the process."""
 
     def __init__(self, cluster: Cluster, lock: int) -> None:
-        self.folder = cluster.folder
-        self.url = _address(cluster.data)
-        self._cluster = cluster
-        self._lock = lock
         # Forgotten instead of closed, it lets go as well; then the keeper stops the server.
         self._let_go = weakref.finalize(self, os.close, lock)
+        self.folder = cluster.folder
+        self.folder_of_socket = str(_short(cluster.data))
+        self.url = _address(self.folder_of_socket)
+        self.identifier = own_server.identifier(cluster.data)
+        self._cluster = cluster
+        self._lock = lock
+        own_server.register(self)
+
+    def restart(self, seconds: float) -> bool:
+        """Starts the server if it has died, within so many seconds; whether that was necessary."""
+        from compaction_store import cluster  # noqa: PLC0415 — not for Windows
+
+        try:
+            return self._let_go.alive and cluster.restart(dataclasses.replace(self._cluster, patience=seconds))
+        except OSError as error:
+            failure = _unusable(error, self.folder)
+        raise failure
 
     def close(self) -> None:
         """Gives the share back; with the last one, returns when the server has stopped."""
@@ -52,6 +67,7 @@ class Share:
 
         if self._let_go.detach() is None:
             return
+        own_server.forget(self)
         # Where it cannot be stopped now, or its folder was removed, the keeper and the server see to it themselves.
         with contextlib.suppress(OSError, DatabaseUnavailable):
             cluster.leave(self._cluster, self._lock)
@@ -146,13 +162,15 @@ def _unusable(error: OSError, folder: Path) -> CompactionStoreError:
     return DatabaseUnavailable(f"the embedded Postgres cannot use {where}: {error.strerror or type(error).__name__}")
 
 
-def _address(data: Path) -> str:
-    """The URL of the server's socket, which lies in its data folder."""
-    return f"postgresql://postgres@/postgres?host={quote(str(_short(data)), safe='/')}&port=5432"
+def _address(folder: str) -> str:
+    """The URL of the server's socket. With an empty `hostaddr`, no variable of the environment leads elsewhere."""
+    return f"postgresql://postgres@/postgres?host={quote(folder, safe='/')}&hostaddr=&port=5432"
 
 
 def _short(data: Path) -> Path:
     """The folder, or a link to it from the temporary folder where its name is too long or too strange for a socket."""
+    from compaction_store import keeper  # noqa: PLC0415 — not for Windows
+
     name = os.fsencode(data)
     if len(name) <= _LONGEST_SOCKET_FOLDER and b"," not in name and name.isascii():
         return data
@@ -160,6 +178,8 @@ def _short(data: Path) -> Path:
     for number in range(_ALIASES):
         link = Path(tempfile.gettempdir(), f"compaction-store-{mark}-{number}")
         try:
+            # Before it is there, so that the last user removes every link, one of a killed process as well.
+            keeper.note_link(data.parent, link)
             link.symlink_to(data)
         except FileExistsError:
             # Only a link of one's own can be trusted to stay what it is.

@@ -14,16 +14,19 @@ import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import queue
 
-from compaction_store import deadlines
-from compaction_store.errors import InvalidInput
+from compaction_store import deadlines, own_server
+from compaction_store.errors import InvalidInput, NotConfigured
 
+VARIABLE = "COMPACTION_STORE_URL"
+# What an engine's parameters hold besides the driver's.
+_OWN = "own_server"
 # How many attempts to connect may be left to themselves, because whoever wanted the connection has given up.
 _MOST_CONNECTING = 64
 _KEEPALIVE_SECONDS = 5
@@ -34,8 +37,27 @@ _LIBPQ_URL = re.compile(r"(?P<scheme>[^:/?#]+://)(?P<user>[^/?#]*@)?(?P<hosts>[^
 _HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 
 
+def chosen_url(url: str | None) -> str | None:
+    """The URL given, else that of the environment; None where neither is, which means the embedded Postgres.
+
+    An empty one is refused: a variable that was left empty must not take a deployment's data to a local disk.
+    """
+    if url is None:
+        url = os.environ.get(VARIABLE)
+        if url is not None and not url.strip():
+            raise NotConfigured(
+                f"${VARIABLE} must be a database's URL, and is empty: set it, or unset it for the embedded Postgres"
+            )
+    elif not isinstance(url, str) or not url.strip():
+        given = "an empty text" if isinstance(url, str) else type(url).__name__
+        raise InvalidInput(f"url must be a database's URL, not {given}: leave it out for the embedded Postgres")
+    return url
+
+
 def create_engine(url: str, *, pool_size: int, connect_timeout: float, deadline: float = _LONGEST_SILENCE) -> sa.Engine:
-    engine = sa.create_engine(driver_url(url), poolclass=_Pool, **_options(pool_size, connect_timeout, deadline))
+    address = driver_url(url)
+    options = _options(address, pool_size, connect_timeout, deadline)
+    engine = sa.create_engine(address, poolclass=_Pool, **options)
     prepare(engine)
     return engine
 
@@ -43,8 +65,9 @@ def create_engine(url: str, *, pool_size: int, connect_timeout: float, deadline:
 def create_aio_engine(
     url: str, *, pool_size: int, connect_timeout: float, deadline: float = _LONGEST_SILENCE
 ) -> AsyncEngine:
-    options = _options(pool_size, connect_timeout, deadline)
-    engine = create_async_engine(driver_url(url), poolclass=_AioPool, **options)
+    address = driver_url(url)
+    options = _options(address, pool_size, connect_timeout, deadline)
+    engine = create_async_engine(address, poolclass=_AioPool, **options)
     prepare(engine.sync_engine)
     return engine
 
@@ -53,6 +76,9 @@ def driver_url(url: str) -> sa.URL:
     """A URL as SQLAlchemy reads it, from any that libpq takes."""
     try:
         parsed = sa.make_url(_with_hosts_apart(url))
+        # An empty parameter is one that is given: libpq then looks for it nowhere else.
+        given = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+        parsed = parsed.update_query_pairs((name, value) for name, value in given if not value)
     except (sa.exc.ArgumentError, ValueError):
         parsed = None
     if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
@@ -84,7 +110,11 @@ def where(engine: sa.Engine) -> str:
     return f"{host}:{port}" if port and "," not in str(port) else host
 
 
-def _options(pool_size: int, connect_timeout: float, deadline: float) -> dict[str, Any]:
+def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: float) -> dict[str, Any]:
+    folder = own_server.folder(url.query)
+    own: dict[str, Any] = {}
+    if folder is not None:
+        own = {**own_server.parameters(), _OWN: own_server.Server(folder)}
     return {
         "isolation_level": "AUTOCOMMIT",
         # There is no transaction to roll back when a connection returns to the pool.
@@ -96,7 +126,8 @@ def _options(pool_size: int, connect_timeout: float, deadline: float) -> dict[st
         "pool_use_lifo": True,
         # Errors never carry what was sent.
         "hide_parameters": True,
-        "connect_args": {
+        "connect_args": own
+        | {
             # Behind a transaction pooler a prepared statement may be another client's.
             "prepare_threshold": None,
             "connect_timeout": max(1, round(connect_timeout)),
@@ -151,15 +182,27 @@ def prepare(engine: sa.Engine) -> None:
 
 def _connect(dialect: Any, _record: Any, given: list[Any], parameters: dict[str, Any]) -> Any:
     end = deadlines.left()
-    if end is None:
-        made = dialect.connect(*given, **parameters)
-    elif dialect.is_async:
-        creator = parameters.get("async_creator_fn", psycopg.AsyncConnection.connect)
-        made = dialect.connect(*given, **{**parameters, "async_creator_fn": partial(_connect_aio, creator)})
+    own: own_server.Server | None = parameters.get(_OWN)
+    others = {name: value for name, value in parameters.items() if name != _OWN}
+    seconds = float(others.get("connect_timeout", _LONGEST_SILENCE))
+    if dialect.is_async:
+        creator = others.pop("async_creator_fn", psycopg.AsyncConnection.connect)
+        if own is not None:
+            creator = partial(_connect_own_aio, own, seconds, creator)
+        made = dialect.connect(*given, **others, async_creator_fn=partial(_connect_aio, creator))
     else:
-        made = _Connecting(lambda: dialect.connect(*given, **parameters)).wait(end)
+        make: Callable[[], Any] = partial(dialect.connect, *given, **others)
+        if own is not None:
+            make = partial(own.connect, make, seconds)
+        made = make() if end is None else _Connecting(make).wait(end)
     _connected(made, None)
     return made
+
+
+async def _connect_own_aio(
+    own: own_server.Server, seconds: float, creator: Callable[..., Awaitable[Any]], *given: Any, **parameters: Any
+) -> Any:
+    return await own.connect_aio(lambda: creator(*given, **parameters), seconds)
 
 
 def _connected(connection: Any, _record: Any) -> None:

@@ -21,6 +21,8 @@ from pathlib import Path
 LOCKS = "locks"
 # Held by whoever makes, starts or stops the server; by each of its users; by its keeper; and by the server itself.
 STARTING, USERS, KEEPER, RUNNING = (f"{LOCKS}/{name}" for name in ("starting", "users", "keeper", "running"))
+# The links to the data, each with a zero behind it.
+LINKS = f"{LOCKS}/links"
 DATA = "data"
 PAUSE = 0.02
 # A shutdown writes what is in memory, on a slow disk too.
@@ -48,6 +50,12 @@ def postmaster(data: Path) -> tuple[int | None, bool]:
         return int(lines[0]), len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
     except (FileNotFoundError, IndexError, ValueError):
         return None, False
+
+
+def is_ready(data: Path) -> bool:
+    """Whether the server takes connections. The file of one that was killed still says so, but nobody has its id."""
+    pid, is_said = postmaster(data)
+    return pid is not None and is_said and works_in(pid, data) is not False
 
 
 def works_in(pid: int, folder: Path) -> bool | None:
@@ -90,12 +98,32 @@ def stop(folder: Path, patience: float) -> bool:
         os.close(running)
 
 
+def note_link(folder: Path, link: Path) -> None:
+    """Keeps on record that there may be a link to the folder's data."""
+    with (folder / LINKS).open("a+b") as file:
+        file.seek(0)
+        if os.fsencode(link) not in file.read().split(b"\0"):
+            file.write(os.fsencode(link) + b"\0")
+
+
+def remove_links(folder: Path) -> None:
+    """Removes the links to the folder's data. For the last user, who has the lock of all users alone."""
+    with contextlib.suppress(OSError):
+        for name in (folder / LINKS).read_bytes().split(b"\0")[:-1]:
+            link = Path(os.fsdecode(name))
+            with contextlib.suppress(OSError):
+                if link.is_symlink() and link.samefile(folder / DATA):
+                    link.unlink()
+        (folder / LINKS).unlink()
+
+
 def main() -> None:
     # Relative to the folder it was started in, so that it never touches another one made later at the same path.
     folder, own_lock = Path(), int(sys.argv[1])
     users = open_lock(folder / USERS)
     fcntl.flock(users, fcntl.LOCK_EX)
     stop(folder, math.inf)
+    remove_links(folder)
     # In this order: who comes next must find no keeper before it may count itself as a user.
     os.close(own_lock)
     os.close(users)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the embedded se
 
 _ROOT = os.geteuid() == 0
 _NOBODY = 65534
-_PATIENCE = 30
+_PATIENCE = 120
 # Memory, where there is enough of it: most of a new server's making is waiting for the disk.
 _FAST = "/dev/shm"  # noqa: S108 — the folder in it has a name of its own
 _OPEN = "import sys, time, compaction_store as cs\nstore = cs.Store.open()\n"
@@ -436,7 +436,7 @@ def test_long_and_strange_paths_work(home: Path, name: str, monkeypatch: pytest.
     for _ in range(2):
         with contextlib.closing(embedded.join(home / name / "pg")) as share, Store.open(share.url) as store:
             store.append("t", {"role": "user", "content": "hi"})
-    assert len(list((home / "tmp").iterdir())) <= 1
+    assert list((home / "tmp").iterdir()) == []
 
 
 def test_a_link_that_is_not_ours_is_not_followed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,13 +444,12 @@ def test_a_link_that_is_not_ours_is_not_followed(home: Path, monkeypatch: pytest
     monkeypatch.setattr(tempfile, "tempdir", str(home / "tmp"))
     folder = home / ("x" * 120)
     with contextlib.closing(embedded.join(folder)):
-        pass
-    [link] = (home / "tmp").iterdir()
-    link.unlink()
+        [link] = (home / "tmp").iterdir()
     link.symlink_to("/")
     with contextlib.closing(embedded.join(folder)) as share, Store.open(share.url) as store:
         assert list(store.threads()) == []
-    assert len(list((home / "tmp").iterdir())) == 2
+        assert len(list((home / "tmp").iterdir())) == 2
+    assert list((home / "tmp").iterdir()) == [link]
 
 
 def test_a_home_that_does_not_exist_is_made(home: Path) -> None:

@@ -6,7 +6,6 @@ decides is elsewhere and pure; what is here checks input, calls the ledger, and 
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from types import TracebackType
@@ -91,8 +90,8 @@ class AsyncReading:
             raise InvalidInput("telemetry must be a Telemetry")
         share = None
         if engine is None:
-            url = url or os.environ.get("COMPACTION_STORE_URL")
-            if not url:
+            url = engines.chosen_url(url)
+            if url is None:
                 share = await embedded.join_aio()
                 url = share.url
             engine = engines.create_aio_engine(

@@ -10,13 +10,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Annotated, Any
 
-import psycopg
 import typer
 
-from compaction_store import CompactionRun, Store, View
+from compaction_store import CompactionRun, Store, View, engines
 from compaction_store.cli import charts, choosing, demo_thread, stats, values
 from compaction_store.cli.deploying import reached
 from compaction_store.cli.options import Url
@@ -253,11 +253,15 @@ class _Forger:
 
     def _write(self, payload: str) -> str:
         """What was there before."""
-        with psycopg.connect(self._address) as connection:
-            connection.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER USER")
-            row = connection.execute(_READ, (self._thread, _TAMPERED)).fetchone()
-            connection.execute(_FORGE, (payload, self._thread, _TAMPERED))
-            for (name,) in connection.execute(_TRIGGERS).fetchall():
-                connection.execute(f"ALTER TABLE compaction_store.messages ENABLE ALWAYS TRIGGER {name}".encode())
+        engine = engines.create_engine(self._address, pool_size=1, connect_timeout=10)
+        with closing(engine.raw_connection()) as borrowed:
+            connection: Any = borrowed.driver_connection
+            with connection.transaction():
+                connection.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER USER")
+                row = connection.execute(_READ, (self._thread, _TAMPERED)).fetchone()
+                connection.execute(_FORGE, (payload, self._thread, _TAMPERED))
+                for (name,) in connection.execute(_TRIGGERS).fetchall():
+                    connection.execute(f"ALTER TABLE compaction_store.messages ENABLE ALWAYS TRIGGER {name}".encode())
+        engine.dispose()
         assert row is not None  # noqa: S101 — the demo has stored it
         return str(row[0])

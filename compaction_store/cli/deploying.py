@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from compaction_store import diagnosis, distribution, embedded, grants, schema
+from compaction_store import diagnosis, distribution, embedded, engines, grants, schema
 from compaction_store.cli import exits
 from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Output
@@ -22,8 +22,8 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLE
 @contextmanager
 def reached(url: str | None) -> Iterator[str]:
     """The database's URL, and for as long as it is wanted the embedded server where none is given."""
-    if url:
-        yield url
+    if (given := engines.chosen_url(url)) is not None:
+        yield given
         return
     share = embedded.join()
     try:
@@ -134,7 +134,7 @@ def doctor(url: Url = None, as_json: AsJson = None) -> None:
 def _checks(url: str | None) -> Iterator[Check]:
     try:
         with reached(url) as address:
-            if not url:
+            if url is None:
                 yield Check("database", "note", f"the embedded Postgres in {embedded.default_folder()}")
             yield from diagnosis.diagnose(address)
     except CompactionStoreError as error:

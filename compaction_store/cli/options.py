@@ -82,13 +82,13 @@ def misuse(text: str, option: str) -> typer.BadParameter:
 
 @contextmanager
 def reader(url: str | None, tenant: str) -> Iterator[Reader]:
-    with Reader.open(url or None, tenant=tenant) as opened:
+    with Reader.open(url, tenant=tenant) as opened:
         yield opened
 
 
 @contextmanager
 def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store]:
-    with Store.open(url or None, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened:
+    with Store.open(url, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened:
         yield opened
 
 

@@ -5,7 +5,6 @@ Every file of this package is derived from `aio` by `scripts/unasync.py`: change
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Callable
 from datetime import datetime
 from types import TracebackType
@@ -88,8 +87,8 @@ class Reading:
             raise InvalidInput("telemetry must be a Telemetry")
         share = None
         if engine is None:
-            url = url or os.environ.get("COMPACTION_STORE_URL")
-            if not url:
+            url = engines.chosen_url(url)
+            if url is None:
                 share = embedded.join()
                 url = share.url
             engine = engines.create_engine(

@@ -56,6 +56,7 @@ _SQL = "migrations/sql/functions"
 _TURNS = "tests/rigs/test_turns.py::test_a_write_that_waited_for_another_goes_on_from_it"
 _LOST = "tests/rigs/test_lost_connections.py"
 _FORKED = "tests/test_forked_history.py"
+_LED_ELSEWHERE = "tests/test_embedded_environment.py::test_no_variable_leads_it_elsewhere_or_keeps_it_away"
 _LEAVES = "tests/rigs/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
 _STANDBY = "tests/rigs/test_standby.py::test_a_commit_that"
 _SILENCE = "tests/rigs/test_silence.py"
@@ -282,6 +283,13 @@ BUGS = (
         {
             f"{_FORKED}::test_a_compaction_of_what_is_lost_is_refused[sync-20-summarized]": "DID NOT RAISE",
             f"{_FORKED}::test_a_revocation_that_was_decided_on_a_lost_view_is_refused[sync]": "DID NOT RAISE",
+        },
+    ),
+    Bug(
+        "the environment may name the embedded server's address",
+        (Edit("compaction_store/embedded.py", "&hostaddr=&port=5432", "&port=5432"),),
+        {
+            f"{_LED_ELSEWHERE}[sync-PGHOSTADDR]": ("cannot reach", "OperationalError"),
         },
     ),
     Bug(
