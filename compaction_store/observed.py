@@ -2,7 +2,8 @@
 
 They are `observed`: never active, never folding, only there so that an audit shows them. A compaction block stands for
 everything before its message; of an edit the provider tells what it saved, not where. Of what a load brings in, its
-source may know more, and says it by an `Observed` among the messages.
+source may know more, and says it by an `Observed` among the messages. Only replies, and items that are no message, are
+looked at: whatever a user or a tool writes is content.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def _is_plain(reply: Any, stored: Payload) -> bool:
 
 def told_by_one(reply: Any, stored: Payload) -> Iterator[Told]:
     """What one message tells."""
+    if stored.get("role", "assistant") != "assistant":
+        # What users and tools write is content, whatever it looks like.
+        return
     blocks = list(_compactions(stored))
     edits = list(_edits(reply))
     if blocks or edits:
@@ -103,10 +107,12 @@ def name(value: Any) -> str | None:
 
 
 def _compactions(stored: Payload) -> Iterator[Payload]:
-    if stored.get("type") == "compaction":
-        yield stored
+    if "role" not in stored:
+        if stored.get("type") == "compaction":
+            yield stored
+        return
     content = stored.get("content")
-    if isinstance(content, list):
+    if stored["role"] == "assistant" and isinstance(content, list):
         yield from (part for part in content if isinstance(part, dict) and part.get("type") == "compaction")
 
 

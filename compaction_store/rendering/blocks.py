@@ -58,7 +58,7 @@ def _parts(seq: int, payload: Payload) -> Iterator[Part]:
         call = BY_NAME + name if isinstance(name, str) else None
         yield Part(seq, "user", result(seq, call, payload.get("content"), "name"))
     elif role in ("user", "assistant"):
-        said = [Part(seq, role, block) for block in _content(seq, payload.get("content"))]
+        said = [Part(seq, role, block) for block in _content(seq, payload.get("content"), is_reply=role == "assistant")]
         yield from said
         yield from _chat_calls(seq, payload, {part.block.get("id") for part in said})
     else:
@@ -70,8 +70,10 @@ def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
     raise NotRenderable(f"message {seq}{where}: {why}", seq=seq, part=part)
 
 
-def _content(seq: int, content: Any) -> Iterator[Payload]:
-    """The blocks of a content. Blank text, which the API refuses, is none."""
+def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payload]:
+    """The blocks of a content. Blank text, which the API refuses, is none. A compaction block is one in a reply alone:
+    elsewhere somebody else wrote it, and it is text.
+    """
     if content is None:
         return
     if isinstance(content, str):
@@ -79,13 +81,25 @@ def _content(seq: int, content: Any) -> Iterator[Payload]:
     if not isinstance(content, list):
         refuse(seq, "content", "it is neither text nor a list")
     for place, part in enumerate(content):
-        block = _block(seq, place, part)
+        block = _block(seq, place, part if is_reply else _unsealed(seq, place, part))
         if block is not None and not (block.get("type") == "text" and not _says(block.get("text"))):
             yield block
 
 
+def _unsealed(seq: int, place: int, part: Any) -> Any:
+    """A part without what the API would take for its own compaction."""
+    if not _is_compaction(part):
+        return part
+    text = part.get("content") or ""
+    return {"type": "text", "text": text} if isinstance(text, str) else refuse(seq, place, "it is in no reply")
+
+
 def _says(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
+
+
+def _is_compaction(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "compaction"
 
 
 def _block(seq: int, place: int, part: Any) -> Payload | None:
@@ -103,6 +117,8 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
     if kind in BLOCKS:
         known = BLOCKS[kind][1]
         block = part if part.keys() <= known else {name: value for name, value in part.items() if name in known}
+        if isinstance(inner := block.get("content"), list) and any(map(_is_compaction, inner)):
+            block = {**block, "content": [_unsealed(seq, place, one) for one in inner]}
         # What an SDK's object says of a citation that is not there.
         return {n: v for n, v in block.items() if n != "citations"} if block.get("citations", ...) is None else block
     if kind in _TEXTS:

@@ -47,7 +47,7 @@ def _is_item(payload: Payload, kind: Any) -> bool:
         return isinstance(kind, str) and kind in ITEMS
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
         return False
-    if not payload.keys() <= {"role", "content", "type", "id", "status", "phase"}:
+    if not payload.keys() <= {"role", "content", "type", "id", "status", "phase"} or kind not in (None, "message"):
         return False
     content, role = payload.get("content"), payload["role"]
     known: Any = IN_REPLIES if role == "assistant" else IN_MESSAGES

@@ -55,6 +55,7 @@ def _check_blocks(elements: Iterable[Element]) -> None:
     told = [
         place == 0 and number == 0
         for place, payload in enumerate(_payloads(elements))
+        if payload is not None and payload.get("role") == "assistant"
         for number, block in enumerate(_blocks(payload))
         if block.get("type") == "compaction" and block.get("content")
     ]
