@@ -95,6 +95,7 @@ from compaction_store.plan import Attempt, CompactionPlan, Span
 from compaction_store.proving import verify_bundle
 from compaction_store.recall import AsyncRecallTools, Recalled, RecallTools, recall_tools
 from compaction_store.rendering import Rendered
+from compaction_store.searching import Found
 from compaction_store.staging import Imported
 from compaction_store.store import Reader, Store
 from compaction_store.telemetry import Telemetry
@@ -128,6 +129,7 @@ __all__ = [
     "Event",
     "Explanation",
     "Finding",
+    "Found",
     "HeadConflict",
     "Held",
     "IdempotencyConflict",

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from compaction_store import chain, erasure
 from compaction_store.errors import InvalidCheckpoint, InvalidInput, MissingExtra
+from compaction_store.jsonable import AsDict
 
 KEY_BYTES = 32
 MOST_FINDINGS = 1000
@@ -200,7 +201,7 @@ def _key_hash(name: str, key: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(AsDict):
     """A note that was signed: over how many threads, when, and after which other note.
 
     `heads` is the SHA-256 of the file that lists them, `previous` the `digest` of the note before, None for the first.

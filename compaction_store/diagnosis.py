@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import catalog, conditions, connections, engines, ledger, protection, schema
+from compaction_store import catalog, conditions, connections, engines, errors, ledger, protection, schema
 from compaction_store.conditions import Check as Check  # noqa: PLC0414 — it is what this module yields
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.protection import Judged
@@ -87,7 +87,7 @@ def installation() -> Iterator[Check]:
     yield Check("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
     missing = [extra for extra, package in _EXTRAS.items() if _version(package) is None]
     if missing:
-        remedy = f"where they are wanted: pip install 'compaction-store[{','.join(missing)}]'"
+        remedy = f"where they are wanted: {errors.install(*missing)}"
         yield Check("extras", "note", f"not installed: {', '.join(missing)}", remedy)
     else:
         yield Check("extras", "ok", f"{', '.join(_EXTRAS)} are installed")

@@ -68,9 +68,14 @@ No message of an error holds a message's content: errors name threads, seqs, num
 
 from __future__ import annotations
 
+import json
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 if TYPE_CHECKING:
     from compaction_store.models import Summary, View
@@ -415,7 +420,7 @@ class MissingExtra(NotConfigured, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra {extra!r}: pip install 'compaction-store[{extra}]'")
+        super().__init__(f"{what} needs the extra {extra!r}: {install(extra)}")
         self.extra = extra
 
 
@@ -426,6 +431,19 @@ def own_text(error: BaseException) -> str | None:
 
 def _is_here(module: object) -> bool:
     return isinstance(module, str) and module.partition(".")[0] == "compaction_store"
+
+
+def install(*extras: str) -> str:
+    """Returns the command that installs extras from where this package came: a clone, a wheel or an index."""
+    source = "/path/to/the/clone"
+    with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
+        told = distribution("compaction-store").read_text("direct_url.json")
+        url = "" if told is None else json.loads(told)["url"]
+        if url.startswith("file://"):
+            source = url2pathname(urlsplit(url).path)
+        elif told is None:
+            source = "compaction-store"
+    return f"pip install '{source}[{','.join(extras)}]'"
 
 
 def raised_at(error: BaseException) -> str | None:

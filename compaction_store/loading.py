@@ -23,6 +23,7 @@ from uuid import UUID
 from compaction_store import chain, observed, payload
 from compaction_store.bulk import Chunk, Placed, Row
 from compaction_store.errors import IdempotencyConflict, InvalidInput, InvalidMessage
+from compaction_store.jsonable import AsDict
 from compaction_store.models import Payload
 from compaction_store.observed import Observed, Record
 from compaction_store.tokens import BY_CALLER, Counter
@@ -44,7 +45,7 @@ class ToLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(AsDict):
     """What a load did. `added` of its `count` messages were not there before; others may stand between its chunks.
 
     `observed` is how many compactions of others it recorded.

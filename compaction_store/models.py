@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, overload
 from uuid import UUID
+
+from compaction_store.jsonable import AsDict, plain
 
 if TYPE_CHECKING:
     from compaction_store.rendering import Rendered
@@ -32,6 +34,12 @@ class Message(NamedTuple):
     redacted: bool
     text: str | None
     fault: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields but `text` as `json.dumps` takes them: times as ISO 8601."""
+        found: dict[str, Any] = plain(self._asdict())
+        del found["text"]
+        return found
 
     def __repr__(self) -> str:
         return f"Message(seq={self.seq}, pos={self.pos}, role={self.role!r}, tokens={self.tokens}, …)"
@@ -77,12 +85,17 @@ class Element(NamedTuple):
     def is_summary(self) -> bool:
         return self.kind == "summary"
 
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields as `json.dumps` takes them: times as ISO 8601."""
+        found: dict[str, Any] = plain(self._asdict())
+        return found
+
     def __repr__(self) -> str:
         return f"Element(seq={self.seq}, end_seq={self.end_seq}, tokens={self.tokens}, kind={self.kind!r}, …)"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(AsDict):
     """What a view takes by the best figure known, and which that is.
 
     `exact`: the model's API counted this view. `calibrated`: it reported what the request of the reply at `seq` took,
@@ -117,7 +130,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class View(AsDict):
     """What the model should see of a thread at a pos. `tokens` are the store's own figures for its messages.
 
     `measured` is what it takes by the best figure known; only what was measured against a budget has it. `head` is the
@@ -129,6 +142,7 @@ class View:
     elements: tuple[Element, ...] = field(repr=False)
     measured: Measured | None = field(default=None, repr=False, compare=False)
     head: bytes = field(default=b"", repr=False)
+    _derived: ClassVar = ("tokens",)
 
     @property
     def messages(self) -> list[Payload | None]:
@@ -159,7 +173,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(AsDict):
     """Where a thread stands. `head` is the last link of its chain; keep a copy elsewhere to hold us to it.
 
     `erased_pos` is the pos of the erasure of a thread that was erased; it is then named by its thread_uid. `fault` says
@@ -180,7 +194,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(AsDict):
     """What a summarizer returns: the text, and what an auditor will ask about how it came to be.
 
     `replacement` is what stands in the view where it is not the framed text, such as a provider's own signed block.
@@ -201,7 +215,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Compaction:
+class Compaction(AsDict):
     """One record of a thread's compaction log. `body` is its erasable part; None once it is redacted.
 
     It is None as well where what is stored cannot be read; `fault` then says why, and `verify` finds it too.
@@ -231,6 +245,7 @@ class Compaction:
     revoked_by: int | None
     body: Payload | None
     fault: str | None = None
+    _derived: ClassVar = ("status",)
 
     def __repr__(self) -> str:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
@@ -318,7 +333,7 @@ def _objects(value: object) -> list[Payload] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionRun(Sequence[Compaction]):
+class CompactionRun(AsDict, Sequence[Compaction]):
     """What one call of `compact` did: its records in order, whatever their outcome; a sentence on why; and the view.
 
     `errors` are the exceptions of callbacks and summarizers, in the order in which they came. With a budget, the view
@@ -355,7 +370,7 @@ class CompactionRun(Sequence[Compaction]):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenView:
+class SeenView(AsDict):
     """The view a reply was written from, and how far that is known.
 
     `proved`: the reply's receipt names it and its hash. `reconstructed`: there is no receipt; it is the view just
@@ -368,7 +383,7 @@ class SeenView:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(AsDict):
     """What happened to a thread besides messages and compactions: redaction, hold, release, retention and others.
 
     `fault` says why a body that is stored cannot be read; it is then empty.
@@ -389,7 +404,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Redaction:
+class Redaction(AsDict):
     """What a call erased: the pos of its event, the seqs of messages and the numbers of records.
 
     Where everything was erased before, there is no event: the pos is None, and nothing is listed.
@@ -401,7 +416,7 @@ class Redaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(AsDict):
     """A message, every record that ever covered it, in order, and the element of the view that stands for it now.
 
     `redaction` is the event by which the message was erased.
@@ -414,11 +429,24 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CompactionTree:
+class CompactionTree(AsDict):
     """A record and what its span was made of: the records that were active inside it when it was written."""
 
     record: Compaction
     inside: tuple[CompactionTree, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the record's number, and all records as a list, each with the numbers of those inside it.
+
+        A list and no tree: it may be as deep as there are records, and JSON takes a thousand levels at most.
+        """
+        listed: list[dict[str, Any]] = []
+        waiting = [self]
+        while waiting:
+            tree = waiting.pop()
+            listed.append(tree.record.as_dict() | {"inside": [part.record.number for part in tree.inside]})
+            waiting += reversed(tree.inside)
+        return {"number": self.record.number, "records": listed}
 
     def __repr__(self) -> str:
         # Without what is inside: a tree may be as deep as there are records.
@@ -426,7 +454,7 @@ class CompactionTree:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(AsDict):
     """Something that is not as it was written. `pos` is None where it concerns the whole thread.
 
     `line` is that of a bundle, where one was looked at. `records` are the numbers of the compactions that stand for the
@@ -440,7 +468,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(AsDict):
     """What a verification looked at and what it found. `level` is the deepest level it reached.
 
     `redacted` counts the messages and records whose content is erased, `redactions` the events that ordered it. `notes`

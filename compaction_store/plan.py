@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple, cast
 
 from compaction_store.errors import InvalidSpan, SpanConflict
+from compaction_store.jsonable import AsDict
 from compaction_store.models import Element, Payload, Summary, View
 from compaction_store.summarizers.attempts import without_text
 
@@ -31,7 +32,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(AsDict):
     """One record to be: what a callback tried on a span, and what came of it."""
 
     callback: str
@@ -50,7 +51,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionPlan:
+class CompactionPlan(AsDict):
     """What a compaction would do: its records to be, a sentence on why, and the view before and after.
 
     `errors` are the exceptions of callbacks and summarizers, in the order in which they came.

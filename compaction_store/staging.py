@@ -18,6 +18,7 @@ from uuid import UUID
 from compaction_store import bulk, chain, erasure
 from compaction_store.bundle import Line
 from compaction_store.errors import InvalidBundle
+from compaction_store.jsonable import AsDict
 from compaction_store.proving import Walk, check_line
 
 KINDS = ("message", "compaction", "event")
@@ -37,7 +38,7 @@ _INT8_OID = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(AsDict):
     """The thread a bundle brought. `added` is False where it was there already, with the same head."""
 
     thread_id: str

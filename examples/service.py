@@ -22,18 +22,15 @@ from fastapi.responses import JSONResponse
 
 from compaction_store import (
     AsyncStore,
-    Compaction,
     CompactionNotFound,
     CompactionStoreError,
     Conflict,
     DatabaseError,
     InvalidInput,
-    Message,
     MessageNotFound,
     PositionNotFound,
     ThreadNotFound,
     TokenBudget,
-    View,
 )
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer
@@ -54,7 +51,7 @@ _STATUS: dict[type[CompactionStoreError], int] = {
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One store for the process; it has a pool of connections, and any number of tasks may use it."""
-    async with AsyncStore.open() as store:
+    async with AsyncStore.open(actor="service") as store:
         store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=12))
         app.state.store = store
         compacting = asyncio.create_task(compact_what_is_due(store))
@@ -72,7 +69,7 @@ async def compact_what_is_due(store: AsyncStore) -> None:
     while True:
         with contextlib.suppress(CompactionStoreError):
             async for thread in store.due(BUDGET):
-                await store.compact(thread.thread_id, budget=BUDGET, actor="service")
+                await store.compact(thread.thread_id, budget=BUDGET)
         await asyncio.sleep(LOOK_EVERY)
 
 
@@ -103,25 +100,24 @@ async def append(
 ) -> dict[str, Any]:
     """A client that got no answer sends the same again, with the same Idempotency-Key."""
     [stored] = await store.append(thread_id, message, key=idempotency_key)
-    return message_json(stored)
+    return stored.as_dict()
 
 
 @app.get("/threads/{thread_id}/messages")
 async def replay(store: Opened, thread_id: str, after: int = 0) -> list[dict[str, Any]]:
-    return [message_json(message) async for message in store.replay(thread_id, after=after, until=after + 100)]
+    return [message.as_dict() async for message in store.replay(thread_id, after=after, until=after + 100)]
 
 
 @app.get("/threads/{thread_id}/view")
 async def view(store: Opened, thread_id: str, at: int | datetime | None = None) -> dict[str, Any]:
     """What the model should see: now, at a pos, or at a moment such as 2026-05-01T12:30:00Z."""
-    return view_json(await store.view(thread_id, at=at))
+    return (await store.view(thread_id, at=at)).as_dict()
 
 
 @app.get("/threads/{thread_id}/messages/{seq}/seen")
 async def seen_by(store: Opened, thread_id: str, seq: int) -> dict[str, Any]:
     """What the model saw when it wrote that message."""
-    seen = await store.seen_by(thread_id, seq)
-    return {"evidence": seen.evidence} | view_json(seen.view)
+    return (await store.seen_by(thread_id, seq)).as_dict()
 
 
 @app.get("/compactions")
@@ -130,29 +126,12 @@ async def compactions(
 ) -> list[dict[str, Any]]:
     """The audit query: of one thread or of all, by whom, from when on."""
     found = store.compactions(thread_id, actor=actor, since=since)
-    return [record_json(record) async for record in found]
+    return [record.as_dict() async for record in found]
 
 
 @app.post("/threads/{thread_id}/compactions/{number}/revoke")
 async def revoke(store: Opened, thread_id: str, number: int, reason: str) -> dict[str, Any]:
-    return record_json(await store.revoke(thread_id, number, reason=reason, actor="service"))
-
-
-def message_json(message: Message) -> dict[str, Any]:
-    return {"seq": message.seq, "created_at": message.created_at, "message": message.payload}
-
-
-def view_json(view: View) -> dict[str, Any]:
-    return {"pos": view.pos, "tokens": view.tokens, "messages": view.messages}
-
-
-def record_json(record: Compaction) -> dict[str, Any]:
-    return {
-        "thread_id": record.thread_id, "number": record.number, "kind": record.kind, "outcome": record.outcome,
-        "status": record.status, "start_seq": record.start_seq, "end_seq": record.end_seq, "actor": record.actor,
-        "tokens_before": record.tokens_before, "tokens_after": record.tokens_after, "created_at": record.created_at,
-        "summary_text": record.summary_text,
-    }  # fmt: skip
+    return (await store.revoke(thread_id, number, reason=reason)).as_dict()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import get_args
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from compaction_store.cli.program import VERBS
+from compaction_store.cli.program import PANELS
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 MARK = "<!-- From here on the page is written by scripts/cli_docs.py, from the help texts. -->\n"
@@ -21,7 +21,10 @@ _SHARED = {"url": "`--url`", "tenant": "`--tenant`", "as_json": "`--json`"}
 
 
 def reference() -> str:
-    return "\n".join(_verb(verb.name, verb.function, verb.example) for verb in VERBS)
+    return "\n".join(
+        f"## {panel}\n\n" + "\n".join(_verb(verb.name, verb.function, verb.example) for verb in verbs)
+        for panel, verbs in PANELS.items()
+    )
 
 
 def _verb(name: str, function: Callable[..., None], example: str) -> str:

@@ -27,7 +27,7 @@ STORE: dict[str, tuple[str, ...]] = {
     "Appending": ("append", "load", "set_metadata"),
     "Reading": ("view", "replay", "message", "thread", "threads"),
     "Compacting": ("on_compact", "compact", "fit", "plan", "revoke", "due"),
-    "Auditing": ("compactions", "compaction", "originals", "tree", "explain", "seen_by", "events"),
+    "Auditing": ("compactions", "compaction", "originals", "tree", "explain", "search", "seen_by", "events"),
     "Verifying": ("verify", "verify_all", "checkpoint"),
     "Erasing": ("redact", "erase", "hold", "release", "retain"),
     "Bundles": ("export", "import_bundle"),
@@ -53,8 +53,8 @@ SECTIONS = (
         "Values", "What comes out. All are immutable, and no `repr` shows content.", cs,
         (
             "Message", "Appended", "Element", "View", "Measured", "Rendered", "Thread", "Compaction", "CompactionRun",
-            "CompactionPlan", "Attempt", "Span", "CompactionTree", "Explanation", "SeenView", "Event", "Redaction",
-            "Report", "Finding", "ToLoad", "Loaded", "Observed", "Imported",
+            "CompactionPlan", "Attempt", "Span", "CompactionTree", "Explanation", "Found", "SeenView", "Event",
+            "Redaction", "Report", "Finding", "ToLoad", "Loaded", "Observed", "Imported",
         ),
     ),
     Section(

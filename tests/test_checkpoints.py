@@ -179,7 +179,7 @@ def test_without_the_extra_the_error_names_it() -> None:
         "except cs.MissingExtra as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "compaction-store[audit]" in done.stdout
+    assert "[audit]'" in done.stdout
 
 
 @pytest.fixture

@@ -513,7 +513,7 @@ try:
 except cs.MissingExtra as error:
     print(error)
 """
-        assert "compaction-store[embedded]" in _run(code, home)
+        assert "[embedded]'" in _run(code, home)
 
 
 as_root = pytest.mark.skipif(not _ROOT, reason="needs root, to be somebody else or to mount a file system")

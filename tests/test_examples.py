@@ -129,13 +129,13 @@ def test_a_service_stores_once_compacts_in_the_background_and_answers_audits(ser
     [record, *_] = service.waits_for("/compactions?actor=service&since=2020-01-01T00:00:00Z")
     assert (record["thread_id"], record["kind"], record["outcome"]) == ("t-1", "summary", "applied")
     _, view = service.ask("GET", "/threads/t-1/view")
-    assert len(view["messages"]) < 30
+    assert len(view["elements"]) < 30
     _, before = service.ask("GET", "/threads/t-1/view?at=10")
-    assert len(before["messages"]) == 10
+    assert len(before["elements"]) == 10
     _, all_of_them = service.ask("GET", "/threads/t-1/messages")
     assert [m["seq"] for m in all_of_them] == list(range(1, 31))
     _, seen = service.ask("GET", "/threads/t-1/messages/9/seen")
-    assert (seen["evidence"], len(seen["messages"])) == ("reconstructed", 8)
+    assert (seen["evidence"], len(seen["view"]["elements"])) == ("reconstructed", 8)
     _, revoked = service.ask("POST", f"/threads/t-1/compactions/{record['number']}/revoke?reason=asked")
     assert revoked["kind"] == "revocation"
     assert service.ask("GET", "/threads/t-9/view")[0] == 404

@@ -107,7 +107,7 @@ except cs.MissingExtra as error:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("embedded | ")
     assert done.stdout.count("\n") == 1
-    assert "compaction-store[embedded]" in done.stdout
+    assert "[embedded]'" in done.stdout
 
 
 def test_a_store_without_a_url_starts_a_postgres_of_its_own_and_keeps_its_data(tmp_path: Path) -> None:

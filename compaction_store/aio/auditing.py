@@ -22,6 +22,7 @@ from compaction_store.models import (
     SeenView,
     Thread,
 )
+from compaction_store.searching import Found, Search
 
 _PAGE = 100
 # Among so many of the last messages the newest report of a usage is looked for.
@@ -123,6 +124,35 @@ class AsyncReader(AsyncVerifying):
         span = (compaction.start_seq, compaction.end_seq)
         wanted = CompactionFilter(self._key(compaction.thread_id).uid, within=span, outcome="applied")
         return records.tree(compaction, [record async for record in self._log(None, wanted)])
+
+    async def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> AsyncIterator[Found]:
+        """Where a text stands, in one thread or in all of the tenant's, as a request to erase needs it.
+
+        In messages with their meta, in the bodies of records, and in threads' metadata. Case, Unicode's normal forms,
+        invisible characters and white space make no difference; escapes inside a string are read. Every thread is read
+        in pages, in the order of the names; `after` goes on behind one. Text inside pictures and files is not found.
+        """
+        wanted = Search(text)
+        if thread_id is None:
+            async for thread in self.threads(after=after):
+                async for found in self._found(thread, wanted):
+                    yield found
+        else:
+            async for found in self._found(await self.thread(thread_id), wanted):
+                yield found
+
+    async def _found(self, thread: Thread, wanted: Search) -> AsyncIterator[Found]:
+        if (found := wanted.in_thread(thread)) is not None:
+            yield found
+        if thread.erased_pos is not None:
+            return
+        async for message in self.replay(thread.thread_id):
+            if (found := wanted.in_message(thread.thread_id, message)) is not None:
+                yield found
+        if thread.last_number:
+            async for record in self.compactions(thread.thread_id):
+                if (found := wanted.in_record(record)) is not None:
+                    yield found
 
     async def explain(self, thread_id: str, seq: int) -> Explanation:
         """Every record that ever covered a message, in order, and how the message stands in the view now."""

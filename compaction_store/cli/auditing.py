@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated
 from uuid import UUID
@@ -13,63 +14,80 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_store import Compaction, Explanation
-from compaction_store.cli import options, values
+from compaction_store.cli import options, saying, values
 from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number
 from compaction_store.cli.visible import lines, shown
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90
+# What show prints of the originals without --full.
+_LONGEST = 1000
+_AT_EACH_END = 10
 _FACTS = (
     "created_at", "kind", "outcome", "status", "callback", "trigger", "actor", "model", "counter", "run_id", "error",
 )  # fmt: skip
-_Text = Annotated[bool, typer.Option("--text", help="With summaries, prompts and reasons, which tell of the content.")]
+_Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons, as JSON.")]
+_EVENTS: list[str | Column] = [
+    Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
+    Column("records", fold=True, optional=True), Column("actor", fold=True), Column("reason", fold=True),
+]  # fmt: skip
 _RECORDS: list[str | Column] = [
     Column("number", right=True), "written", "kind", Column("seqs", right=True), *figures("before", "after"), "status",
-    *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "model")),
+    *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "model", "error")),
 ]  # fmt: skip
 
 
 def compactions(
     thread: Annotated[
-        str | None, typer.Argument(metavar="[THREAD]", help="Of one thread; else of all.", show_default=False)
+        str | None, typer.Argument(metavar="[THREAD]", help="Only this thread.", show_default=False)
     ] = None,
     covering: Annotated[
-        int | None, typer.Option("--covering", metavar="SEQ", min=1, help="Whose span holds a seq.", show_default=False)
+        int | None,
+        typer.Option(
+            "--covering", metavar="SEQ", min=1, help="Only records whose span contains this seq.", show_default=False
+        ),
     ] = None,
     kind: Annotated[Kind | None, typer.Option("--kind", show_default=False)] = None,
     outcome: Annotated[Outcome | None, typer.Option("--outcome", show_default=False)] = None,
     actor: Annotated[
-        str | None, typer.Option("--actor", metavar="NAME", help="Who asked for it.", show_default=False)
+        str | None, typer.Option("--actor", metavar="NAME", help="Only records of this actor.", show_default=False)
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Which model wrote it.", show_default=False)
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Only records of this model, failed ones too.", show_default=False
+        ),
     ] = None,
     callback: Annotated[
         str | None,
-        typer.Option("--callback", metavar="NAME", help="Which strategy or callback planned it.", show_default=False),
+        typer.Option(
+            "--callback", metavar="NAME", help="Only records planned by this strategy or callback.", show_default=False
+        ),
     ] = None,
     run: Annotated[
-        UUID | None, typer.Option("--run", metavar="UUID", help="Written by one run.", show_default=False)
+        UUID | None, typer.Option("--run", metavar="UUID", help="Only records of this run.", show_default=False)
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="WHEN", help="From a moment on: 2026-05-01, 24h, 7d.", show_default=False),
+        typer.Option(
+            "--since", metavar="WHEN", help="Only records since a time: 2026-05-01, 24h, 7d.", show_default=False
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Up to a moment.", show_default=False)
+        str | None, typer.Option("--until", metavar="WHEN", help="Only records up to a time.", show_default=False)
     ] = None,
     newest_first: Annotated[bool, typer.Option("--newest-first")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.", show_default=False)
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N.", show_default=False)
     ] = None,
     text: _Text = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists compaction records, of one thread or across all, whatever their outcome."""
-    out = Output(as_json=True if text else as_json)
+    """Lists compaction records of one thread or of all threads, whatever their outcome."""
+    out = options.with_text(as_json, text=text)
     with options.reader(url, tenant) as store, Progress("compactions", "records") as progress:
         log = store.compactions(
             thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
@@ -77,28 +95,47 @@ def compactions(
             newest_first=newest_first,
         )  # fmt: skip
         found = progress.over(islice(log, limit))
-        own = thread is not None
-        out.rows(
-            _RECORDS if own else [Column("thread", fold=True), *_RECORDS],
-            (
-                (
-                    values.compaction(record, text=text),
-                    ([] if own else [record.thread_id]) + values.record_cells(record),
-                )
-                for record in found
-            ),
-            none="no such records",
-        )
+        _list_records(out, found, own=thread is not None, text=text)
+
+
+def _list_records(out: Output, found: Iterable[Compaction], *, own: bool, text: bool) -> None:
+    """Records as a table, or where the terminal has no room for it, as some lines each."""
+    columns = _RECORDS if own else [Column("thread", fold=True), *_RECORDS]
+
+    def cells(record: Compaction) -> list[str]:
+        return [*([] if own else [record.thread_id]), *values.record_cells(record)]
+
+    none = "no such records"
+    if out.as_json:
+        out.rows(columns, ((values.compaction(record, text=text), ()) for record in found), none)
+        return
+    records = list(found)
+    rows = [cells(record) for record in records]
+    if not rows:
+        out.text(none)
+    elif out.fits(columns, rows):
+        out.grid(columns, rows)
+    else:
+        for record in records:
+            head, *rest = values.record_lines(record, own=own)
+            out.wrapped(head, style="bold")
+            for line in rest:
+                out.wrapped(line, indent=4)
 
 
 def show(
     thread: Thread,
     number_: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
+    full: Annotated[bool, typer.Option("--full", help="Show every original whole.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows one compaction record beside the messages it stands for."""
+    """Shows one compaction record beside the messages it stands for.
+
+    Long messages are cut, and of a long span the first and the last messages are shown; --full shows all of it. On a
+    terminal, what is longer than a screen goes through your pager.
+    """
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         record = store.compaction(thread, number_)
@@ -109,14 +146,27 @@ def show(
         messages = ",".join(values.message(message) for message in originals)
         out.json_text(f'{{"compaction":{encoded(parts)},"originals":[{messages}]}}')
         return
-    _show_record(out, record, inside)
-    left = [(f"{m.seq:,} {values.role(m.payload)}", values.said(m.payload)) for m in originals]
-    right = [(values.role(payload), values.said(payload)) for payload in record.replacement or []]
+    left = [(f"{m.seq:,} {values.role(m.payload)}", saying.said(m.payload)) for m in originals]
+    right = [(values.role(payload), saying.said(payload)) for payload in record.replacement or []]
     if record.redacted:
         right = [("", "(erased)")]
     elif record.replacement is None and record.summary_text is not None:
         right = [("a summary that was not put in force", record.summary_text)]
-    _side_by_side(out, left, right)
+    with out.paged():
+        _show_record(out, record, inside)
+        _side_by_side(out, left if full else _shortened(left), right)
+
+
+def _shortened(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The beginnings of messages; of many, the first and the last ones."""
+    cut = [
+        (head, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)")
+        for head, text in said
+    ]
+    if len(cut) <= 2 * _AT_EACH_END + 1:
+        return cut
+    left_out = len(cut) - 2 * _AT_EACH_END
+    return [*cut[:_AT_EACH_END], (f"… {left_out:,} more; --full shows them", ""), *cut[-_AT_EACH_END:]]
 
 
 def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
@@ -124,8 +174,11 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     facts["error"] = None if record.error is None else values.error(record.error)
     facts["created_at"] = moment(record.created_at)
     facts["reason"] = record.reason
-    facts["prompt"] = (record.body or {}).get("prompt")
-    facts["usage"] = encoded(usage) if (usage := (record.body or {}).get("usage")) else None
+    facts["summarizer"] = record.summarizer
+    facts["failed before"] = "; ".join(map(values.failure, record.failed_before))
+    facts["settings"] = encoded(record.settings) if record.settings else None
+    facts["prompt"] = record.prompt
+    facts["usage"] = encoded(record.usage) if record.usage else None
     facts["made of"] = ", ".join(f"compaction {number}" for number in inside)
     head = f"compaction {record.number} of thread {record.thread_id}"
     if record.start_seq is not None:
@@ -152,7 +205,7 @@ def _side_by_side(out: Output, left: list[tuple[str, str]], right: list[tuple[st
         table.add_column(name, ratio=1, overflow="fold")
     table.add_row(*cells)
     # Wider than can be read, it would be spaces for the most part.
-    out.console.print(table, width=min(out.console.width, _WIDEST))
+    out.print_table(table, width=min(out.console.width, _WIDEST))
 
 
 def _blocks(said: list[tuple[str, str]]) -> Group:
@@ -172,13 +225,13 @@ def _blocks(said: list[tuple[str, str]]) -> Group:
 def explain(
     thread: Thread,
     seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The message's seq.", show_default=False)],
-    text: Annotated[bool, typer.Option("--text", help="With the message and what stands for it, as JSON.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Include the message and what replaces it, as JSON.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Tells what happened to one message: every record that ever covered it, and what stands for it now."""
-    out = Output(as_json=True if text else as_json)
+    """Explains what happened to one message: every record that ever covered it, and what is in the view now."""
+    out = options.with_text(as_json, text=text)
     with options.reader(url, tenant) as store:
         found = store.explain(thread, seq)
     if out.as_json:
@@ -224,27 +277,18 @@ def _explained(found: Explanation, *, text: bool) -> str:
 
 def events(
     thread: Thread,
-    after: Annotated[int, typer.Option("--after", metavar="POS", min=0, help="Only those behind this pos.")] = 0,
+    after: Annotated[int, typer.Option("--after", metavar="POS", min=0, help="Only events after this pos.")] = 0,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists what happened to a thread besides messages and compactions: redactions, holds, releases, retentions."""
+    """Lists what happened to a thread besides messages and compactions: erasures, holds, releases, retentions."""
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         out.rows(
-            [
-                Column("pos", right=True),
-                "when",
-                "what",
-                Column("actor", fold=True),
-                Column("reason", fold=True),
-            ],
+            _EVENTS,
             (
-                (
-                    values.event(event, text=True),
-                    [number(event.pos), moment(event.created_at), event.kind, event.actor or "", event.reason or ""],
-                )
+                (values.event(event, text=True), values.event_cells(event))
                 for event in store.events(thread, after=after)
             ),
             none="no events",

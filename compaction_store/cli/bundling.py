@@ -6,7 +6,9 @@ again, nothing is added. So both can be cut off and repeated.
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,13 +23,17 @@ from compaction_store.checkpoint_log import CheckpointLog
 from compaction_store.cli import attesting, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reached
-from compaction_store.cli.options import Tenant, Url, misuse
+from compaction_store.cli.options import Tenant, Url, misuse, naming
 from compaction_store.cli.output import Progress
 from compaction_store.errors import Conflict, InvalidBundle
 
 _SUFFIX = ".jsonl"
 # Withheld content is another bundle of the same thread.
 _WITHHELD = ".withheld.jsonl"
+INDEX = "index.csv"
+# What may stand in a file's name everywhere.
+_UNFIT = re.compile(r"[^\w.-]+", re.ASCII)
+_NAME_CHARACTERS = 60
 _END_BYTES = 4096
 _LONGEST_MANIFEST = 1024 * 1024
 _BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
@@ -43,7 +49,9 @@ def export(
     ] = False,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FOLDER", help="A file for each thread; else stdout.", show_default=False),
+        typer.Option(
+            "--to", metavar="FOLDER", help="A file for each thread, and an index.csv; else stdout.", show_default=False
+        ),
     ] = None,
     no_bodies: Annotated[
         bool,
@@ -56,18 +64,19 @@ def export(
 ) -> None:
     """Writes threads as bundles: everything that is stored of them, with the means to check it offline.
 
-    With --checkpoints a bundle carries the newest checkpoint and the proof that the thread is in it. A bundle is
-    checked by python -m compaction_store.offline FILE, which needs nothing else of this package. Threads
-    that stand in the folder as they are now are not written again.
+    With --checkpoints a bundle carries the newest checkpoint and the proof that the thread is in it. python -m
+    compaction_store.offline FILE checks a bundle, and needs nothing else of this package. Threads whose file in the
+    folder is up to date are not written again.
     """
     if sum((bool(threads), every, every_tenant)) != 1:
         raise misuse("name threads, or say --all or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
         raise misuse("is needed for several threads", "--to")
     log = attesting.opened(checkpoints, public_key)
+    written: list[tuple[str, str, str]] = []
     with reached(url) as address, Progress("export", "entries") as progress:
         for name in diagnosis.tenants(address) if every_tenant else [tenant]:
-            with Reader.open(address, tenant=name) as store:
+            with naming(name), Reader.open(address, tenant=name) as store:
                 if to is None:
                     for thread in threads or ():
                         carried = None if log is None else log.proof(name, thread)
@@ -75,7 +84,7 @@ def export(
                         shown = map(_on_terminal, lines) if sys.stdout.isatty() else lines
                         _write(sys.stdout.buffer, progress.over(shown))
                     continue
-                _export_all(_Export(store, name, to, log, progress, bodies=not no_bodies), threads)
+                _export_all(_Export(store, name, to, log, progress, not no_bodies, written), threads)
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,7 @@ class _Export:
     log: CheckpointLog | None
     progress: Progress
     bodies: bool
+    written: list[tuple[str, str, str]]
 
 
 def _export_all(run: _Export, threads: list[str] | None) -> None:
@@ -96,13 +106,14 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
         wanted = [run.store.thread(name) for name in threads] if threads else run.store.threads()
         for thread in wanted:
             _export_one(run, thread)
+        _write_index(run.to, run.written)
     except OSError as error:
         raise misuse(f"cannot write to {run.to}: {error.strerror}", "--to") from None
 
 
 def _export_one(run: _Export, thread: ThreadValue) -> None:
-    uid = erasure.stub_uid(thread.thread_id) or chain.thread_uid(run.tenant, thread.thread_id)
-    target = run.to / f"{uid}{_SUFFIX if run.bodies else _WITHHELD}"
+    target = run.to / _file_name(run, thread.thread_id)
+    run.written.append((run.tenant, thread.thread_id, target.name))
     # A checkpoint may be newer than the thread.
     if run.log is None and _stands_there(target, thread.head):
         run.progress.advance(thread.last_pos)
@@ -122,6 +133,39 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
             if last:
                 raise
     part.replace(target)
+    # A thread that was erased has lost its name: what was written under it must not stay.
+    for file in run.to.glob(f"*{_end_of_name(run, thread.thread_id)}"):
+        if file != target:
+            file.unlink()
+
+
+def _end_of_name(run: _Export, thread_id: str) -> str:
+    """What no other thread's file ends with."""
+    uid = erasure.stub_uid(thread_id) or chain.thread_uid(run.tenant, thread_id)
+    return f"{uid}{_SUFFIX if run.bodies else _WITHHELD}"
+
+
+def _file_name(run: _Export, thread_id: str) -> str:
+    """A file's name by which people find the thread: what its name has that any file's may have, and its thread_uid."""
+    is_stub = erasure.stub_uid(thread_id) is not None
+    readable = "erased" if is_stub else _UNFIT.sub("-", thread_id).strip("-.")[:_NAME_CHARACTERS]
+    return f"{readable}{'.' * bool(readable)}{_end_of_name(run, thread_id)}"
+
+
+def _write_index(to: Path, written: list[tuple[str, str, str]]) -> None:
+    """Which file holds which thread. Files of earlier exports stay in it, while they are there."""
+    index = to / INDEX
+    listed: dict[str, tuple[str, str]] = {}
+    if index.exists():
+        with index.open(encoding="utf-8", newline="") as stream:
+            listed = {row["file"]: (row["tenant"], row["thread"]) for row in csv.DictReader(stream) if row.get("file")}
+    listed |= {file: (tenant, thread) for tenant, thread, file in written}
+    part = to / f"{INDEX}.part"
+    with part.open("w", encoding="utf-8", newline="") as stream:
+        rows = csv.writer(stream, lineterminator="\n")
+        rows.writerow(("tenant", "thread", "file"))
+        rows.writerows(sorted((*whose, file) for file, whose in listed.items() if (to / file).exists()))
+    part.replace(index)
 
 
 def _stands_there(file: Path, head: bytes) -> bool:

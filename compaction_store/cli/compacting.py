@@ -29,8 +29,8 @@ Summarizer = Annotated[
         "--summarizer",
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=choosing.summarizer_names,
-        help="extractive (no model), anthropic:model=NAME, none, or package.module.name of your own. Several stand in "
-        "for one another.",
+        help="extractive (no model), anthropic:model=NAME, none, or package.module.name of your own. If one fails, the "
+        "next one given is used.",
         show_default="extractive",
     ),
 ]
@@ -51,7 +51,7 @@ def compact(
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: Target = "0.5",
-    force: Annotated[bool, typer.Option("--force", help="Even where the view is within the budget.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compact even if the view is within the budget.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and its tokens; run the summarizer, but write nothing.")
     ] = False,
@@ -62,8 +62,8 @@ def compact(
 ) -> None:
     """Compacts threads by a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
 
-    Without --window there is no budget, and the strategy folds what it may. With one, a thread is compacted only when
-    its view is above --trigger. The exit code is 1 when something was tried and nothing came of it.
+    Without --window there is no budget, and the strategy folds all that it can. With one, a thread is compacted only
+    when its view is above --trigger. The exit code is 1 when an attempt was made and all of it failed.
     """
     if bool(threads) == due:
         raise misuse("name threads, or say --due", "THREADS")
@@ -175,7 +175,7 @@ def revoke(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Undoes an active compaction: what was visible before it is again. The undoing is itself a record."""
+    """Undoes an active compaction: the messages it replaced are back in the view. The revocation is itself a record."""
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         written = store.revoke(thread, record, reason=reason, actor=actor)

@@ -78,7 +78,7 @@ def grant(
     """Gives a login one of the schema's roles: what it needs for its work, and nothing else.
 
     application reads and calls the functions that write; it can change nothing stored. auditor reads. loader imports.
-    owner migrates, and is no application. docs/threats.md says what each may do.
+    owner migrates, and is no application. compaction-store docs threats says what each may do.
     """
     out = Output(as_json=as_json)
     with reached(url) as address:
@@ -100,7 +100,7 @@ def distribute(
     """Spreads the tables of a migrated database over the nodes of its Citus cluster, with what is in them.
 
     The URL is the coordinator's, the login a superuser. All or nothing; done again, it changes nothing. Writers wait
-    meanwhile. docs/how-to/citus.md says what else there is to do.
+    meanwhile. compaction-store docs how-to/citus says what else there is to do.
     """
     out = Output(as_json=as_json)
     with reached(url) as address:
@@ -139,4 +139,4 @@ def _checks(url: str | None) -> Iterator[Check]:
             yield from diagnosis.diagnose(address)
     except CompactionStoreError as error:
         yield from diagnosis.installation()
-        yield Check("database", "problem", str(error), "see docs/embedded.md, or give a database's URL")
+        yield Check("database", "problem", str(error), "see compaction-store docs embedded, or give a database's URL")

@@ -7,28 +7,39 @@ from typing import Annotated
 
 import typer
 
-from compaction_store import Event, MessageNotFound, Redaction
+from compaction_store import Event, MessageNotFound, Redaction, erasure
 from compaction_store.cli import options, values
-from compaction_store.cli.options import Actor, AsJson, Reason, Tenant, Thread, Url
+from compaction_store.cli.options import Actor, AsJson, Reason, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Output
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased; write nothing.")]
 _Override = Annotated[
     str | None,
     typer.Option(
-        "--override", metavar="TEXT", help="Why it is done in spite of a hold or a retention.", show_default=False
+        "--override",
+        metavar="TEXT",
+        help="Erase in spite of a hold or a retention, for this reason.",
+        show_default=False,
     ),
 ]
+
+
+def _reason(given: str, *, dry_run: bool) -> str:
+    if not given and not dry_run:
+        raise misuse("is needed: it is kept with the erasure", "--reason")
+    return given or "dry run"
 
 
 def redact(
     thread: Thread,
     seqs: Annotated[list[str], typer.Argument(metavar="SEQS...", help="Such as 7 or 12-20.", show_default=False)],
-    reason: Reason,
+    reason: Reason = "",
     legal_basis: Annotated[
         str | None, typer.Option("--legal-basis", metavar="TEXT", help="For the record.", show_default=False)
     ] = None,
     override: _Override = None,
+    dry_run: _DryRun = False,
     yes: _Yes = False,
     actor: Actor = None,
     url: Url = None,
@@ -37,25 +48,31 @@ def redact(
 ) -> None:
     """Erases messages, and every compaction record that may repeat what they said. The thread still verifies.
 
-    This cannot be undone. What is erased where is in docs/erasure.md.
+    This cannot be undone; --dry-run shows what would be erased. compaction-store docs erasure says what remains.
     """
     wanted = options.seqs(seqs)
-    count = sum(map(len, wanted))
+    why = _reason(reason, dry_run=dry_run)
+    out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         last_seq = store.thread(thread).last_seq
         if (beyond := max(span[-1] for span in wanted)) > last_seq:
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
-        options.asked_to_go_on(f"Erase {count:,} message{'s' * (count > 1)} of thread {thread!r} for good?", yes=yes)
-        done = store.redact(
-            thread, chain.from_iterable(wanted), reason=reason, actor=actor, legal_basis=legal_basis, override=override
-        )
-    _show_redaction(Output(as_json=as_json), thread, done)
+        listed = list(chain.from_iterable(wanted))
+        if dry_run or not yes:
+            would = store.redact(thread, listed, reason=why, override=override, dry_run=True)
+            if dry_run:
+                _show_dry_run(out, thread, would)
+                return
+            options.asked_to_go_on(f"Erase {_all_of(would)} of thread {thread!r} for good?", yes=yes)
+        done = store.redact(thread, listed, reason=why, actor=actor, legal_basis=legal_basis, override=override)
+    _show_redaction(out, thread, done)
 
 
 def erase(
     thread: Thread,
-    reason: Reason,
+    reason: Reason = "",
     override: _Override = None,
+    dry_run: _DryRun = False,
     yes: _Yes = False,
     actor: Actor = None,
     url: Url = None,
@@ -64,13 +81,34 @@ def erase(
 ) -> None:
     """Erases a whole thread: every message and record, its metadata and its name. A stub stays that still verifies.
 
-    This cannot be undone.
+    This cannot be undone; --dry-run shows what would be erased.
     """
+    why = _reason(reason, dry_run=dry_run)
+    out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
-        found = store.thread(thread)
-        options.asked_to_go_on(f"Erase thread {thread!r} with {found.last_seq:,} messages for good?", yes=yes)
-        done = store.erase(thread, reason=reason, actor=actor, override=override)
-    _show_redaction(Output(as_json=as_json), thread, done)
+        if dry_run or not yes:
+            would = store.erase(thread, reason=why, override=override, dry_run=True)
+            if dry_run:
+                _show_dry_run(out, thread, would)
+                return
+            options.asked_to_go_on(f"Erase thread {thread!r} with {_all_of(would)} for good?", yes=yes)
+        done = store.erase(thread, reason=why, actor=actor, override=override)
+    _show_redaction(out, thread, done)
+
+
+def _all_of(done: Redaction) -> str:
+    records = f" and {values.count(len(done.records), 'record')}" if done.records else ""
+    return f"{values.count(len(done.seqs), 'message')}{records}"
+
+
+def _show_dry_run(out: Output, thread: str, would: Redaction) -> None:
+    if out.as_json:
+        out.json({"thread_id": thread, "dry_run": True, "seqs": would.seqs, "records": would.records})
+        return
+    out.text(f"{thread}: would erase {_all_of(would)} (dry run: nothing is written)")
+    for name, numbers in (("seqs", would.seqs), ("records", would.records)):
+        if numbers:
+            out.text(f"  {name} {', '.join(values.span(*pair) for pair in erasure.ranges(numbers))}")
 
 
 def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
@@ -79,8 +117,7 @@ def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
     elif done.pos is None:
         out.text(f"{thread}: all of it was erased before")
     else:
-        records = f" and {len(done.records):,} records" if done.records else ""
-        out.text(f"{thread}: erased {len(done.seqs):,} messages{records}, on record at pos {done.pos:,}")
+        out.text(f"{thread}: erased {_all_of(done)}, on record at pos {done.pos:,}")
 
 
 def hold(
@@ -91,7 +128,7 @@ def hold(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Forbids to erase from a thread until it is released."""
+    """Forbids erasing from a thread until it is released."""
     with options.store(url, tenant) as store:
         done = store.hold(thread, reason=reason, actor=actor)
     _show_event(Output(as_json=as_json), done, "is on hold")
@@ -120,7 +157,7 @@ def retain(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Forbids to erase from a thread before a moment. Of several retentions the newest counts."""
+    """Forbids erasing from a thread before a date. The newest retention counts."""
     end = options.moment(until, "--until")
     if end is None:  # pragma: no cover — only where nothing is given
         raise typer.BadParameter("is needed", param_hint="'--until'")

@@ -20,13 +20,13 @@ BROKEN_PIPE = 141
 
 EXIT_CODES = """\b
 Exit codes:
-  0    done, and nothing to complain of
+  0    done, and nothing was found
   1    the store refused, or something was found (verify, doctor)
   2    an option, an argument or the input is wrong
   3    the database cannot be used: not reached, not migrated, no role
   4    whether the write happened is unknown: repeat it with its key
   130  interrupted by Ctrl-C
-  141  whoever read the output is gone
+  141  the reader of the output is gone
 """
 
 

@@ -17,8 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from compaction_store import Reader, Store, TokenBudget
+from compaction_store.cli.output import Output
 from compaction_store.cli.visible import shown
-from compaction_store.errors import InvalidInput
+from compaction_store.errors import InvalidInput, ThreadNotFound
 from compaction_store.payload import MAX_NAME_BYTES
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -34,7 +35,9 @@ Url = Annotated[
         help="The database. [default: embedded]",
     ),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose threads.")]
+Tenant = Annotated[
+    str, typer.Option("--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="Whose threads.")
+]
 AsJson = Annotated[
     bool | None,
     typer.Option(
@@ -54,7 +57,9 @@ Window = Annotated[
     int | None,
     typer.Option("--window", metavar="TOKENS", min=1, help="The model's context window.", show_default=False),
 ]
-Reserve = Annotated[int, typer.Option("--reserve", metavar="TOKENS", min=0, help="Of it, kept for the answer.")]
+Reserve = Annotated[
+    int, typer.Option("--reserve", metavar="TOKENS", min=0, help="Tokens of the window to keep free for the answer.")
+]
 Trigger = Annotated[
     str, typer.Option("--trigger", metavar="MARK", help="Compact above this: tokens, or a fraction such as 0.8.")
 ]
@@ -80,16 +85,32 @@ def misuse(text: str, option: str) -> typer.BadParameter:
     return typer.BadParameter(shown(text), param_hint=f"'{option}'")
 
 
+def with_text(as_json: bool | None, *, text: bool) -> Output:
+    """The output of a verb whose --text is JSON: content has no place in a table."""
+    if text and as_json is False:
+        raise misuse("is JSON, and cannot be a table", "--text")
+    return Output(as_json=True if text else as_json)
+
+
 @contextmanager
 def reader(url: str | None, tenant: str) -> Iterator[Reader]:
-    with Reader.open(url, tenant=tenant) as opened:
+    with naming(tenant), Reader.open(url, tenant=tenant) as opened:
         yield opened
 
 
 @contextmanager
 def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store]:
-    with Store.open(url, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened:
+    with naming(tenant), Store.open(url, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened:
         yield opened
+
+
+@contextmanager
+def naming(tenant: str) -> Iterator[None]:
+    """Says of a thread that is not there which tenant was asked: it may be another's."""
+    try:
+        yield
+    except ThreadNotFound as error:
+        raise ThreadNotFound(f"{error} of tenant {tenant!r}") from None
 
 
 def user_at_host() -> str:
@@ -176,5 +197,5 @@ def asked_to_go_on(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"{question} Nobody can be asked here: say --yes")
+        raise InvalidInput(f"{question} stdin is not a terminal; pass --yes")
     typer.confirm(shown(question), abort=True, err=True)

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from threading import Timer
 from types import TracebackType
@@ -36,6 +40,7 @@ _T = TypeVar("_T")
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
 # Wide enough that nothing is cut: a pipe has no edge.
 _PIPE_WIDTH = 4000
+_WIDEST_CELL = 100
 _PATIENCE = 1.0
 _NARROWEST = 9
 # What sets off the rest of a line that did not fit, and the lines of a text of others.
@@ -211,13 +216,29 @@ class Output:
 
     def grid(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
         """A table, without the optional columns in which nothing is; nothing at all where there are no rows."""
+        if not rows:
+            return
+        table = self._table(columns, rows)
+        # On a narrow terminal lines go on in the next, which is better than a column that is not there.
+        before = self.console.width
+        self.console.width = max(self._least(table), before)
+        self.print_table(table)
+        self.console.width = before
+
+    def fits(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> bool:
+        """Whether such a table has room without lines that go on in the next."""
+        return self._least(self._table(columns, rows)) <= self.console.width
+
+    def _least(self, table: Table) -> int:
+        return Measurement.get(self.console, self.console.options.update(width=_PIPE_WIDTH), table).minimum
+
+    @staticmethod
+    def _table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> Table:
         kept = [
             at
             for at, column in enumerate(columns)
             if isinstance(column, str) or not column.optional or any(row[at] for row in rows)
         ]
-        if not rows:
-            return
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
         for at in kept:
             column = columns[at]
@@ -230,15 +251,47 @@ class Output:
                 no_wrap=not fold,
                 overflow="fold" if fold else "ellipsis",
                 min_width=min(whole, _NARROWEST) if fold else whole,
+                # A pipe has no edge, but lines as long as a prompt are for nobody to read.
+                max_width=_WIDEST_CELL if fold else None,
             )
         for row in rows:
             table.add_row(*(_Cell(shown(row[at])) for at in kept))
-        # On a narrow terminal lines go on in the next, which is better than a column that is not there.
-        least = Measurement.get(self.console, self.console.options.update(width=_PIPE_WIDTH), table).minimum
-        before = self.console.width
-        self.console.width = max(least, before)
-        self.console.print(table)
-        self.console.width = before
+        return table
+
+    def print_table(self, table: Table, width: int | None = None) -> None:
+        """A table; in a pipe, without the spaces that fill its lines."""
+        if self.is_terminal:
+            self.console.print(table, width=width)
+            return
+        with self.console.capture() as captured:
+            self.console.print(table, width=width)
+        for line_ in captured.get().splitlines():
+            self.console.out(line_.rstrip(), highlight=False)
+
+    @contextmanager
+    def paged(self) -> Iterator[None]:
+        """On a terminal, what is printed inside goes through the user's pager where it is longer than a screen."""
+        if not self.is_terminal:
+            yield
+            return
+        with self.console.capture() as captured:
+            yield
+        text = captured.get()
+        long = text.count("\n") >= self.console.height
+        pager = shutil.which(os.environ.get("PAGER", "less").split(" ")[0]) if long and sys.stdin.isatty() else None
+        if pager is None:
+            sys.stdout.write(text)
+            self.flush()
+            return
+        # -R: the colours are ours, and controls in what others wrote are spelled out already.
+        given = shlex.split(os.environ.get("PAGER", "less -R"))
+        subprocess.run(given, input=text.encode(errors="backslashreplace"), check=False)  # noqa: S603 — the user's own
+
+    def wrapped(self, text: str, *, indent: int = 0, style: str | None = None) -> None:
+        """A line for people that goes on where the terminal ends, set off so that no text of others begins a line."""
+        width = max(_NARROWEST, min(self.console.width, _WIDEST_CELL) - indent - len(_GOES_ON))
+        for at, part in enumerate(Text(shown(text)).wrap(self.console, width)):
+            self.text(f"{'':<{indent}}{_GOES_ON if at else ''}{part.plain.rstrip()}", style)
 
     def facts(self, value: Mapping[str, Any], cells: Sequence[tuple[str, str]]) -> None:
         """One thing: its JSON, or its parts by name."""
@@ -246,10 +299,12 @@ class Output:
             self.json(value)
             return
         table = Table.grid(padding=(0, 2))
+        table.add_column()
+        table.add_column(max_width=_WIDEST_CELL)
         for name, cell in cells:
             # The second column: its lines stand apart from the names whatever they say.
             table.add_row(Text(name, style="bold"), Text("\n".join(visible.lines(cell))))
-        self.console.print(table)
+        self.print_table(table)
 
 
 class Column:

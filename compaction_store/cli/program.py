@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -22,8 +23,10 @@ from compaction_store.cli import (
     compacting,
     demo,
     deploying,
+    documentation,
     erasing,
     exits,
+    finding,
     importing,
     output,
     reading,
@@ -44,83 +47,79 @@ class Verb(NamedTuple):
     function: Callable[..., None]
 
 
-VERBS = (
-    Verb("demo", "Show what the store does, on a thread of its own.", "demo", demo.demo),
-    Verb(
-        "migrate",
-        "Bring a database's schema up to date.",
-        "migrate --url postgresql://owner@host/database",
-        deploying.migrate_,
+# What the verbs are for, in the order in which they are needed.
+PANELS: dict[str, tuple[Verb, ...]] = {
+    "Store": (
+        Verb("demo", "Show what the store does, on a thread of its own.", "demo", demo.demo),
+        Verb("threads", "List the threads and where each stands.", "threads --limit 20", reading.threads),
+        Verb(
+            "append", "Append messages from a file or a pipe.", "append t-1 --key turn-7 < messages.jsonl",
+            writing.append,
+        ),
+        Verb("view", "Show what the model should see, now or then.", "view t-1 --at 2026-05-01T12:30", reading.view),
+        Verb("replay", "Show the messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", reading.replay),
+        Verb(
+            "compact", "Compact threads, or show the plan.",
+            "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", compacting.compact,
+        ),
+        Verb(
+            "worker", "Compact what is due, for as long as it runs.",
+            "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", worker.worker,
+        ),
+        Verb("revoke", "Undo a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
+        Verb(
+            "import", "Store threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
+            importing.import_,
+        ),
+        Verb("export", "Write threads as bundles that prove themselves.", "export --all --to ./store", bundling.export),
     ),
-    Verb(
-        "distribute",
-        "Spread the tables over a Citus cluster.",
-        "distribute --shards 32 --url postgresql://postgres@coordinator/database",
-        deploying.distribute,
+    "Audit": (
+        Verb(
+            "compactions", "List compaction records by any filter.", "compactions --since 7d --actor nightly",
+            auditing.compactions,
+        ),
+        Verb("show", "Show one record beside its originals.", "show t-1 3", auditing.show),
+        Verb("explain", "Tell what happened to one message.", "explain t-1 42", auditing.explain),
+        Verb("events", "List erasures, holds and retentions.", "events t-1", auditing.events),
+        Verb("stats", "Show tokens over time, and what summaries cost.", "stats t-1 --svg t-1.svg", stats.stats),
+        Verb("verify", "Check that threads and bundles are as they were written.", "verify --all", verifying.verify),
+        Verb(
+            "checkpoint", "Sign where every thread stands.",
+            "checkpoint /media/audit/log.jsonl --key /media/key/audit.key", attesting.checkpoint,
+        ),
     ),
-    Verb(
-        "doctor",
-        "Find out what is wrong, and the remedy.",
-        "doctor --url postgresql://app@host/database",
-        deploying.doctor,
+    "Erase": (
+        Verb("search", "Find a text in messages and records.", "search 'elm street'", finding.search),
+        Verb(
+            "redact", "Erase messages and what repeats them.",
+            "redact t-1 7 12-20 --reason 'asked for by the customer'", erasing.redact,
+        ),
+        Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", erasing.erase),
+        Verb("hold", "Forbid erasing from a thread.", "hold t-1 --reason 'a lawsuit'", erasing.hold),
+        Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", erasing.release),
+        Verb(
+            "retain", "Forbid erasing before a date.", "retain t-1 --until 2031-01-01 --reason 'tax law'",
+            erasing.retain,
+        ),
     ),
-    Verb("grant", "Give a login one of the schema's roles.", "grant app_login application", deploying.grant),
-    Verb("threads", "List the threads and where each stands.", "threads --limit 20", reading.threads),
-    Verb(
-        "append", "Append messages from a file or a pipe.", "append t-1 --key turn-7 < messages.jsonl", writing.append
+    "Operate": (
+        Verb(
+            "migrate", "Bring a database's schema up to date.", "migrate --url postgresql://owner@host/database",
+            deploying.migrate_,
+        ),
+        Verb("doctor", "Find out what is wrong, and the remedy.", "doctor --url postgresql://app@host/database",
+             deploying.doctor),
+        Verb("grant", "Give a login one of the schema's roles.", "grant app_login application", deploying.grant),
+        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", finding.tenants),
+        Verb("url", "Print the URL of the database.", "url --wait", finding.url_),
+        Verb(
+            "distribute", "Spread the tables over a Citus cluster.",
+            "distribute --shards 32 --url postgresql://postgres@coordinator/database", deploying.distribute,
+        ),
+        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", documentation.docs),
     ),
-    Verb(
-        "import",
-        "Store threads from bundles and other programs.",
-        "import ~/.claude/projects --skip-bad",
-        importing.import_,
-    ),
-    Verb("view", "Show what the model should see, now or then.", "view t-1 --at 2026-05-01T12:30", reading.view),
-    Verb("replay", "Show the messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", reading.replay),
-    Verb(
-        "compactions",
-        "List compaction records by any filter.",
-        "compactions --since 7d --actor nightly",
-        auditing.compactions,
-    ),
-    Verb("show", "Show one record beside its originals.", "show t-1 3", auditing.show),
-    Verb("explain", "Tell what happened to one message.", "explain t-1 42", auditing.explain),
-    Verb("events", "List redactions, holds and retentions.", "events t-1", auditing.events),
-    Verb("stats", "Draw a thread's tokens over its life.", "stats t-1 --svg t-1.svg", stats.stats),
-    Verb(
-        "compact",
-        "Compact threads, or show the plan.",
-        "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run",
-        compacting.compact,
-    ),
-    Verb(
-        "worker",
-        "Compact what is due, for as long as it runs.",
-        "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive",
-        worker.worker,
-    ),
-    Verb("revoke", "Undo a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
-    Verb(
-        "redact",
-        "Erase messages and what repeats them.",
-        "redact t-1 7 12-20 --reason 'asked for by the customer'",
-        erasing.redact,
-    ),
-    Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", erasing.erase),
-    Verb("hold", "Forbid to erase from a thread.", "hold t-1 --reason 'a lawsuit'", erasing.hold),
-    Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", erasing.release),
-    Verb(
-        "retain", "Forbid to erase before a moment.", "retain t-1 --until 2031-01-01 --reason 'tax law'", erasing.retain
-    ),
-    Verb("verify", "Hold threads to what was written.", "verify --all", verifying.verify),
-    Verb(
-        "checkpoint",
-        "Sign where every thread stands.",
-        "checkpoint /media/audit/log.jsonl --key /media/key/audit.key",
-        attesting.checkpoint,
-    ),
-    Verb("export", "Write threads as bundles that prove themselves.", "export --all --to ./store", bundling.export),
-)
+}  # fmt: skip
+VERBS = tuple(chain.from_iterable(PANELS.values()))
 
 
 # Whatever is wrong with how the program was called; typer has no public name for it.
@@ -136,6 +135,31 @@ class Program(TyperGroup):
             raise misuse("stands after the verb", args[0].partition("=")[0])
         with _shown_misuse():
             return super().parse_args(ctx, args)
+
+    def main(self, *arguments: Any, **more: Any) -> Any:
+        """Tells a wrong call in one line, as every other error."""
+        stands_alone = more.get("standalone_mode", True)
+        try:
+            code = super().main(*arguments, **more | {"standalone_mode": False})
+        except typer.Abort:
+            output.note("compaction-store: aborted")
+            code = exits.REFUSED
+        except _ClickException as error:
+            code = error.exit_code
+            if isinstance(error, _NoArguments):
+                error.show()
+            else:
+                output.note(f"compaction-store: {_in_one_line(error)}")
+        if stands_alone:
+            sys.exit(code)
+        return code
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 — as click calls it
+        width = max(len(verb.name) for verb in VERBS)
+        for panel, verbs in PANELS.items():
+            with formatter.section(panel):
+                # As wide as the widest of all panels, so that the columns stand in line.
+                formatter.write_dl([(verb.name.ljust(width), verb.short) for verb in verbs])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -168,12 +192,23 @@ def _shown_misuse() -> Iterator[None]:
         raise
 
 
+# Typer brings its own copy of click, or uses the one that is installed.
+_ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_NoArguments: Any = getattr(sys.modules[_ClickException.__module__], "NoArgsIsHelpError", ())
+
+
+def _in_one_line(error: Any) -> str:
+    text = " ".join(error.format_message().split()).replace("Value error, ", "").removesuffix(".")
+    verb = getattr(getattr(error, "ctx", None), "command_path", "compaction-store")
+    return f"{text}; see {verb} --help"
+
+
 def _tell(error: CompactionStoreError) -> None:
     output.note(f"compaction-store: {error}")
     for more in getattr(error, "__notes__", ()):
         output.note(f"  {more}")
-    for finding in getattr(error, "findings", ()):
-        output.note(f"  {finding}")
+    for found in getattr(error, "findings", ()):
+        output.note(f"  {found}")
     if isinstance(error, OutcomeUnknown) and error.key is not None:
         output.note(f"  the key is {error.key}")
 
@@ -206,6 +241,6 @@ def compaction_store(
 ) -> None:
     """A persistent conversation store on Postgres, with auditable compaction records.
 
-    Verbs take --url, else $COMPACTION_STORE_URL, else run an embedded Postgres. What messages say is shown by view,
-    replay and show, and by other verbs only with --text.
+    Verbs use the database of --url, else of $COMPACTION_STORE_URL, else an embedded Postgres. The content of messages
+    is shown by view, replay, show and export, and by other verbs only with --text.
     """

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from compaction_store import Compaction, Message, Reader, View
-from compaction_store.cli import options, values
+from compaction_store.cli import options, saying, values
 from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Column, Output, Progress, figures, moment, number
 
-_Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.", show_default=False)]
-_Full = Annotated[bool, typer.Option("--full", help="Whole texts instead of their beginnings.")]
+_Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N.", show_default=False)]
+_Full = Annotated[bool, typer.Option("--full", help="Print whole texts instead of their beginnings.")]
 
 
 class Format(StrEnum):
@@ -28,10 +28,10 @@ class Format(StrEnum):
 
 def threads(
     after: Annotated[
-        str, typer.Option("--after", metavar="THREAD", help="Only those behind this name.", show_default=False)
+        str, typer.Option("--after", metavar="THREAD", help="Only threads after this name.", show_default=False)
     ] = "",
     limit: _Limit = None,
-    metadata: Annotated[bool, typer.Option("--metadata", help="With their metadata, as JSON lines.")] = False,
+    metadata: Annotated[bool, typer.Option("--metadata", help="Include their metadata, as JSON lines.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -69,10 +69,15 @@ def view(
     ] = None,
     seen_by: Annotated[
         int | None,
-        typer.Option("--seen-by", metavar="SEQ", help="What the reply at a seq was written from.", show_default=False),
+        typer.Option(
+            "--seen-by",
+            metavar="SEQ",
+            help="Show what the model saw when it wrote the reply at this seq.",
+            show_default=False,
+        ),
     ] = None,
     render: Annotated[
-        Format | None, typer.Option("--for", help="As the arguments of an API's request, in JSON.", show_default=False)
+        Format | None, typer.Option("--for", help="Print the arguments of an API request, as JSON.", show_default=False)
     ] = None,
     full: _Full = False,
     url: Url = None,
@@ -135,18 +140,19 @@ def _line(seq: str, what: str, tokens: str, text: str) -> str:
 def _block(out: Output, head: str, payloads: Iterable[dict[str, Any] | None]) -> None:
     out.text(head, "bold")
     for payload in payloads:
-        out.block(values.said(payload))
+        out.block(saying.said(payload))
     out.text()
 
 
 def replay(
     thread: Thread,
-    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only those behind this seq.")] = 0,
+    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only messages after this seq.")] = 0,
     until: Annotated[
-        int | None, typer.Option("--until", metavar="SEQ", min=0, help="Only those up to this seq.", show_default=False)
+        int | None,
+        typer.Option("--until", metavar="SEQ", min=0, help="Only messages up to this seq.", show_default=False),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest.", show_default=False)
+        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N.", show_default=False)
     ] = None,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Nothing but the messages' JSON, byte for byte as stored, one a line.")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from compaction_store import Compaction, Reader
-from compaction_store.cli import charts, options, values
+from compaction_store.cli import charts, costs, options, values
 from compaction_store.cli.charts import Course, Step
 from compaction_store.cli.options import AsJson, Tenant, Url, misuse
 from compaction_store.cli.output import Column, Output, Progress, figures, note, number
@@ -51,9 +51,10 @@ def stats(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows a thread's tokens over its life as a saw-tooth, what each compaction saved, by which strategy and model.
+    """Shows a thread's tokens over its life, what each compaction saved, and what summarizers cost.
 
-    Without a thread: the figures of all the tenant's threads.
+    Costs are calls and tokens by week, summarizer, model and actor; calls that failed are counted too. Without a
+    thread: the figures of all the tenant's threads.
     """
     if svg is not None and thread is None:
         raise misuse("draws one thread: name it", "--svg")
@@ -67,24 +68,33 @@ def stats(
 
 def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
     records = list(store.compactions(thread))
+    cost = costs.Costs()
+    for record in records:
+        cost.add(record)
     line = course_of(store, thread, records)
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
+    if svg is not None:
+        # Before the table, whose reader may go away.
+        _draw(svg, line, thread)
     if out.as_json:
         stand = store.thread(thread)
         out.json({
             "thread_id": thread, "messages": stand.last_seq, "view_tokens": stand.view_tokens,
-            "highest_view_tokens": line.top, "groups": _groups(records),
+            "highest_view_tokens": line.top, "groups": _groups(records), "costs": cost.listed(),
             "compactions": [values.compaction(record) for record in applied],
             "course": [[point.pos, point.tokens] for point in line.points],
         })  # fmt: skip
     else:
         _show_one(out, thread, line, records, applied)
-    if svg is not None:
-        try:
-            svg.write_text(charts.svg(line, shown(f"Tokens of the view of thread {thread}")), encoding="utf-8")
-        except OSError as error:
-            raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
-        note(f"written to {svg}")
+        _show_costs(out, cost)
+
+
+def _draw(svg: Path, line: Course, thread: str) -> None:
+    try:
+        svg.write_text(charts.svg(line, shown(f"Tokens of the view of thread {thread}")), encoding="utf-8")
+    except OSError as error:
+        raise misuse(f"cannot write {svg}: {error.strerror}", "--svg") from None
+    note(f"written to {svg}")
 
 
 def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
@@ -132,12 +142,25 @@ def _of_all(store: Reader, out: Output) -> None:
             messages += thread.last_seq
             tokens += thread.view_tokens
     with Progress("stats", "records") as progress:
-        groups = _groups(progress.over(store.compactions()))
+        cost = costs.Costs()
+        groups = _groups(cost.over(progress.over(store.compactions())))
     if out.as_json:
-        out.json({"threads": threads, "messages": messages, "view_tokens": tokens, "groups": groups})
+        out.json(
+            {"threads": threads, "messages": messages, "view_tokens": tokens, "groups": groups, "costs": cost.listed()}
+        )
         return
-    out.text(f"{threads:,} threads, {messages:,} messages, {tokens:,} tokens in their views", "bold")
+    counts = (values.count(threads, "thread"), values.count(messages, "message"), values.count(tokens, "token"))
+    out.text(f"{', '.join(counts)} in {'its view' if threads == 1 else 'their views'}", "bold")
     _show_groups(out, groups)
+    _show_costs(out, cost)
+
+
+def _show_costs(out: Output, cost: costs.Costs) -> None:
+    rows = cost.rows()
+    if rows:
+        out.text()
+        out.text("What summarizers were asked", "bold")
+        out.grid(costs.COLUMNS, rows)
 
 
 def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:

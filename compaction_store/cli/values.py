@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from compaction_store import Compaction, Element, Event, Message, View
 from compaction_store import Thread as ThreadValue
-from compaction_store.cli.output import encoded, line, number
+from compaction_store.cli.output import encoded, line, moment, number
+from compaction_store.cli.saying import said
 from compaction_store.models import Payload
-from compaction_store.readable import read
 
 _PREVIEW = 200
 _READ = 4000
@@ -59,7 +58,16 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     if error is not None:
         # The type is ours or a class's name, the place one in a program; no part of a message.
         parts |= {"error": error.get("type"), "error_at": error.get("at")}
+    covered = [{name: failed.get(name) for name in ("type", "summarizer", "model")} for failed in value.failed_before]
+    # A summarizer's name and an error's type are those of code.
+    parts |= {"summarizer": value.summarizer} | ({"failed_before": covered} if covered else {})
     return parts | {"body": value.body} if text else parts
+
+
+def failure(failed: Payload) -> str:
+    """A summarizer that failed before another one wrote the summary."""
+    who = ", ".join(name for name in (failed.get("summarizer"), failed.get("model")) if name)
+    return f"{who}: {error(failed)}" if failed.get("text") else f"{who}: {failed.get('type')}"
 
 
 def error(told: Payload) -> str:
@@ -76,20 +84,16 @@ def event(value: Event, *, text: bool = False) -> dict[str, Any]:
     return parts | {"body": value.body} if text else parts
 
 
+def count(number: int, noun: str) -> str:
+    """1 message, 2 messages, 2 summaries."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
 def span(start: int | None, end: int | None) -> str:
     if start is None or end is None:
         return ""
     return f"{start:,}" if start == end else f"{start:,}-{end:,}"
-
-
-def said(payload: Payload | None) -> str:
-    """What a message says, in one piece, whatever its format."""
-    if payload is None:
-        return "(erased)"
-    content = payload.get("content")
-    if isinstance(content, str) and len(payload) <= 2:  # noqa: PLR2004 — a role and a content
-        return content
-    return "\n".join(read(payload)[0]) or json.dumps(payload, ensure_ascii=False)
 
 
 def preview(payloads: Iterable[Payload | None]) -> str:
@@ -125,5 +129,34 @@ def record_cells(value: Compaction) -> list[str]:
         str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
         span(value.start_seq, value.end_seq),
         number(value.tokens_before), number(value.tokens_after), status, callback(value.callback), value.actor or "",
-        value.model or "",
+        value.model or "", value.error["type"] if value.error else _covered(value),
     ]  # fmt: skip
+
+
+def _covered(value: Compaction) -> str:
+    """What the record's summarizer covered for."""
+    return ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)
+
+
+def record_lines(value: Compaction, *, own: bool) -> list[str]:
+    """A record as lines of text, for a narrow terminal."""
+    number_, written, kind, seqs, before, after, status, called, actor, model, problem = record_cells(value)
+    of = f" of seqs {seqs}" if seqs else ""
+    tokens = f", {before} to {after} tokens" if before and after else f", {before} tokens" if before else ""
+    head = number_ if own else f"{number_}  {value.thread_id}"
+    who = ", ".join(part for part in (called, model) if part)
+    lines = [
+        f"{head}  {written}  {kind}{of}{tokens}",
+        f"{status}{f' by {actor}' if actor else ''}{f': {who}' if who else ''}",
+    ]
+    return [*lines, problem] if problem else lines
+
+
+def event_cells(value: Event) -> list[str]:
+    """An event's pos, time, what it was, what it erased, who did it and why."""
+    whole = "genesis" in value.body
+    what = value.kind if value.kind != "redaction" else "thread erased" if whole else "messages erased"
+    if value.kind == "retention":
+        what = f"retention until {value.body.get('until', '')}"
+    erased = [", ".join(span(*pair) for pair in value.body.get(name) or ()) for name in ("seqs", "records")]
+    return [number(value.pos), moment(value.created_at), what, *erased, value.actor or "", value.reason or ""]

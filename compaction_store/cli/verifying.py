@@ -44,8 +44,8 @@ def verify(
     """Recomputes the chain of threads and reports everything that is not as it was written.
 
     Level schema also asks whether the database still protects it, level checkpoint whether it is what was there when
-    the newest checkpoint was signed. The exit code is 1 when there are findings. A head that you kept elsewhere is to
-    be compared with the one shown.
+    the newest checkpoint was signed. The exit code is 1 when there are findings. Compare the
+    head that is shown with one that you kept elsewhere.
 
     A name that is a file's is taken for a bundle, which is verified without a database; - is standard input. With
     --public-key, the checkpoint that each bundle carries must be signed by that key and hold for it.

@@ -11,26 +11,35 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, Self
 
 import typer
 
-from compaction_store import CompactionRun, Store, TokenBudget
-from compaction_store.cli import choosing, exits, options
+from compaction_store import CompactionRun, Store, Thread, TokenBudget, diagnosis, engines
+from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
-from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Trigger, Url
+from compaction_store.cli.deploying import reached
+from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Trigger, Url
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import DatabaseError, InvalidInput, SchemaOutOfDate, own_text
 
 _FIRST_REST = 60.0
 _LONGEST_REST = 3600.0
 _GLANCE = 0.2
-_NONE_DUE = "no thread was due; one whose last attempt came to nothing is due again when it has grown"
+_NONE_DUE = "no thread is due; a thread whose last attempt failed is retried after it grows"
+Tenants = Annotated[
+    list[str],
+    typer.Option(
+        "--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="Whose threads. May be given again.",
+        show_default="default",
+    ),
+]  # fmt: skip
 
 
 def worker(
@@ -49,22 +58,34 @@ def worker(
     once: Annotated[bool, typer.Option("--once", help="Stop when nothing is due any more.")] = False,
     actor: Actor = None,
     url: Url = None,
-    tenant: Tenant = "default",
+    tenant: Tenants = ["default"],  # noqa: B006 — never changed
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Every tenant that there is; for a superuser.")
+    ] = False,
     as_json: AsJson = None,
 ) -> None:
-    """Compacts the threads whose view is over the budget, as they come to be. Run as many workers as you like.
+    """Watches for threads whose view is over the budget, and compacts them. Run as many workers as you like.
 
-    SIGTERM or Ctrl-C: it finishes what it has begun and exits with 0; a second one ends it at once. A thread that fails
-    rests for a minute and then longer, up to an hour; the failure is on record.
+    On SIGTERM or Ctrl-C it finishes what it has begun and exits with 0; a second one ends it at once. After a failure
+    it leaves the thread alone for a minute, then longer, up to an hour; the failure is on record. Several tenants take
+    turns.
     """
     budget = options.budget(window, reserve, trigger, target)
     if budget is None:  # pragma: no cover — typer asks for a window
         raise InvalidInput("a worker needs --window")
     callback = choosing.strategy(strategy, summarizer)
     out = Output(as_json=as_json)
-    with options.store(url, tenant, pool_size=parallel + 1) as store, _told_to_stop() as stop:
-        shift = _Shift(store, callback, budget, actor, parallel, stop, out)
-        note(f"a worker of tenant {tenant!r}: threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
+    with reached(url) as address, _Stores(address, parallel + 1) as stores, _told_to_stop() as stop:
+
+        def names() -> Sequence[str]:
+            return diagnosis.tenants(address) if all_tenants else tenant
+
+        for name in names():
+            # A database that cannot be used shows at once; one that goes away later is waited for.
+            stores.of(name)
+        shift = _Shift(stores, names, callback, budget, actor, parallel, stop, out)
+        whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
+        note(f"a worker of {whose}: threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
             while not stop.is_set() and (shift.round(pool) or not once):
                 stop.wait(0 if once else every)
@@ -92,6 +113,32 @@ def _told_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+class _Stores:
+    """A store for each tenant, over one pool of connections."""
+
+    def __init__(self, address: str, pool_size: int) -> None:
+        self._engine = engines.create_engine(address, pool_size=pool_size, connect_timeout=10)
+        self._opened: dict[str, Store] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.dispose()
+
+    def of(self, tenant: str) -> Store:
+        if tenant not in self._opened:
+            self._opened[tenant] = Store.open(engine=self._engine, tenant=tenant, actor=options.user_at_host())
+        return self._opened[tenant]
+
+
+class _Place(NamedTuple):
+    """A thread of a tenant."""
+
+    tenant: str
+    thread_id: str
+
+
 @dataclass
 class _Rest:
     """How long a thread that failed is left alone."""
@@ -102,7 +149,8 @@ class _Rest:
 
 @dataclass
 class _Shift:
-    store: Store
+    stores: _Stores
+    tenants: Callable[[], Sequence[str]]
     callback: Callable[..., Any]
     budget: TokenBudget
     actor: str | None
@@ -112,27 +160,35 @@ class _Shift:
     begun: int = 0
     compacted: int = 0
     failures: int = 0
-    _busy: dict[Future[CompactionRun], tuple[str, float]] = field(default_factory=dict)
-    _resting: dict[str, _Rest] = field(default_factory=dict)
+    covered: int = 0
+    _busy: dict[Future[CompactionRun], tuple[_Place, float]] = field(default_factory=dict)
+    _resting: dict[_Place, _Rest] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
-        return f"{self.compacted:,} compacted, {self.failures:,} failed" if self.begun else _NONE_DUE
+        if not self.begun:
+            return _NONE_DUE
+        told = f"{self.compacted:,} compacted, {self.failures:,} failed"
+        return (
+            f"{told}, {values.count(self.covered, 'failed summary')} covered by another summarizer"
+            if self.covered
+            else told
+        )
 
     def round(self, pool: ThreadPoolExecutor) -> bool:
         """Begins all that is due now. Whether there was anything, or is anything left to finish."""
         begun = 0
         try:
-            for thread in self.store.due(self.budget):
+            for store, place in self._due():
                 while len(self._busy) >= self.parallel and not self.stop.is_set():
                     self._reap(_GLANCE)
                 if self.stop.is_set():
                     break
-                if self._is_free(thread.thread_id):
+                if self._is_free(place):
                     run = pool.submit(
-                        self.store.compact, thread.thread_id, self.callback, budget=self.budget, actor=self.actor
+                        store.compact, place.thread_id, self.callback, budget=self.budget, actor=self.actor
                     )
-                    self._busy[run] = thread.thread_id, time.monotonic()
+                    self._busy[run] = place, time.monotonic()
                     begun += 1
                     self.begun += 1
         except SchemaOutOfDate:
@@ -151,50 +207,67 @@ class _Shift:
         while self._busy:
             self._reap(_GLANCE)
 
-    def _is_free(self, thread_id: str) -> bool:
-        if any(thread_id == busy for busy, _ in self._busy.values()):
+    def _due(self) -> Iterator[tuple[Store, _Place]]:
+        """The threads that are due, of one tenant after the other in turn: a large one does not keep others waiting."""
+        turns: deque[tuple[Store, str, Iterator[Thread]]] = deque()
+        for tenant in self.tenants():
+            store = self.stores.of(tenant)
+            turns.append((store, tenant, iter(store.due(self.budget))))
+        while turns:
+            store, tenant, waiting = turns.popleft()
+            if (thread := next(waiting, None)) is not None:
+                yield store, _Place(tenant, thread.thread_id)
+                turns.append((store, tenant, waiting))
+
+    def _is_free(self, place: _Place) -> bool:
+        if any(place == busy for busy, _ in self._busy.values()):
             return False
-        rest = self._resting.get(thread_id)
+        rest = self._resting.get(place)
         return rest is None or rest.until <= time.monotonic()
 
     def _reap(self, seconds: float) -> None:
         done, _ = wait(self._busy, timeout=seconds, return_when=FIRST_COMPLETED)
         for run in done:
-            thread_id, start = self._busy.pop(run)
+            place, start = self._busy.pop(run)
             took = time.monotonic() - start
             error = run.exception()
             if error is not None:
-                self._fail(thread_id)
+                self._fail(place)
                 # Another's error may quote a message.
                 told = own_text(error) or type(error).__name__
-                self._tell(thread_id, {"error": type(error).__name__, "seconds": round(took, 3)}, told)
+                self._tell(place, {"error": type(error).__name__, "seconds": round(took, 3)}, told)
                 continue
             result = run.result()
             self.compacted += result.applied
             if result.applied or not (result.records or result.errors):
-                self._resting.pop(thread_id, None)
+                self._resting.pop(place, None)
             else:
-                self._fail(thread_id)
-            self._tell_result(thread_id, result, took)
+                self._fail(place)
+            self._tell_result(place, result, took)
 
-    def _fail(self, thread_id: str) -> None:
+    def _fail(self, place: _Place) -> None:
         self.failures += 1
-        rest = self._resting.get(thread_id)
+        rest = self._resting.get(place)
         seconds = _FIRST_REST if rest is None else min(_LONGEST_REST, 2 * rest.seconds)
-        self._resting[thread_id] = _Rest(seconds, time.monotonic() + seconds)
+        self._resting[place] = _Rest(seconds, time.monotonic() + seconds)
 
-    def _tell_result(self, thread_id: str, result: CompactionRun, took: float) -> None:
+    def _tell_result(self, place: _Place, result: CompactionRun, took: float) -> None:
         outcomes = [record.outcome for record in result.records]
         parts = {
             "reason": result.reason, "applied": outcomes.count("applied"), "rejected": outcomes.count("rejected"),
-            "failed": outcomes.count("failed"), "tokens": result.view.tokens, "seconds": round(took, 3),
+            "failed": outcomes.count("failed"), "covered": len(result.covered),
+            "tokens": result.view.tokens, "seconds": round(took, 3),
         }  # fmt: skip
         text = f"{result.reason}: {result.view.tokens:,} tokens now, {parts['applied']} applied, {took:.1f} s"
-        self._tell(thread_id, parts, text)
+        if result.covered:
+            self.covered += len(result.covered)
+            text += f"; covered for {'; '.join(map(values.failure, result.covered))}"
+        self._tell(place, parts, text)
 
-    def _tell(self, thread_id: str | None, parts: dict[str, Any], text: str) -> None:
+    def _tell(self, place: _Place | None, parts: dict[str, Any], text: str) -> None:
         if self.out.as_json:
-            self.out.json({"thread_id": thread_id} | parts)
+            where = {"tenant": None, "thread_id": None} if place is None else place._asdict()
+            self.out.json(where | parts)
         else:
-            self.out.text(text if thread_id is None else f"{thread_id}: {text}")
+            self.out.text(text if place is None else f"{place.thread_id}: {text}")
         self.out.flush()

@@ -28,21 +28,29 @@ def append(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Makes a repetition return the first result.", show_default=False),
+        typer.Option("--key", metavar="KEY", help="Makes a retry return the first result.", show_default=False),
     ] = None,
     expected_seq: Annotated[
         int | None,
-        typer.Option("--expected-seq", metavar="SEQ", min=0, help="What the thread must end with.", show_default=False),
+        typer.Option(
+            "--expected-seq",
+            metavar="SEQ",
+            min=0,
+            help="Append only if this is the thread's last seq.",
+            show_default=False,
+        ),
     ] = None,
     expected_head: Annotated[
         str | None,
-        typer.Option("--expected-head", metavar="HEX", help="The head that the thread must have.", show_default=False),
+        typer.Option(
+            "--expected-head", metavar="HEX", help="Append only if this is the thread's head.", show_default=False
+        ),
     ] = None,
     meta: Annotated[
         str | None,
-        typer.Option("--meta", metavar="JSON", help="An object kept beside each message.", show_default=False),
+        typer.Option("--meta", metavar="JSON", help="A JSON object to store with each message.", show_default=False),
     ] = None,
-    each: Annotated[bool, typer.Option("--each", help="Append every line by itself, as soon as it is there.")] = False,
+    each: Annotated[bool, typer.Option("--each", help="Append every line as soon as it arrives.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,

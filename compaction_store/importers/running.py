@@ -30,6 +30,7 @@ from compaction_store.importers import (
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
 from compaction_store.importers.exports import Export
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
+from compaction_store.jsonable import AsDict
 from compaction_store.loading import Loaded, ToLoad
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadImported:
+class ThreadImported(AsDict):
     """What became of one thread of a source.
 
     `loaded` is None where it had no messages, or was refused, for which `refused` is the reason. `skipped` counts what

@@ -227,23 +227,25 @@ def redact(
     salt: bytes,
     body: str,
     insist: bool,
+    dry_run: bool,
 ) -> tuple[Any, ...]:
     """Erases messages and every record made from them; returns the event's pos, the seqs and the numbers erased."""
     starts, ends = [r[0] for r in ranges], [r[1] for r in ranges]
     return fetch(
         connection,
-        "SELECT * FROM compaction_store.redact(%b, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool)",
-        (*key, starts, ends, actor, salt, body, insist),
+        "SELECT * FROM compaction_store.redact"
+        "(%b, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool, %b::bool)",
+        (*key, starts, ends, actor, salt, body, insist, dry_run),
     )[0]
 
 
 def erase(
-    connection: Connection, key: ThreadKey, actor: str | None, salt: bytes, body: str, insist: bool
+    connection: Connection, key: ThreadKey, actor: str | None, salt: bytes, body: str, insist: bool, dry_run: bool
 ) -> tuple[Any, ...]:
     """Erases a whole thread; returns the same."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.erase(%b, %b::text, %b::text, %b, %b::text, %b::bool)",
-        (*key, actor, salt, body, insist),
+        connection, "SELECT * FROM compaction_store.erase(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool)",
+        (*key, actor, salt, body, insist, dry_run),
     )[0]  # fmt: skip
 
 

@@ -26,44 +26,53 @@ class Redacting(Importing):
         actor: str | None = None,
         legal_basis: str | None = None,
         override: str | None = None,
+        dry_run: bool = False,
     ) -> Redaction:
         """Erases messages and every compaction record that may repeat what they said, in one piece.
 
         Payload, meta and salt go, and so do the bodies of records whose span or inputs reach one of the messages,
         directly or through other records, whatever their outcome. Commitments stay, so that the thread still verifies.
         Messages that are erased already are left out. A hold or a retention forbids it (`Held`), unless `override` says
-        why it is done all the same. Reasons are kept for good: they should name nobody.
+        why it is done all the same. Reasons are kept for good: they should name nobody. With `dry_run` nothing is
+        written, and the result says what would be erased; what would be refused is refused.
         """
         key = self._own_key(thread_id)
         wanted = erasure.seq_ranges(seqs)
         _check(reason, override)
-        actor = self._by(actor)
+        actor = None if dry_run else self._by(actor)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
         body = erasure.body(reason=reason, legal_basis=legal_basis, override=override)
         salt = os.urandom(16)
         seconds = sum(end - start + 1 for start, end in wanted) * _SECONDS_A_MESSAGE
         row = self._reach.longer(seconds).write(
-            salt.hex(), checks.about(thread_id), ledger.redact, key, wanted, actor, salt, body, override is not None
-        )
+            salt.hex(), checks.about(thread_id), ledger.redact, key, wanted, actor, salt, body, override is not None,
+            dry_run,
+        )  # fmt: skip
         return erasure.redaction(row)
 
     def erase(
-        self, thread_id: str, *, reason: str, actor: str | None = None, override: str | None = None
+        self,
+        thread_id: str,
+        *,
+        reason: str,
+        actor: str | None = None,
+        override: str | None = None,
+        dry_run: bool = False,
     ) -> Redaction:
         """Erases a whole thread: every message and record, the metadata and the name.
 
         What stays is a stub that still verifies, that is called `erased:` and its thread_uid, and that nothing can be
-        added to (`ThreadErased`). Whoever knows the old name still reaches it by that.
+        added to (`ThreadErased`). Whoever knows the old name still reaches it by that. `dry_run` is as in `redact`.
         """
         key = self._own_key(thread_id)
         _check(reason, override)
-        actor = self._by(actor)
+        actor = None if dry_run else self._by(actor)
         body = erasure.body(reason=reason, override=override)
         salt = os.urandom(16)
         thread = self.thread(thread_id)
         row = self._reach.longer(thread.last_pos * _SECONDS_A_MESSAGE).write(
-            salt.hex(), checks.about(thread_id), ledger.erase, key, actor, salt, body, override is not None
-        )
+            salt.hex(), checks.about(thread_id), ledger.erase, key, actor, salt, body, override is not None, dry_run
+        )  # fmt: skip
         return erasure.redaction(row)
 
     def hold(self, thread_id: str, *, reason: str, actor: str | None = None) -> Event:

@@ -69,7 +69,7 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     return error
 
 
-TOO_LITTLE = "what may go takes no more than a summary of it would"
+TOO_LITTLE = "a summary of what can be folded would be no shorter"
 # A fold that saves less than this share of its span costs a model's time and a prompt cache for next to nothing.
 MIN_SAVING = 0.1
 

@@ -27,7 +27,13 @@ def environment(folder: Path, url: str | None, **more: str) -> dict[str, str]:
     """Nothing of the machine's that could change what is printed."""
     gone = {"COMPACTION_STORE_URL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "ANTHROPIC_API_KEY"}
     found = {name: value for name, value in os.environ.items() if name not in gone}
-    found |= {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "TZ": "UTC", "TERM": "xterm-256color"}
+    found |= {
+        "HOME": str(folder),
+        "XDG_DATA_HOME": str(folder / "data"),
+        "TZ": "UTC",
+        "PAGER": "cat",
+        "TERM": "xterm-256color",
+    }
     if url is not None:
         found["COMPACTION_STORE_URL"] = url
     return found | more

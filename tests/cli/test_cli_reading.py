@@ -174,6 +174,6 @@ def test_the_course_of_a_thread_ends_at_its_view_and_falls_at_its_compactions(
     assert "█" in run("stats", THREAD, "--table").stdout
     [total] = run.json("stats")
     assert (total["threads"], total["messages"]) == (1, 26)
-    assert "1 threads, 26 messages" in run("stats", "--table").stdout
+    assert "1 thread, 26 messages" in run("stats", "--table").stdout
     assert "cannot write" in run("stats", THREAD, "--svg", str(tmp_path / "no" / "t.svg"), code=2).stderr
     run("stats", "--svg", str(picture), code=2)

@@ -1,9 +1,9 @@
 -- Erases a whole thread: every message, every record, the metadata and the name. What stays is a stub that is named by
 -- its thread_uid and still verifies; the event keeps the genesis, which nobody can compute without the name. Erased
--- already, nothing is written and event_pos is NULL.
+-- already, nothing is written and event_pos is NULL. p_dry_run: as in redact.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
-    OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
+    p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -36,6 +36,9 @@ BEGIN
     SELECT coalesce(range_agg(int8range(c.number, c.number, '[]')), '{}') INTO numbers
     FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.number <= v_head.last_number
         AND c.redacted_pos IS NULL;
+    IF p_dry_run IS NOT FALSE THEN
+        RETURN;
+    END IF;
     SELECT compaction_store.genesis(t.tenant, t.thread_id) INTO STRICT v_genesis
     FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
     event_pos := compaction_store.erase_content(

@@ -1,10 +1,11 @@
 -- Erases messages, given as ranges of seqs, and every record that may repeat what they said. Those that are erased
 -- already are left out; where nothing is left, nothing is written and event_pos is NULL. The same salt again, which is
 -- new for each call, is the same call again. p_insist: a hold or a retention is overridden, for a reason that p_body
--- gives; the event names what was overridden.
+-- gives; the event names what was overridden. p_dry_run: nothing is written, and seqs and numbers are what would be
+-- erased.
 CREATE FUNCTION compaction_store.redact(
     p_thread_uid uuid, p_tenant text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
-    p_insist boolean, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
+    p_insist boolean, p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -47,6 +48,9 @@ BEGIN
     END IF;
     v_body := compaction_store.redaction_body(p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos));
     numbers := compaction_store.reached(p_thread_uid, seqs);
+    IF p_dry_run IS NOT FALSE THEN
+        RETURN;
+    END IF;
     event_pos := compaction_store.erase_content(v_head, p_actor, p_salt, v_body, seqs, numbers);
 END
 $$;

@@ -1,0 +1,86 @@
+"""What summarizers cost: calls and tokens by model, actor and week, from the usage that records keep.
+
+A call that failed and was covered by another summarizer is counted under the model that failed: it was billed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compaction_store import Compaction
+from compaction_store.cli.output import Column, figures, number
+
+# What APIs call the tokens that went in, with those of their caches, and the tokens that came out.
+_IN = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "prompt_tokens")
+_OUT = ("output_tokens", "completion_tokens")
+_Key = tuple[str, str, str, str]
+
+COLUMNS: list[str | Column] = [
+    "week", Column("summarizer", fold=True), Column("model", fold=True, optional=True),
+    Column("actor", fold=True, optional=True), *figures("calls", "failed", "tokens in", "tokens out"),
+]  # fmt: skip
+
+
+@dataclass
+class Cost:
+    """The calls of one summarizer and model, for one actor, in one week."""
+
+    calls: int = 0
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def add(self, usage: Any, *, failed: bool) -> None:
+        counts: Mapping[str, Any] = usage if isinstance(usage, Mapping) else {}
+        requests = counts.get("requests")
+        self.calls += requests if type(requests) is int else 1
+        self.failed += failed
+        self.tokens_in += sum(_count(counts, name) for name in _IN)
+        self.tokens_out += sum(_count(counts, name) for name in _OUT)
+
+
+class Costs:
+    """Sums what the records that pass through it cost."""
+
+    def __init__(self) -> None:
+        self._found: dict[_Key, Cost] = {}
+
+    def over(self, records: Iterable[Compaction]) -> Iterator[Compaction]:
+        for record in records:
+            self.add(record)
+            yield record
+
+    def add(self, record: Compaction) -> None:
+        for failed in record.failed_before:
+            self._of(record, failed.get("summarizer"), failed.get("model")).add(failed.get("usage"), failed=True)
+        # Where all of several failed, each of them is counted already.
+        if record.summarizer is not None and not (record.failed_before and record.outcome == "failed"):
+            self._of(record, record.summarizer, record.model).add(record.usage, failed=record.outcome != "applied")
+
+    def listed(self) -> list[dict[str, Any]]:
+        names = ("week", "summarizer", "model", "actor")
+        return [
+            {name: part or None for name, part in zip(names, key, strict=True)} | vars(cost)
+            for key, cost in sorted(self._found.items())
+        ]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                one["week"], one["summarizer"] or "", one["model"] or "", one["actor"] or "", number(one["calls"]),
+                number(one["failed"]), number(one["tokens_in"]), number(one["tokens_out"]),
+            )
+            for one in self.listed()
+        ]  # fmt: skip
+
+    def _of(self, record: Compaction, summarizer: str | None, model: str | None) -> Cost:
+        year, week, _ = record.created_at.astimezone().isocalendar()
+        key = (f"{year}-W{week:02}", summarizer or "", model or "", record.actor or "")
+        return self._found.setdefault(key, Cost())
+
+
+def _count(counts: Mapping[str, Any], name: str) -> int:
+    value = counts.get(name)
+    return value if type(value) is int else 0

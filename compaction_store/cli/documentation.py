@@ -1,0 +1,47 @@
+"""The documentation's pages, which are installed with the package: what a help text refers to is there to be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import compaction_store
+from compaction_store.cli.options import misuse
+from compaction_store.cli.output import Output
+
+_TITLE = "# "
+
+
+def folder() -> Path:
+    """Where the pages are: in the package of an installed wheel, beside it in a source tree."""
+    package = Path(compaction_store.__file__).parent
+    return package / "docs" if (package / "docs").is_dir() else package.parent / "docs"
+
+
+def pages() -> dict[str, Path]:
+    """Every page by its name, such as erasure and how-to/citus."""
+    root = folder()
+    return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.md"))}
+
+
+def docs(
+    page: Annotated[
+        str | None, typer.Argument(metavar="[PAGE]", help="Such as erasure or how-to/citus.", show_default=False)
+    ] = None,
+) -> None:
+    """Prints a page of the documentation of the installed version as Markdown; without a page, lists all of them."""
+    out = Output(as_json=False)
+    found = pages()
+    if page is None:
+        width = max(map(len, found), default=0)
+        for name, path in found.items():
+            with path.open(encoding="utf-8") as stream:
+                out.text(f"{name:<{width}}  {stream.readline().removeprefix(_TITLE).strip()}")
+        return
+    name = page.removeprefix("docs/").removesuffix(".md")
+    if name not in found:
+        raise misuse(f"no page {page!r}; without a name, all pages are listed", "PAGE")
+    for line in found[name].read_text(encoding="utf-8").splitlines():
+        out.text(line)

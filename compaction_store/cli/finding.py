@@ -1,0 +1,78 @@
+"""Finding things across threads: a text, for a request to erase, and the tenants and the database that there are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from compaction_store import diagnosis
+from compaction_store.cli import options
+from compaction_store.cli.deploying import reached
+from compaction_store.cli.options import AsJson, Tenant, Url
+from compaction_store.cli.output import Column, Output, Progress, note, number
+
+
+def search(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to find.", show_default=False)],
+    thread: Annotated[
+        str | None, typer.Option("--thread", metavar="THREAD", help="Only in this thread.", show_default=False)
+    ] = None,
+    after: Annotated[
+        str, typer.Option("--after", metavar="THREAD", help="Only in threads after this name.", show_default=False)
+    ] = "",
+    excerpts: Annotated[bool, typer.Option("--text", help="Show the words around each match.")] = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Finds a text in the messages, records and metadata of a tenant's threads, for a request to erase.
+
+    Case, Unicode's normal forms, invisible characters, white space and JSON's escapes make no difference. Every message
+    is read. Text in pictures and files is not found. A record is erased with the messages it repeats: see redact
+    --dry-run.
+    """
+    out = Output(as_json=as_json)
+    columns: list[str | Column] = [Column("thread", fold=True), "where", Column("at", right=True)]
+    with options.reader(url, tenant) as store, Progress("search", "matches") as progress:
+        found = progress.over(store.search(text, thread_id=thread, after=after))
+        out.rows(
+            [*columns, Column("excerpt", fold=True)] if excerpts else columns,
+            (
+                (
+                    place.as_dict() if excerpts else {**place.as_dict(), "excerpt": None},
+                    [place.thread_id, place.kind, number(place.seq or place.number), *([place.excerpt] * excerpts)],
+                )
+                for place in found
+            ),
+            none=f"not found in tenant {tenant!r}",
+        )
+
+
+def tenants(url: Url = None, as_json: AsJson = None) -> None:
+    """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
+    out = Output(as_json=as_json)
+    with reached(url) as address:
+        found = diagnosis.tenants(address)
+    out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")
+
+
+def url_(
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Keep the embedded Postgres running until Ctrl-C or the end of stdin.")
+    ] = False,
+    url: Url = None,
+) -> None:
+    """Prints the URL of the database that the other verbs use, for psql, pandas and other programs.
+
+    The embedded Postgres runs only while a program uses it: with --wait it stays up, so that another can connect.
+    """
+    with reached(url) as address:
+        out = Output(as_json=False)
+        out.text(address)
+        out.flush()
+        if wait:
+            note("the database is up; end with Ctrl-C")
+            while sys.stdin.read(4096):
+                pass

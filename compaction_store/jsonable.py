@@ -1,0 +1,52 @@
+"""Values as JSON can carry them: `as_dict()` of what the package returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, ClassVar
+from uuid import UUID
+
+from compaction_store.errors import own_text
+
+
+class AsDict:
+    """A frozen dataclass with an `as_dict()`."""
+
+    __slots__ = ()
+    # Properties that are part of it, beside the fields.
+    _derived: ClassVar[tuple[str, ...]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields as `json.dumps` takes them: times as ISO 8601, bytes in hexadecimal."""
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return {name: plain(getattr(self, name)) for name in (*names, *self._derived)}
+
+
+def plain(value: Any) -> Any:
+    """Returns a value with everything in it as JSON has it."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(plain(item) for item in value)
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Exception):
+        # The words of an error that was not made here may quote a message.
+        return {"type": type(value).__name__, "text": own_text(value)}
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
