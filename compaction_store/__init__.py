@@ -68,6 +68,7 @@ from compaction_store.errors import (
     ThreadErased,
     ThreadExists,
     ThreadNotFound,
+    ThreadWentBack,
     Unreadable,
     UnsupportedDatabase,
 )
@@ -198,6 +199,7 @@ __all__ = [
     "ThreadErased",
     "ThreadExists",
     "ThreadNotFound",
+    "ThreadWentBack",
     "ToLoad",
     "TokenBudget",
     "Unreadable",

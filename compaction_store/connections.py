@@ -193,6 +193,10 @@ class _Patient:
         """The same with no later a deadline than this, for what is not worth a long wait."""
         return self._with_deadline(min(self.deadline, seconds))
 
+    def since(self, start: float) -> Self:
+        """The same with what is left of the deadline, for the second step of a call."""
+        return self.within(max(0.0, start + self.deadline - time.monotonic()))
+
     def _with_deadline(self, deadline: float) -> Self:
         other = copy.copy(self)
         other.deadline = deadline

@@ -60,6 +60,7 @@ CompactionStoreError
     - NotPrimary                 the server is a standby, which may lag behind
     - SchemaOutOfDate
     - UnsupportedDatabase
+  · ThreadWentBack               the append was stored, at a seq that the store had been given before; .written
   · NotConfigured
     - MissingExtra
 
@@ -78,7 +79,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 if TYPE_CHECKING:
-    from compaction_store.models import Summary, View
+    from compaction_store.models import Appended, Summary, View
 
 _LONGEST_PLACE = 300
 
@@ -410,6 +411,18 @@ class SchemaOutOfDate(DatabaseError):
 
 class UnsupportedDatabase(DatabaseError):
     """Postgres 15 or newer with server encoding UTF8 is needed."""
+
+
+class ThreadWentBack(CompactionStoreError):
+    """The append was stored, as .written, and the thread has lost messages: this store was given .known_seq before.
+
+    A standby that lacked them has taken over, or a backup was restored. Raised once for every time that it happens.
+    """
+
+    def __init__(self, message: str, *, written: Appended, known_seq: int) -> None:
+        super().__init__(message)
+        self.written = written
+        self.known_seq = known_seq
 
 
 class NotConfigured(CompactionStoreError):

@@ -146,8 +146,9 @@ def test_a_reply_to_a_view_that_is_lost_is_refused(
     assert caught.value.actual == (store.view("t", at=24).head if there else None)
     unchanged(store, 10 + others)
     # From what is there it is taken, and so is one that says nothing of a view.
-    store.append("t", reply, view=store.view("t"))
-    store.append("t", reply)
+    with cs.Store.open(url) as other:
+        other.append("t", reply, view=other.view("t"))
+        other.append("t", reply)
     assert store.seen_by("t", 11 + others).evidence == "proved"
 
 

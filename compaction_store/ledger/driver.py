@@ -24,6 +24,8 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
+from compaction_store import deadlines
+
 DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 
 Connection = PoolProxiedConnection
@@ -33,7 +35,6 @@ TEXTS, INT4S = 1009, 1007
 # How much other work is done before the server's answer is looked for, and the event loop has its turn.
 _LOOK_SECONDS = 0.001
 _TURN_SECONDS = 0.005
-_CANCEL_SECONDS = 5.0
 # A day from the ends, so that no time zone leads beyond them.
 _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
@@ -156,14 +157,12 @@ def _go_on(steps: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
 
 
 def _give_up(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Cancels the statement that was sent, and takes what comes of it, so that the connection can be used again."""
+    """Cancels the statement that was sent, and waits a moment for what comes of it."""
+    deadlines.line(driver).cancel()
     with suppress(psycopg.Error):
+        waited: Any = driver.wait(generators.execute(driver.pgconn))
         if isinstance(driver, psycopg.AsyncConnection):
-            await_only(driver.cancel_safe(timeout=_CANCEL_SECONDS))
-            await_only(driver.wait(generators.execute(driver.pgconn)))
-        else:
-            driver.cancel_safe(timeout=_CANCEL_SECONDS)
-            driver.wait(generators.execute(driver.pgconn))
+            await_only(waited)
 
 
 def select(connection: Connection, query: sa.Select[Any]) -> list[tuple[Any, ...]]:

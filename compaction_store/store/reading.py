@@ -27,6 +27,7 @@ from compaction_store import (
 from compaction_store import view as views
 from compaction_store.connections import Connections
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
+from compaction_store.last_seqs import LastSeqs
 from compaction_store.ledger import ThreadKey
 from compaction_store.models import Compaction, Message, Payload, Thread, View
 from compaction_store.telemetry import Telemetry
@@ -49,6 +50,7 @@ class Reading:
         self._counter = counter
         self._share = share
         self._callbacks: list[Callable[..., Any]] = []
+        self._last_seqs = LastSeqs()
         self._actor: str | None = None
         self._require_actor = False
 

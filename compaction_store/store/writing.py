@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
@@ -11,7 +12,7 @@ from uuid import uuid4
 from compaction_store import checks, connections, erasure, ledger, measuring, observed, payload, tokens, values
 from compaction_store import view as views
 from compaction_store.store.auditing import Reader
-from compaction_store.errors import ActorRequired, InvalidInput, ThreadErased
+from compaction_store.errors import ActorRequired, InvalidInput, ThreadErased, ThreadWentBack
 from compaction_store.keys import Key
 from compaction_store.ledger import ThreadKey
 from compaction_store.models import Appended, Message, View
@@ -91,6 +92,7 @@ class Writing(Reader):
         about = checks.about(thread_id)
         expected = ledger.Expected(expected_seq, expected_head, None if view is None else view.head)
         parts = (thread, thread_id, new, counter, own, receipt, expected)
+        start, known = time.monotonic(), self._last_seqs.get(thread.uid)
         seen = observed.told_by(given, (e.payload for e in encoded))
         if seen is None:
             written = self._reach.write(own.text, about, ledger.append, *parts)
@@ -100,9 +102,16 @@ class Writing(Reader):
             # The first call's tokens and meta are what is stored, whatever this one said.
             after, count = written.first_seq - 1, len(new)
             with connections.reading_back(own.text, about):
-                rows = self._reach.write(None, about, ledger.replay, thread, after, after + count, count)
+                rows = self._reach.since(start).write(
+                    None, about, ledger.replay, thread, after, after + count, count
+                )
             return Appended(map(values.message, rows), written.head)
-        return Appended(_appended(written, encoded, new), written.head)
+        stored = Appended(_appended(written, encoded, new), written.head)
+        self._last_seqs.put(thread.uid, known, stored[-1].seq)
+        if written.first_seq <= known:
+            lost = f"seq {known} was given before, and now {written.first_seq}: the thread has lost messages"
+            raise ThreadWentBack(f"{lost}, and this append is stored{about}", written=stored, known_seq=known)
+        return stored
 
     def _ready(self) -> tokens.Counter:
         """The counter, with what its first count would wait for done off the event loop."""
