@@ -209,6 +209,7 @@ def test_heads_are_found_in_a_file_without_reading_it(log: cs.CheckpointLog) -> 
         checkpoint_log.Heads(path)
 
 
+@pytest.mark.alters_roles
 def test_a_checkpoint_is_made_and_verified_against(store: Any, log: cs.CheckpointLog) -> None:
     store.append("a", [{"n": 1}, {"n": 2}])
     store.append("b", {"n": 1})

@@ -68,6 +68,7 @@ def test_a_replication_slot_that_nobody_reads_is_a_problem(url: str, superuser: 
     assert found(url, "slots") == []
 
 
+@pytest.mark.alters_roles
 @pytest.mark.parametrize(
     ("setting", "value", "state"),
     [
@@ -99,6 +100,7 @@ def test_what_a_login_has_set_is_seen_by_others(url: str, superuser: Any, settin
         superuser.execute(f"DROP ROLE {name}")
 
 
+@pytest.mark.alters_roles
 def test_what_a_database_has_set_is_seen(url: str, superuser: Any) -> None:
     superuser.execute(f"ALTER DATABASE {sa.make_url(url).database} SET row_security = off")
     [check] = found(url, "settings")

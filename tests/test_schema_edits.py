@@ -368,6 +368,7 @@ def test_what_is_not_looked_at_is_published(reader: cs.Reader, superuser: Any, n
     assert name in page
 
 
+@pytest.mark.alters_roles
 def test_a_foreign_key_of_others_is_no_finding(reader: cs.Reader, superuser: Any) -> None:
     superuser.execute(PUBLISHED["foreign keys of others"])
     assert told(reader) == ([], [])
@@ -452,6 +453,7 @@ def test_what_is_found_is_what_grant_refuses(url: str, superuser: Any, login: st
     grants.grant(url, login, "application")
 
 
+@pytest.mark.alters_roles
 def test_an_auditor_sees_who_may_more(url: str, superuser: Any, login: str) -> None:
     with cs.Store.open(url) as store:
         store.append("t", {"n": 1})

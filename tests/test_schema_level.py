@@ -31,6 +31,7 @@ def whats(reader: cs.Reader) -> list[str]:
     return [finding.what for finding in report.findings]
 
 
+@pytest.mark.alters_roles
 def test_a_schema_as_shipped_has_no_findings(store: Any) -> None:
     store.append("t", {"n": 1})
     report = store.verify("t", level="schema")
