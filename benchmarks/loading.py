@@ -22,7 +22,7 @@ class Loading(Contest):
     name = "load"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "load of 100,000 over COPY", "load", "Python on one core, and the server's own check of the chain; of a"
+            "load of 100,000 over COPY", "load", "Python on one core, and the server's hashing of the chain; of a"
             " list, the next chunk is made ready meanwhile.", over="copy", most=2.5, unit="rate",
         ),
         Row(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,8 @@ LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
 
 MOST_FINDINGS = 1000
 SALT_BYTES = 16
+# An import lets a day pass, by the server's clock, and this one may be another.
+_MOST_AHEAD = 2 * 24 * 3600 * 1_000_000
 _MOST_RECORDS = 100
 _RECORDS_NAMED = 3
 _MOST_HEADERS = 4096
@@ -106,6 +109,7 @@ class _Chain:
         self.count = 0
         self.ordinals = {"message": 0, "compaction": 0, "event": 0}
         self.last_at: int | None = None
+        self.latest = time.time_ns() // 1000 + _MOST_AHEAD
         self.last_kind = ""
         self.findings = _Findings()
         self.redactions = Redactions(content, self.findings.add)
@@ -164,6 +168,8 @@ class _Chain:
             self.last_at = row.microseconds
             if not FIRST_MOMENT <= row.microseconds <= LAST_MOMENT:
                 self.findings.add(row.pos, "the time is before the year 1 or after the year 9999")
+            elif row.microseconds > self.latest:
+                self.findings.add(row.pos, "the time is days ahead of the clock here")
         if self.count == 1:
             self.first_at = row.microseconds
 

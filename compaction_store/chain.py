@@ -1,7 +1,7 @@
 """Format version 1: what is hashed, and in which order. `docs/integrity.md` is the same in words.
 
-The SQL functions compute these values when they write; this module computes them again when somebody verifies,
-and when the loader writes in bulk. A change here is a new format version, never an edit.
+The SQL functions compute these values when they write; this module computes them again when somebody verifies. A change
+here is a new format version, never an edit.
 
 Everything is SHA-256 under one leading domain byte. Integers are 8 bytes, big-endian, signed. A header is a list of
 fields, each its length in 4 bytes and then its bytes; a field that is absent has the length -1 and no bytes.

@@ -36,7 +36,7 @@ TEXTS, INT4S = 1009, 1007
 _LOOK_SECONDS = 0.001
 _TURN_SECONDS = 0.005
 # A day from the ends, so that no time zone leads beyond them.
-_EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -79,7 +79,7 @@ class _Moment(TimestamptzBinaryLoader):
         try:
             return super().load(data)
         except psycopg.DataError:
-            return _EARLIEST if bytes(data)[0] & 0x80 else _LATEST
+            return EARLIEST if bytes(data)[0] & 0x80 else LATEST
 
 
 def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tuple[Any, ...]]:

@@ -15,8 +15,10 @@ from compaction_store.keys import Key
 from compaction_store.ledger.driver import (
     BOOL,
     BYTEA,
+    EARLIEST,
     INT4,
     INT8,
+    LATEST,
     TEXT,
     UUID_TYPE,
     Connection,
@@ -79,11 +81,19 @@ _WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i?")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
+def _moment(microseconds: int) -> datetime:
+    """As Postgres counts them; one that Python cannot say as the nearest that it can, as `fetch` gives it."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return EARLIEST if microseconds < 0 else LATEST
+
+
 def _written(connection: Connection, value: bytes | None) -> Written:
     """What one call of a function that appends returned."""
     assert value is not None  # noqa: S101 — the functions return a row, or raise
     _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed = _WRITTEN.unpack(value)
-    written_at = (_EPOCH + timedelta(microseconds=microseconds)).astimezone(driver_of(connection).info.timezone)
+    written_at = _moment(microseconds).astimezone(driver_of(connection).info.timezone)
     return Written(seq, pos, written_at, head, replayed)
 
 

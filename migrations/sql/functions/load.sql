@@ -37,9 +37,8 @@ BEGIN
         RAISE EXCEPTION 'the key of a chunk must be 1 to 272 bytes of text, not %', octet_length(p_key)
             USING ERRCODE = 'CS019';
     END IF;
-    FOR i IN 1 .. v_count LOOP
-        PERFORM compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
-    END LOOP;
+    PERFORM compaction_store.refuse_bad_message(new.payload, new.role, new.meta)
+    FROM ROWS FROM (unnest(p_payloads), unnest(p_roles), unnest(p_metas)) AS new (payload, role, meta);
     SELECT array_agg(h.salt ORDER BY h.i), array_agg(h.commitment ORDER BY h.i),
         array_agg(h.meta_commitment ORDER BY h.i),
         array_agg(compaction_store.message_header(
