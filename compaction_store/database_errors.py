@@ -134,6 +134,12 @@ def translated(error: BaseException, about: str) -> CompactionStoreError:
         said = error.diag.message_primary or ""
         return _ours(state, f"{said}{about}", said, error.diag.message_detail or "")
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
+    # The server's own name for the place, since its message is in the language of the server.
+    if state == "42501" and error.diag.source_function == "check_enable_rls":
+        return PermissionDenied(
+            f"row_security is off for this login or database, where the policies are needed: set it to on{about}",
+            sqlstate=state,
+        )
     if state == "42501":
         return PermissionDenied(
             f"Postgres refused the statement: SQLSTATE {state}; grant this login compaction_store_app{about}",
