@@ -163,7 +163,7 @@ def test_it_takes_any_thread(script: Any, form: Any) -> None:
 def test_every_word_of_it_was_said(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(WELL_FORMED)))
     told = elements({"role": "user", "content": FILLER * 2}, *data.draw(WELL_FORMED[kind]()))
-    said = set(re.findall(r"\w+", repr([e.messages for e in told]))) | {"user", "assistant", "call", "result"}
+    said = set(re.findall(r"\w+", repr([e.messages for e in told]))) | {"user", "assistant", "call", "result", "named"}
     assert set(re.findall(r"[^\W\d]+", text_of(told))) <= said
 
 

@@ -1,0 +1,215 @@
+"""Which sentences to keep in so many characters: those that say most that is not said yet, and a list of the rest.
+
+Every kind of speech has a share of the room, so that rows of results cannot take it all: users' words, what was said
+last before a user spoke again, errors. Within its share a sentence is chosen by what is new in it: names, paths,
+figures, rare words. Names that no chosen sentence holds are listed bare, which takes a fraction of their sentences. The
+same sentences always give the same choice; the work is that of a sort.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+_WORD = re.compile(r"\w+")
+# Scripts that are written without spaces: their words are pairs of characters here.
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_PLACE = r"\w+://[^\s\"'<>]+|(?:[\w.~-]*[/\\])+[\w.-]*\w|\b\w[\w-]*\.[a-z]\w{0,7}\b|\b[\w.+-]+@[\w-]+\.\w+"
+_CODE = r"[#$€£¥]?(?<![\w.])(?=[\w.,:%/-]*\d)\w(?:[\w.,:/-]*\w)?%?|\b\w+_\w+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}\w*\b"
+_NAME = re.compile(f"{_PLACE}|{_CODE}")
+_QUOTED = re.compile(r"`[^`\n]{2,60}`|[\"“«][^\"”»\n]{2,60}[\"”»]")
+_LONGEST_NAME = 120
+
+# Of the room, what goes to the bare list, and how the rest is shared before everything competes for what is left.
+_LISTED = 0.35
+_SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
+# What a name is worth among words; and one that a person or a call used, not a result alone.
+_NAME_WORTH, _USED_WORTH = 2.0, 5.0
+# Who comes so near to the best is taken for it: else sentences of one kind are looked at over and over again.
+_NEARLY = 0.8
+# A shorter name tells nothing by itself.
+_SHORTEST_NAME = 3
+_HEAD = "named: "
+_BETWEEN = ", "
+
+
+class Sentence(NamedTuple):
+    """Something said in one piece: its place in order, its message, who said it, and which share it is of.
+
+    `whole` is what a text was cut from, whose names are to be listed all the same.
+    """
+
+    place: int
+    seq: int
+    label: str
+    text: str
+    kind: str
+    weight: float
+    whole: str | None = None
+
+
+class Chosen(NamedTuple):
+    """The sentences in order, and the names that none of them holds."""
+
+    sentences: list[Sentence]
+    names: list[str]
+
+
+def names_in(text: str) -> list[str]:
+    """Names, paths, identifiers and figures, in order."""
+    return [name for name in _NAME.findall(text) if len(name) <= _LONGEST_NAME]
+
+
+def _words(text: str) -> set[str]:
+    words: set[str] = set()
+    for word in _WORD.findall(text.lower()):
+        if _UNSPACED.search(word):
+            words.update(word[i : i + 2] for i in range(max(1, len(word) - 1)))
+        else:
+            words.add(word)
+    return words
+
+
+class Cover:
+    """Sentences, and how much each of them says that others do not."""
+
+    def __init__(self, sentences: Sequence[Sentence]) -> None:
+        self.sentences = sentences
+        self._names = [names_in(sentence.text) for sentence in sentences]
+        words = [_words(sentence.text) for sentence in sentences]
+        spread = Counter(word for found in words for word in found)
+        count = len(sentences)
+        self._worth: dict[str, float] = {word: math.log(1 + count / times) for word, times in spread.items()}
+        self._first: dict[str, int] = {}
+        self._times = Counter[str]()
+        self._used: set[str] = set()
+        for sentence, found in zip(sentences, self._names, strict=True):
+            for name in found if sentence.whole is None else names_in(sentence.whole):
+                self._first.setdefault(name, len(self._first))
+                self._times[name] += 1
+                if sentence.kind not in {"result", "error"}:
+                    self._used.add(name)
+        # A name and a word are told apart by a character that no word begins with.
+        for name in self._first:
+            self._worth[f" {name}"] = _USED_WORTH if name in self._used else _NAME_WORTH
+        self._parts = [
+            [*found, *(f" {name}" for name in dict.fromkeys(named) if name in self._first)]
+            for found, named in zip(words, self._names, strict=True)
+        ]
+        for parts in self._parts:
+            parts.sort()
+
+    def choose(self, room: int) -> Chosen:
+        """What says most in so many characters, heads of lines and the list included."""
+        listed = min(int(room * _LISTED), sum(len(name) + len(_BETWEEN) for name in self._first))
+        choice = _Choice(self, room - listed)
+        kinds = {sentence.kind for sentence in self.sentences}
+        for kind, share in _SHARES.items():
+            if kind in kinds:
+                choice.fill((i for i, s in enumerate(self.sentences) if s.kind == kind), int((room - listed) * share))
+        choice.fill(range(len(self.sentences)), choice.left)
+        names = self._unnamed(choice.chosen, choice.left + listed)
+        spent = sum(len(name) + len(_BETWEEN) for name in names) + len(_HEAD) * bool(names)
+        # What the list leaves is for sentences again.
+        choice.left += listed - spent
+        choice.fill(range(len(self.sentences)), choice.left)
+        return Chosen([self.sentences[i] for i in sorted(choice.chosen)], names)
+
+    def gain(self, index: int, covered: set[str]) -> float:
+        """What a sentence says that is not said yet, for its length."""
+        sentence = self.sentences[index]
+        new = sum(self._worth[part] for part in self._parts[index] if part not in covered)
+        return sentence.weight * new / (20 + len(sentence.text))
+
+    def parts(self, index: int) -> list[str]:
+        return self._parts[index]
+
+    def _tells(self, name: str) -> bool:
+        """Whether a name is worth listing bare: the names of fields in a result are not."""
+        is_field = name not in self._used and not any(c.isdigit() or c in "/\\@" for c in name)
+        return len(name) >= _SHORTEST_NAME and not is_field
+
+    def _unnamed(self, chosen: Iterable[int], room: int) -> list[str]:
+        """Names that no chosen sentence holds, those that were used and are named most first; in order."""
+        told = {name for index in chosen for name in self._names[index]}
+        left = [name for name in self._first if name not in told and self._tells(name)]
+        left.sort(key=lambda name: (name not in self._used, -self._times[name], self._first[name]))
+        room -= len(_HEAD)
+        names: list[str] = []
+        for name in left:
+            if len(name) + len(_BETWEEN) <= room:
+                room -= len(name) + len(_BETWEEN)
+                names.append(name)
+        return sorted(names, key=self._first.__getitem__)
+
+
+class _Choice:
+    """Sentences chosen so far, what they say, and the characters that are left."""
+
+    def __init__(self, cover: Cover, room: int) -> None:
+        self._cover = cover
+        self.left = room
+        self.chosen: set[int] = set()
+        self._covered: set[str] = set()
+        self._begun: set[tuple[int, str]] = set()
+
+    def fill(self, indexes: Iterable[int], room: int) -> None:
+        """Chooses of these what says most that is new, until the room is full.
+
+        What a sentence adds only shrinks as others are chosen, so that one which is still nearly the best when it is
+        looked at again is nearly the best of all.
+        """
+        cover = self._cover
+        room, nothing = min(room, self.left), not self.chosen
+        heap = [(-cover.gain(i, self._covered), i) for i in indexes if i not in self.chosen]
+        heapq.heapify(heap)
+        while heap and room > 0:
+            told, index = heapq.heappop(heap)
+            cost = self._cost(index)
+            # Even where its share is small, a kind has its best sentence.
+            if cost > (self.left if nothing else room):
+                continue
+            now = -cover.gain(index, self._covered)
+            if heap and now > told and now > _NEARLY * heap[0][0]:
+                heapq.heappush(heap, (now, index))
+                continue
+            if now == 0:
+                continue
+            nothing = False
+            room -= cost
+            self.left -= cost
+            self._take(index)
+
+    def _cost(self, index: int) -> int:
+        sentence = self._cover.sentences[index]
+        begins = (sentence.seq, sentence.label) not in self._begun
+        return len(sentence.text) + (len(head(sentence)) if begins else 0) + 1
+
+    def _take(self, index: int) -> None:
+        sentence = self._cover.sentences[index]
+        self.chosen.add(index)
+        self._begun.add((sentence.seq, sentence.label))
+        self._covered.update(self._cover.parts(index))
+
+
+def head(sentence: Sentence) -> str:
+    return f"[{sentence.seq}] {sentence.label}: " if sentence.label else ""
+
+
+def written(chosen: Chosen) -> str:
+    """The sentences, one line a message, and the names."""
+    lines: list[str] = []
+    last: tuple[int, str] | None = None
+    for sentence in chosen.sentences:
+        if sentence.label and (sentence.seq, sentence.label) == last:
+            lines[-1] += f" {sentence.text}"
+        else:
+            lines.append(head(sentence) + sentence.text)
+        last = sentence.seq, sentence.label
+    if chosen.names:
+        lines.append(_HEAD + _BETWEEN.join(chosen.names))
+    return "\n".join(lines)
