@@ -31,8 +31,11 @@ TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304,
 _OURS = "compaction_store"
 _LONGEST = 255
 _USAGE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-_REQUEST = {"max_tokens": int, "temperature": float, "top_p": float, "top_k": int}
-_PROVIDERS = {"Bedrock": "aws.bedrock", "Vertex": "gcp.vertex_ai", "Foundry": "azure.ai.inference"}
+_REQUEST = {"max_tokens": int, "max_completion_tokens": int, "temperature": float, "top_p": float, "top_k": int}
+_PROVIDERS = {
+    "Bedrock": "aws.bedrock", "Vertex": "gcp.vertex_ai", "Foundry": "azure.ai.inference",
+    "AzureOpenAI": "azure.ai.openai", "OpenAI": "openai",
+}  # fmt: skip
 
 
 def plain(text: str) -> str:
@@ -139,7 +142,7 @@ def settings(parameters: Mapping[str, Any]) -> Attributes:
     told: Attributes = {}
     for name, kind in _REQUEST.items():
         if isinstance(value := parameters.get(name), int | float):
-            told[f"gen_ai.request.{name}"] = kind(value)
+            told[f"gen_ai.request.{name.replace('completion_', '')}"] = kind(value)
     return told
 
 

@@ -25,7 +25,13 @@ from compaction_store.strategies import (
     SlidingWindow,
     SummaryTree,
 )
-from compaction_store.summarizers import AnthropicSummarizer, ExtractiveSummarizer, FallbackSummarizer
+from compaction_store.summarizers import (
+    AnthropicSummarizer,
+    ExtractiveSummarizer,
+    FallbackSummarizer,
+    OpenAISummarizer,
+)
+from compaction_store.summarizers.openai import client_of
 
 STRATEGIES: dict[str, Callable[..., Any]] = {
     "assistant-runs": AssistantRuns,
@@ -34,7 +40,7 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "summary-tree": SummaryTree,
     "clear-tool-results": ClearToolResults,
 }
-SUMMARIZERS = ("extractive", "anthropic", "none")
+SUMMARIZERS = ("extractive", "anthropic", "openai", "none")
 # What an option on a command line cannot say.
 _NOT_OPTIONS = frozenset({"self", "summarize", "pin", "when", "client", "render", "parameters"})
 
@@ -92,6 +98,8 @@ def _one_summarizer(spec: str) -> Any:
         return _made(ExtractiveSummarizer, options, "--summarizer", name)
     if name == "anthropic":
         return _anthropic(options)
+    if name == "openai":
+        return _openai(options)
     raise misuse(f"no summarizer {spec!r}: {', '.join(SUMMARIZERS)}, or package.module.name", "--summarizer")
 
 
@@ -106,6 +114,20 @@ def _anthropic(options: dict[str, Any]) -> Any:
     if not any(getattr(client, name, None) for name in ("api_key", "auth_token", "credentials")):
         raise misuse("Anthropic's client finds no key: set ANTHROPIC_API_KEY", "--summarizer")
     return _made(AnthropicSummarizer, options, "--summarizer", "anthropic", client)
+
+
+def _openai(options: dict[str, Any]) -> Any:
+    """A summarizer of a server that speaks OpenAI's API: OpenAI's own, or the one at `base_url`."""
+    if "model" not in options:
+        raise misuse("openai needs a model: openai:model=NAME[,base_url=URL]", "--summarizer")
+    base_url = options.pop("base_url", None)
+    if base_url is not None and not isinstance(base_url, str):
+        raise misuse("base_url must be an address", "--summarizer")
+    # A server of one's own mostly asks for no key, and the SDK insists on one.
+    client = client_of(base_url, key_needed=base_url is None)
+    if client is None:
+        raise misuse("OpenAI's client finds no key: set OPENAI_API_KEY", "--summarizer")
+    return _made(OpenAISummarizer, options, "--summarizer", "openai", client)
 
 
 def _parts(spec: str, option: str) -> tuple[str, dict[str, Any]]:

@@ -29,8 +29,8 @@ Summarizer = Annotated[
         "--summarizer",
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=choosing.summarizer_names,
-        help="extractive (no model), anthropic:model=NAME, none, or package.module.name of your own. If one fails, the "
-        "next one given is used.",
+        help="extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or "
+        "package.module.name of your own. If one fails, the next one given is used.",
         show_default="extractive",
     ),
 ]

@@ -14,6 +14,7 @@ from compaction_store.asking import Summarize
 from compaction_store.callbacks import drive, drive_async
 from compaction_store.context import CompactionContext
 from compaction_store.errors import InvalidCallback, NotSmaller
+from compaction_store.framing import Role
 from compaction_store.models import Payload, Summary, View
 from compaction_store.payload import encode
 from compaction_store.strategies.ladder import PART_CHARS, Ladder
@@ -58,16 +59,18 @@ def compress_context(
     truncate_tool_arguments: bool = True,
     part_chars: int | None = PART_CHARS,
     counter: Counter | Callable[[Payload], int] | None = None,
+    role: Role = "user",
 ) -> CompressResult:
     """The messages in at most `target_tokens` less `reserve`: see `Ladder` for how.
 
-    `client` is an Anthropic client, which summarizes with `model`, or any summarizer; without one nothing is
-    summarized. An async one goes with `compress_context_async`.
+    `client` is an Anthropic client or an OpenAI one, which summarizes with `model`, or any summarizer; without one
+    nothing is summarized. Without `model`, a small one of the provider's is asked. An async one goes with
+    `compress_context_async`. The message with the summary has the role `role`.
     """
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=False, keep_recent=keep_recent,
         start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
-        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars,
+        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
     )  # fmt: skip
     if job.ladder.needs_async:
         raise InvalidCallback("an async summarizer needs compress_context_async: here it must be synchronous")
@@ -90,29 +93,40 @@ async def compress_context_async(
     truncate_tool_arguments: bool = True,
     part_chars: int | None = PART_CHARS,
     counter: Counter | Callable[[Payload], int] | None = None,
+    role: Role = "user",
 ) -> CompressResult:
     """The same where the summarizer may be awaited."""
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=True, keep_recent=keep_recent,
         start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
-        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars,
+        truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
     )  # fmt: skip
     if job.elements:
         await drive_async(job.ctx, job.ladder.steps_to(job.ctx, job.limit))
     return job.result()
 
 
+# What writes summaries where a client is given and no model is named: small, cheap ones with a large window.
+_MODELS = {"anthropic": "claude-haiku-4-5", "openai": "gpt-4o-mini"}
+
+
 def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | None:
-    """A client of Anthropic's is no callable; whatever is one summarizes by itself."""
+    """A client is no callable; whatever is one summarizes by itself."""
     if client is None or callable(client) or isinstance(client, str | Summary):
         return cast("str | Summary | Summarize | None", client)
-    if not hasattr(client, "messages"):
-        raise InvalidCallback(f"client must be an Anthropic client or a summarizer, not {type(client).__name__}")
-    from compaction_store.summarizers import AnthropicSummarizer  # noqa: PLC0415 — only those who have it pay for it
+    # Only those who have it pay for it.
+    from compaction_store.summarizers import AnthropicSummarizer, OpenAISummarizer  # noqa: PLC0415
+    from compaction_store.summarizers.openai import is_client  # noqa: PLC0415
 
-    if model is None:
-        raise InvalidCallback("an Anthropic client needs model=: it must be the name of a model")
-    summarizer: Summarize = AnthropicSummarizer(client, model=model)
+    summarizer: Summarize
+    if is_client(client):
+        summarizer = OpenAISummarizer(client, model=_MODELS["openai"] if model is None else model)
+    elif hasattr(client, "messages"):
+        summarizer = AnthropicSummarizer(client, model=_MODELS["anthropic"] if model is None else model)
+    else:
+        raise InvalidCallback(
+            f"client must be an Anthropic client, an OpenAI client or a summarizer, not {type(client).__name__}"
+        )
     return summarizer
 
 

@@ -1,4 +1,4 @@
-"""Calls of Anthropic's Messages API: one policy of retries and errors, for the synchronous client and the async one.
+"""Calls of models' APIs: one policy of retries and errors for Anthropic's and OpenAI's clients, synchronous and async.
 
 What decides is a generator: it yields what is to be sent, or how long to wait, and is sent the answer or the exception
 that came of it. The client's own settings hold: its timeouts, and its `max_retries` for whatever breaks. Overloaded and
@@ -41,6 +41,9 @@ _TOO_LONG = re.compile(
 )
 # How Python names an argument that a function does not take, or that it lacks.
 _ARGUMENT = re.compile(r"\b\w+\(\) (?:got an unexpected keyword|missing \d+ required [\w-]+) arguments?:? '(\w{1,64})'")
+_TOO_LONG_CODE = "context_length_exceeded"
+# OpenAI answers 429 where no money is left, too: waiting brings none.
+_SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _PATIENT = frozenset({"overloaded_error", "rate_limit_error"})
 _BROKEN = frozenset({"api_error", "timeout_error"})
 _TRANSPORT = frozenset({"httpx2", "httpcore2", "httpx", "httpcore", "h11", "h2", "ssl", "socket"})
@@ -65,11 +68,54 @@ class Count(NamedTuple):
     seconds: float
 
 
+class Complete(NamedTuple):
+    """A request for a chat completion, to an API that speaks OpenAI's."""
+
+    parameters: Payload
+    seconds: float
+
+
+class Completion:
+    """A chat completion, told as an answer of Anthropic's is: what is recorded and measured is the same for both."""
+
+    def __init__(self, body: Any) -> None:
+        given = body if isinstance(body, dict) else {}
+        choices = given.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        said = choice.get("message")
+        message: Payload = said if isinstance(said, dict) else {}
+        self.reason = choice.get("finish_reason")
+        self.refusal = message.get("refusal")
+        content = message.get("content")
+        self.text: str = content if isinstance(content, str) else ""
+        self._told: Payload = {
+            "id": given.get("id"), "model": given.get("model"), "stop_reason": self.reason, "content": self.text,
+            "usage": _usage(given.get("usage")),
+        }  # fmt: skip
+
+    def to_dict(self, **_options: Any) -> Payload:
+        return self._told
+
+
+def _usage(given: Any) -> Payload | None:
+    """Tokens by Anthropic's names. OpenAI counts what was read from a cache among what went in."""
+    if not isinstance(given, dict):
+        return None
+    counted = {name: value for name, value in given.items() if type(value) is int}
+    details = given.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    read = cached if type(cached) is int else 0
+    return {
+        "input_tokens": max(0, counted.get("prompt_tokens", 0) - read), "cache_read_input_tokens": read,
+        "output_tokens": counted.get("completion_tokens", 0),
+    }  # fmt: skip
+
+
 class Wait(NamedTuple):
     seconds: float
 
 
-Work = Generator[Send | Count | Wait, Any, _T]
+Work = Generator[Send | Count | Complete | Wait, Any, _T]
 
 
 class Deadline:
@@ -116,7 +162,7 @@ def run(client: Any, work: Work[_T]) -> _T:
             answer = _count(client, step)
         else:
             with model_call(client, step.parameters) as told:
-                answer = told(_send(client, step))
+                answer = told(_complete(client, step) if isinstance(step, Complete) else _send(client, step))
 
 
 async def run_async(client: Any, work: Work[_T]) -> _T:
@@ -135,7 +181,8 @@ async def run_async(client: Any, work: Work[_T]) -> _T:
             answer = await _count_async(client, step)
         else:
             with model_call(client, step.parameters) as told:
-                answer = told(await _send_async(client, step))
+                sent = _complete_async(client, step) if isinstance(step, Complete) else _send_async(client, step)
+                answer = told(await sent)
 
 
 def _send(client: Any, step: Send) -> Any:
@@ -197,6 +244,31 @@ async def _count_async(client: Any, step: Count) -> Any:
         return error
 
 
+def _complete(client: Any, step: Complete) -> Any:
+    deadline = Deadline(step.seconds)
+    try:
+        api = _completions(client, step)
+        with api.with_streaming_response.create(**step.parameters) as response:
+            return Completion(json.loads(b"".join(_in_time(response.iter_bytes(), deadline))))
+    except Exception as error:  # noqa: BLE001 — the work decides what to make of it
+        return error
+
+
+async def _complete_async(client: Any, step: Complete) -> Any:
+    try:
+        async with (
+            asyncio.timeout(step.seconds),
+            _completions(client, step).with_streaming_response.create(**step.parameters) as response,
+        ):
+            return Completion(json.loads(await response.read()))
+    except Exception as error:  # noqa: BLE001 — the work decides what to make of it
+        return error
+
+
+def _completions(client: Any, step: Complete) -> Any:
+    return client.with_options(max_retries=0, timeout=_timeout(client.timeout, step.seconds)).chat.completions
+
+
 def _api(client: Any, step: Send | Count) -> Any:
     """The client as it was given, but for the retries, which are ours, and no timeout beyond the deadline."""
     scoped = client.with_options(max_retries=0, timeout=_timeout(client.timeout, step.seconds))
@@ -230,6 +302,11 @@ def answer(parameters: Payload, *, native: bool, stream: bool, deadline: Deadlin
     return _asked(lambda left: Send(parameters, native, stream, left), deadline, retries)
 
 
+def completion(parameters: Payload, *, deadline: Deadline, retries: int) -> Work[Any]:
+    """The same of an API that speaks OpenAI's."""
+    return _asked(lambda left: Complete(parameters, left), deadline, retries)
+
+
 def count(parameters: Payload, *, native: bool, deadline: Deadline, retries: int) -> Work[int]:
     """The tokens of a request, which is not sent."""
     told = yield from _asked(lambda left: Count(parameters, native, left), deadline, retries)
@@ -239,7 +316,7 @@ def count(parameters: Payload, *, native: bool, deadline: Deadline, retries: int
     return tokens
 
 
-def _asked(step: Callable[[float], Send | Count], deadline: Deadline, retries: int) -> Work[Any]:
+def _asked(step: Callable[[float], Send | Count | Complete], deadline: Deadline, retries: int) -> Work[Any]:
     tries = broken = 0
     status: int | None = None
     while (left := deadline.left) > 0:
@@ -264,7 +341,8 @@ def _kind(error: Exception) -> str:
     """Whether to try again until the deadline, a few times, or never."""
     response = getattr(error, "response", None)
     status, name = getattr(error, "status_code", None), getattr(error, "type", None)
-    if response is not None and response.headers.get("x-should-retry") == "false":
+    told = response is not None and response.headers.get("x-should-retry") == "false"
+    if told or getattr(error, "code", None) in _SPENT:
         return "final"
     if status in (_RATE_LIMITED, _OVERLOADED) or (isinstance(name, str) and name in _PATIENT):
         return "patient"
@@ -272,9 +350,14 @@ def _kind(error: Exception) -> str:
         return "broken"
     if isinstance(name, str) and name in _BROKEN:
         return "broken"
-    if isinstance(error, _Interrupted | OSError | TimeoutError | sdk().APIConnectionError):
+    if isinstance(error, _Interrupted | OSError | TimeoutError) or _is_of_connection(error):
         return "broken"
     return "broken" if type(error).__module__.partition(".")[0] in _TRANSPORT else "final"
+
+
+def _is_of_connection(error: Exception) -> bool:
+    """Whether an SDK says that its connection broke; each has a class of its own for it."""
+    return any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__)
 
 
 def _wait(error: Exception, tries: int) -> float:
@@ -305,7 +388,8 @@ def _typed(error: Exception, kind: str) -> Exception:
     if kind == "broken":
         return SummarizerUnavailable(_say(error, "the request was tried as often as the client tries"), status=status)
     said = getattr(error, "api_message", None) or getattr(error, "message", None)
-    if status == _TOO_LARGE or (status is not None and isinstance(said, str) and _TOO_LONG.search(said)):
+    too_long = getattr(error, "code", None) == _TOO_LONG_CODE
+    if too_long or status == _TOO_LARGE or (status is not None and isinstance(said, str) and _TOO_LONG.search(said)):
         return SourceTooLong(_say(error, "the request is too long for the model"))
     where = "" if status is not None else _where(error)
     return SummarizerRejected(_say(error, "it is not tried again", where), status=status)

@@ -1,0 +1,121 @@
+"""Summaries written by OpenAI's models, and by any model behind a server that speaks OpenAI's Chat Completions.
+
+Whatever comes back is judged. A refusal, an empty answer, half an answer and one that is longer than its source are
+typed errors, and so is everything that goes wrong on the way; none of them repeats a word. What is too long for the
+model is split, summarized in parts and merged, and the record says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Literal
+
+from compaction_store.errors import InvalidInput, MissingExtra, SummaryCutShort, SummaryRefused, SummaryUseless
+from compaction_store.models import Element, Payload, Summary
+from compaction_store.summarizers import calls
+from compaction_store.summarizers.attempts import settings
+from compaction_store.summarizers.calls import Completion, Deadline, Work
+from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt
+from compaction_store.summarizers.request import Request
+
+DEFAULT_MODEL = "gpt-4o-mini"
+LimitName = Literal["max_completion_tokens", "max_tokens"]
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_RESERVED = ("model", "messages", "stream", "n", *_LIMITS)
+
+
+class OpenAISummarizer:
+    """Asks a model through a client that is the caller's: its address, keys, timeouts and closing too.
+
+    With an async client the result is to be awaited. `instructions` replace ours; `parameters` are sent with every
+    request. `limit_name` is what the server calls the most tokens of an answer: older ones know `max_tokens` alone.
+    `deadline` is in seconds, for all requests of one summary together.
+    """
+
+    name = "OpenAISummarizer"
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        model: str = DEFAULT_MODEL,
+        instructions: str | None = None,
+        max_tokens: int = 4096,
+        deadline: float = 600.0,
+        parameters: Mapping[str, Any] | None = None,
+        limit_name: LimitName = "max_completion_tokens",
+    ) -> None:
+        if not is_client(client):
+            raise InvalidInput("client must be an OpenAI client or an AsyncOpenAI one")
+        check(model, max_tokens, deadline)
+        check_parameters(parameters, _RESERVED)
+        if limit_name not in _LIMITS:
+            raise InvalidInput("limit_name must be 'max_completion_tokens' or 'max_tokens'")
+        self._client = client
+        self._model = model
+        self._instructions = instructions
+        self._max_tokens = max_tokens
+        self._deadline = deadline
+        self._parameters = dict(parameters or {})
+        self._limit_name = limit_name
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    @property
+    def needs_async(self) -> bool:
+        return calls.is_async(self._client)
+
+    def __repr__(self) -> str:
+        return f"OpenAISummarizer(model={self._model!r})"
+
+    def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
+        work = self._work(Request.of(elements))
+        return calls.run_async(self._client, work) if self.needs_async else calls.run(self._client, work)
+
+    def _work(self, request: Request) -> Work[Summary]:
+        told = prompt(self._instructions, self._max_tokens, request)
+        asked = Asked(self._model, settings({self._limit_name: self._max_tokens, **self._parameters}), told)
+        work = by_prompt(self._send, request, Deadline(self._deadline), asked)
+        return (yield from judged(work, request, asked, self.name))
+
+    def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
+        parameters: Payload = {
+            **self._parameters, "model": self._model, self._limit_name: self._max_tokens,
+            "messages": [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}],
+        }  # fmt: skip
+        answer = yield from calls.completion(parameters, deadline=deadline, retries=self._client.max_retries)
+        # What is refused or cut short is billed too.
+        asked.answers.append(answer)
+        return _text(answer)
+
+
+def is_client(client: object) -> bool:
+    """Whether this is an OpenAI client, sync or async, or one that looks like it."""
+    completions = getattr(getattr(client, "chat", None), "completions", None)
+    return completions is not None and hasattr(client, "with_options")
+
+
+def client_of(base_url: str | None, *, key_needed: bool) -> Any:
+    """A client of the SDK's own, an extra, with its settings and another address; None where it lacks a key."""
+    try:
+        import openai  # noqa: PLC0415 — an extra
+    except ImportError:
+        raise MissingExtra("OpenAISummarizer", "openai") from None
+    try:
+        return openai.OpenAI(base_url=base_url)
+    except openai.OpenAIError:
+        return None if key_needed else openai.OpenAI(base_url=base_url, api_key="none")
+
+
+def _text(answer: Completion) -> str:
+    """The text of a finished answer."""
+    if answer.refusal or answer.reason == "content_filter":
+        raise SummaryRefused("the model refused")
+    if answer.reason != "stop":
+        raise SummaryCutShort(f"the answer was not finished: {calls.plain_name(answer.reason)}")
+    text = answer.text.strip()
+    if not text:
+        raise SummaryUseless("the answer is empty")
+    return text
