@@ -251,9 +251,8 @@ def test_a_standby_that_stays_one_is_an_error_by_the_deadline(own: Postgres, fac
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     store.close()
     store = faces.open(url, deadline=1)
-    with pytest.raises(cs.DatabaseError) as caught:
+    with pytest.raises(cs.DatabaseUnavailable):
         store.append("t", HI)
-    assert isinstance(caught.value, cs.DatabaseUnavailable | cs.OutcomeUnknown)
     assert [m.seq for m in store.replay("t")] == [1]
 
 
