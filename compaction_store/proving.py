@@ -18,10 +18,9 @@ from compaction_store.checkpoints import Proved
 from compaction_store.errors import InvalidCheckpoint, InvalidInput
 from compaction_store.models import Finding, Report
 from compaction_store.pages import FIRST_MOMENT, LAST_MOMENT
-from compaction_store.redactions import Redactions
+from compaction_store.redactions import NEVER, Redactions
 
 MOST_FINDINGS = 1000
-_NEVER = -(2**63)
 _ORDINALS = {"message": "seq", "compaction": "number"}
 _HASH_BYTES = 32
 
@@ -219,7 +218,7 @@ class Walk:
             return Report("", "none", 0, 0, tuple(self.findings), b"")
         notes: tuple[str, ...] = ()
         if not self._broken:
-            self._redactions.unordered(beyond=_NEVER)
+            self._redactions.unordered(beyond=NEVER)
             notes = self._named(manifest)
             self._headed(manifest)
         if self._proved is not None:

@@ -172,6 +172,8 @@ class Staged:
         self._judge()
         if not self.count:
             self._refuse("the bundle has no entries", None)
+        if not self.manifest["last_seq"]:
+            self._refuse("the bundle has no messages, and no store writes such a thread", None)
         for file in self._files.values():
             file.write(_TRAILER)
 

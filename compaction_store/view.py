@@ -16,6 +16,8 @@ from compaction_store.rendering import Rendered
 
 def fold(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
     """The view of a thread from its rows, in order of seq. A thread at a pos has at least one."""
+    if not rows:
+        raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
     elements = []
     for _, seq, end_seq, number, own_pos, text, tokens, created_at, kind, callback, _ in rows:
         if text is None:

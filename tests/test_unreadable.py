@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from bundles import Thread
 from conftest import Face
 from forging import unlock
 
@@ -191,3 +192,22 @@ def test_verify_finds_a_document_that_breaks_the_rule_though_it_is_what_was_comm
     assert "what was committed to" not in found
     assert any(part in found for part in what.split("|")), found
     assert SECRET not in found
+
+
+def test_a_thread_without_messages_is_no_view(store: Face, forger: psycopg.Connection[Any]) -> None:
+    uid = chain.thread_uid("default", "bad")
+    for table in ("compactions", "messages"):
+        forger.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [uid])
+    with pytest.raises(cs.Unreadable, match=r"no messages; run verify \(thread 'bad'\)"):
+        store.view("bad")
+    assert list(store.replay("bad", last=5000)) == list(store.replay("bad")) == []
+    with pytest.raises(cs.MessageNotFound):
+        store.explain("bad", 2)
+
+
+def test_a_bundle_without_messages_is_refused(store: Face) -> None:
+    made = Thread("default", "empty")
+    made.event("hold", '{"reason":"r"}')
+    assert cs.verify_bundle(made.lines()).findings == ()
+    with pytest.raises(cs.InvalidBundle, match="no messages"):
+        store.import_bundle(made.lines())

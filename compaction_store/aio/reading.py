@@ -167,7 +167,7 @@ class AsyncReading:
     async def _newest(self, key: ThreadKey, thread_id: str, last: int) -> AsyncIterator[Message]:
         if last > _LONGEST_PAGE:
             newest = await self._reach.write(None, checks.about(thread_id), ledger.newest, key, 1)
-            until = newest[0][0]
+            until = newest[0][0] if newest else 0
             async for message in self._pages(key, thread_id, max(0, until - last), until):
                 yield message
             return

@@ -23,8 +23,8 @@ def stored_threads(
     """A page of everything stored under the tenant, by thread_uid: each key with its name and whether it has a head.
 
     Heads, threads and the rows of the three logs all count, so that nothing that is left of a thread goes unseen. The
-    tenant is named in every statement: row-level security does not bind every login. The rows of the logs are listed
-    from partial indexes that hold a few of them a thread.
+    tenant is named in every statement: row-level security does not bind every login. Messages are listed from a
+    partial index that holds a few of them a thread.
     """
     with transaction(connection, tenant, read_only=True):
         uids: set[UUID] = set()
@@ -41,9 +41,9 @@ def _listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any
     queries = [
         sa.select(schema.heads.c.thread_uid),
         sa.select(schema.threads.c.thread_uid),
-        # As in the indexes, word for word: else they are not used.
+        # As in the index, word for word: else it is not used.
         sa.select(messages.thread_uid).where(sa.text(f"seq IN ({schema.LISTED})")).distinct(),
-        sa.select(compactions.thread_uid).where(sa.text(f"number IN ({schema.LISTED})")).distinct(),
+        sa.select(compactions.thread_uid).distinct(),
         sa.select(events.thread_uid).distinct(),
     ]
     pages = []

@@ -10,7 +10,7 @@ from compaction_store import checks, erasure, ledger, measuring, records, values
 from compaction_store import view as views
 from compaction_store.store.verifying import Verifying
 from compaction_store.budget import TokenBudget
-from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound
+from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound, Unreadable
 from compaction_store.ledger import CompactionFilter, CompactionKey
 from compaction_store.models import (
     Compaction,
@@ -159,7 +159,9 @@ class Reader(Verifying):
         message = self.message(thread_id, seq)
         log = [record for record in self.compactions(thread_id, covering=seq)]
         view = self.view(thread_id)
-        element = next(element for element in view.elements if element.seq <= seq <= element.end_seq)
+        element = next((element for element in view.elements if element.seq <= seq <= element.end_seq), None)
+        if element is None:
+            raise Unreadable(f"nothing in the view stands for seq {seq}; run verify{checks.about(thread_id)}")
         return Explanation(message, tuple(log), element, self._redaction(message, thread_id))
 
     def _redaction(self, message: Message, thread_id: str) -> Event | None:

@@ -164,7 +164,7 @@ class Reading:
     def _newest(self, key: ThreadKey, thread_id: str, last: int) -> Iterator[Message]:
         if last > _LONGEST_PAGE:
             newest = self._reach.write(None, checks.about(thread_id), ledger.newest, key, 1)
-            until = newest[0][0]
+            until = newest[0][0] if newest else 0
             for message in self._pages(key, thread_id, max(0, until - last), until):
                 yield message
             return

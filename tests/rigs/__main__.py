@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from rigs.catalogue import RIGS, Missing, Rig
+from rigs.catalogue import COUNTED, RIGS, Missing, Rig
 from rigs.ground import Postgres
 
 
@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("name", choices=[*RIGS, "all"])
     parser.add_argument("--long", action="store_true", help="as long as the figures in docs/reliability.md took")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--count", type=int, help=f"how many inputs to try: {', '.join(COUNTED)}")
     parser.add_argument("--figures", type=Path, help="a file to add the figures to, as JSON lines")
     given = parser.parse_args()
     names = list(RIGS) if given.name == "all" else [given.name]
@@ -41,7 +42,11 @@ def _run(name: str, rig: Rig, given: argparse.Namespace) -> None:
     start, load = time.monotonic(), os.getloadavg()
     try:
         with Postgres() as server:
-            figures = rig(server, random.Random(given.seed), given.long)
+            chance = random.Random(given.seed)
+            if given.count is not None and name in COUNTED:
+                figures = COUNTED[name](server, chance, count=given.count)
+            else:
+                figures = rig(server, chance, given.long)
     except Missing as missing:
         say(f"  left out: {missing}")
         return

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rigs import cancel, client, cuts, fuzz, histories, hostile, kill, pooler, silent, soak, standby
+from rigs import apart, attack, cancel, client, cuts, fuzz, histories, hostile, kill, pooler, silent, soak, standby
 from rigs.ground import Postgres
 
 Rig = Callable[[Postgres, random.Random, bool], dict[str, Any]]
@@ -52,6 +52,14 @@ def _fuzz(_server: Postgres, chance: random.Random, long: bool) -> dict[str, Any
     return fuzz.run(chance, seconds=300.0 if long else 0.3)
 
 
+def _bundles(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return apart.run(server, chance, count=100_000 if long else 400)
+
+
+def _attack(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
+    return attack.run(server, chance, count=2_050 if long else 24)
+
+
 def _soak(server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
     seconds, pause = (1800.0, 5.0) if long else (3.0, 0.3)
     return soak.run(server, chance, seconds=seconds, pause=pause)
@@ -69,4 +77,7 @@ def _standby(_server: Postgres, chance: random.Random, long: bool) -> dict[str, 
 RIGS: dict[str, Rig] = {
     "kill": _kill, "client": _client, "cuts": _cuts, "pooler": _pooler, "cancel": _cancel, "histories": _histories,
     "hostile": _hostile, "fuzz": _fuzz, "soak": _soak, "standby": _standby, "silent": _silent,
+    "bundles": _bundles, "attack": _attack,
 }  # fmt: skip
+# Those that are told how many inputs to try.
+COUNTED: dict[str, Callable[..., dict[str, Any]]] = {"bundles": apart.run, "attack": attack.run}
