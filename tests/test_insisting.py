@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from bundles import Thread
 
 import compaction_store as cs
 from compaction_store import chain
@@ -184,3 +185,25 @@ def test_a_system_message_may_be_shortened_by_one(store: Any) -> None:
     short = [{"role": "system", "content": "rules"}]
     run = store.compact("t", lambda ctx: ctx.replace(1, 1, short, allow="system"))
     assert run.view.messages[0] == short[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_taken"),
+    [
+        (f'{{"until":"{LATE}","reason":"law"}}', True),
+        (f'{{"reason":"law","until":"{LATE}"}}', False),
+        ('{"until":"2001-02-30T00:00:00.000000Z"}', False),
+    ],
+)
+def test_a_bundle_brings_no_retention_that_is_not_read_alike(store: Any, body: str, is_taken: bool) -> None:
+    thread = Thread()
+    thread.message('{"role":"user","content":"hi"}')
+    thread.event("retention", body)
+    if is_taken:
+        assert store.import_bundle(thread.lines()).added
+        with pytest.raises(cs.Held):
+            store.redact("t-1", 1, reason="r")
+    else:
+        with pytest.raises(cs.CompactionStoreError):
+            store.import_bundle(thread.lines())
+        assert list(store.threads()) == []

@@ -43,6 +43,14 @@ BEGIN
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'message' AND s.body IS NOT NULL;
     PERFORM compaction_store.refuse_bad_document('body', s.body)
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'event';
+    -- One that begins with anything else would show an end, and forbid nothing.
+    IF EXISTS (
+        SELECT FROM compaction_store.staged AS s
+        WHERE s.staged_by = v_import AND s.type = 'event' AND s.kind = 'retention'
+            AND compaction_store.retained_until(s.body) IS NULL
+    ) THEN
+        RAISE EXCEPTION 'a retention must begin with until' USING ERRCODE = 'CS019';
+    END IF;
     SELECT min(s.created_at) INTO v_first_at
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.pos = 1;
     INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, metadata, created_at)
