@@ -186,3 +186,20 @@ def test_a_run_beyond_the_head_was_not_made(superuser: psycopg.Connection[Any]) 
         "SELECT number FROM compaction_store.commit_compactions(%s, %s, %s, 1, NULL, %s)", (UID, TENANT, run, records)
     ).fetchall()
     assert rows == [(4,)]
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("role", ["app", "auditor", "loader"])
+def test_no_role_is_told_of_a_row_beyond_the_head(superuser: psycopg.Connection[Any], role: str) -> None:
+    """Whoever calls the functions in SQL."""
+    forge_message(superuser, 10)
+    forge_record(superuser, 4)
+    forge_event(superuser, 1000, "release")
+    for call in ("replay(%s, %s, 0, NULL, 100)", "newest(%s, %s, 100)", "view(%s, %s, NULL)", "events(%s, %s, 0, 100)"):
+        with superuser.transaction(force_rollback=True):
+            superuser.execute(f"SET LOCAL ROLE compaction_store_{role}".encode())
+            rows = superuser.execute(
+                f"SELECT t::text FROM compaction_store.{call} AS t".encode(), (UID, TENANT)
+            ).fetchall()
+        assert rows
+        assert not any(FORGED in text or text.startswith("(1000,") for (text,) in rows)

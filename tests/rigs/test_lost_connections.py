@@ -70,12 +70,12 @@ def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, wa
     lost: list[bool] = []
 
     def heard(request: bytes) -> bool:
-        if b"COMMIT" in request:
+        if b"compaction_store.load(" in request:
             lost.append(True)
         return False
 
     way.on_request = heard
-    # Of the first commit, and of nothing before it or after.
+    # Of the first chunk, and of nothing before it or after.
     way.on_reply = lambda: lost == [True] and not lost.append(False)  # type: ignore[func-returns-value]
     assert store.load("t", [HI] * 5, key="k") == cs.Loaded(4, 8, 5, 5)
     assert way.seen["cut after"] == 1
