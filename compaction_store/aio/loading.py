@@ -68,7 +68,7 @@ class AsyncLoading(AsyncWriting):
         if isinstance(wanted, loading.Count):
             return await self._reach.aside(load.count, wanted.payload, wanted.size)
         if isinstance(wanted, loading.Find):
-            return await self._reach.write(None, about, ledger.find_load, thread, wanted.key)
+            return await self._reach.write(load.key, about, ledger.find_load, thread, wanted.key)
         if isinstance(wanted, loading.Compare):
             return await self._reach.write(
                 None, about, ledger.commitments, thread, wanted.first_seq, wanted.limit

@@ -68,7 +68,7 @@ class Loading(Writing):
         if isinstance(wanted, loading.Count):
             return self._reach.aside(load.count, wanted.payload, wanted.size)
         if isinstance(wanted, loading.Find):
-            return self._reach.write(None, about, ledger.find_load, thread, wanted.key)
+            return self._reach.write(load.key, about, ledger.find_load, thread, wanted.key)
         if isinstance(wanted, loading.Compare):
             return self._reach.write(
                 None, about, ledger.commitments, thread, wanted.first_seq, wanted.limit

@@ -125,6 +125,19 @@ def test_a_commit_that_was_ended_from_outside_is_not_told_before_the_standby_has
     assert store.verify(name).findings == ()
 
 
+def test_what_was_stored_and_not_told_is_not_told_by_a_repetition_either(
+    pair: Pair, address: str, faces: Faces, name: str
+) -> None:
+    """A load looks for what it has stored before; to find it is no proof that the standby has it."""
+    store = faces.open(address, deadline=30)
+    other = impatient(faces, address)
+    with standby_stopped(pair):
+        for _ in range(2):
+            with pytest.raises(cs.OutcomeUnknown):
+                other.load(f"{name} 2", [HI] * 3, key="k", tokens=1)
+    assert store.load(f"{name} 2", [HI] * 3, key="k", tokens=1).added == 0
+
+
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
 def test_a_commit_that_was_ended_from_outside_is_told_when_the_standby_is_back(
     pair: Pair, store: Face, name: str, how: str

@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION compaction_store.begin_import(
     p_thread_uid uuid, p_tenant text, OUT found_pos bigint, OUT found_head bytea
 )
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$

@@ -2,13 +2,14 @@
 CREATE FUNCTION compaction_store.begin_import(
     p_thread_uid uuid, p_tenant text, OUT found_pos bigint, OUT found_head bytea
 )
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    -- A lock is written, so that the answer waits for the standby that the import itself had to wait for.
     SELECT h.last_pos, h.head INTO found_pos, found_head
-    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
 END
 $$;

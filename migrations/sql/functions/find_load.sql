@@ -1,7 +1,7 @@
 -- Where the messages stand that were stored under a key, if any: the first seq and how many.
 CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_key text)
 RETURNS TABLE (found_seq bigint, found_size integer)
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
@@ -9,7 +9,9 @@ DECLARE
     v_last_seq bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    SELECT h.last_seq INTO v_last_seq FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    -- A lock is written, so that the answer waits for the standby that the load itself had to wait for.
+    SELECT h.last_seq INTO v_last_seq
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     RETURN QUERY
         SELECT m.seq, coalesce(m.call_size, 1)
         FROM compaction_store.messages AS m
