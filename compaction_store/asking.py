@@ -126,6 +126,10 @@ class LastPlanned:
             planned.settle()
         self._last = None
 
+    def forget(self) -> None:
+        """Leaves the last result to be worked out when it is looked at: a strategy never does."""
+        self._last = None
+
     def keep(self, planned: Planned) -> Planned:
         self._last = weakref.ref(planned)
         return planned

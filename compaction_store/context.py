@@ -327,12 +327,14 @@ class CompactionContext:
                 step.allow, step.reason, step.role, framed=True, min_saving=step.min_saving, room=step.room,
                 told=step.told, cut=step.cut,
             )  # fmt: skip
-            return self._summarize(span, step.summarize, wish)
+            planned = self._summarize(span, step.summarize, wish)
+            self._last.forget()
+            return planned
         if step.replacement is not None:
             self._replace(span, step.replacement, step.allow, step.reason)
         else:
             self.remove(*span, allow=step.allow, reason=step.reason)
-        return self.planned()
+        return Planned(lambda: self.result_messages)
 
     def withdraw(self, mark: Mark, text: str) -> None:
         """Takes back what was planned since the mark. Summaries stay on record: they were paid for."""
