@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store import Compaction, Explanation
+from compaction_store import Compaction, Element, Explanation, Reader
 from compaction_store.cli import options, saying, values
 from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number
@@ -141,8 +141,11 @@ def show(
         record = store.compaction(thread, number_)
         originals = [] if record.start_seq is None else list(store.originals(record))
         inside = [branch.record.number for branch in store.tree(record).inside]
+        read = _read(store, record) if inside else None
     if out.as_json:
         parts = values.compaction(record, text=True) | {"inside": inside}
+        if read is not None:
+            parts["made_from"] = [_element(element) for element in read]
         messages = ",".join(values.message(message) for message in originals)
         out.json_text(f'{{"compaction":{encoded(parts)},"originals":[{messages}]}}')
         return
@@ -152,9 +155,34 @@ def show(
         right = [("", "(erased)")]
     elif record.replacement is None and record.summary_text is not None:
         right = [("a summary that was not put in force", record.summary_text)]
+    sides = [("the originals", left if full else _shortened(left)), ("what stands for them", right)]
+    if read is not None:
+        # Stand-ins of earlier records, which is what the summarizer was given in place of the originals.
+        made_from = [_said(element) for element in read]
+        sides.insert(1, ("what it was made from", made_from if full else _shortened(made_from)))
     with out.paged():
         _show_record(out, record, inside)
-        _side_by_side(out, left if full else _shortened(left), right)
+        _side_by_side(out, sides)
+
+
+def _read(store: Reader, record: Compaction) -> list[Element]:
+    """The view within a record's span just before the record: what its summarizer was given."""
+    start, end = record.start_seq or 0, record.end_seq or 0
+    return [e for e in store.view(record.thread_id, at=record.pos - 1).elements if start <= e.seq and e.end_seq <= end]
+
+
+def _element(element: Element) -> dict[str, Any]:
+    return {
+        "start_seq": element.seq, "end_seq": element.end_seq, "compaction": element.number,
+        "messages": list(element.messages),
+    }  # fmt: skip
+
+
+def _said(element: Element) -> tuple[str, str]:
+    head = values.span(element.seq, element.end_seq)
+    if element.number is not None:
+        head += f" compaction {element.number}"
+    return head, "\n".join(saying.said(message) for message in element.messages)
 
 
 def _shortened(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -188,11 +216,10 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     out.facts({}, [(name.removesuffix("_at"), str(value)) for name, value in facts.items() if value])
 
 
-def _side_by_side(out: Output, left: list[tuple[str, str]], right: list[tuple[str, str]]) -> None:
+def _side_by_side(out: Output, sides: list[tuple[str, list[tuple[str, str]]]]) -> None:
     """What was said, and what stands for it; one below the other where there is no room."""
-    if not left and not right:
+    if not any(side for _, side in sides):
         return
-    sides = (("the originals", left), ("what stands for them", right))
     cells = [_blocks(side) for _, side in sides]
     if out.console.width < _SIDE_BY_SIDE:
         for (name, _), cell in zip(sides, cells, strict=True):

@@ -320,3 +320,25 @@ def test_show_prints_no_more_of_the_originals_than_can_be_read(run: Run, store: 
     assert "18 more; --full shows them" in short
     assert len(short) < 60_000
     assert " ".join(run("show", THREAD, "1", "--table", "--full").stdout.split()).count("part 20") == 300
+
+
+def test_show_has_what_the_summarizer_was_given_where_earlier_records_stood_there(run: Run, store: cs.Store) -> None:
+    store.append(THREAD, [{"role": ("user", "assistant")[i % 2], "content": f"part {i} " * 50} for i in range(12)])
+    store.compact(THREAD, lambda ctx: ctx.compact(2, 5, "They spoke of parts."))
+    store.compact(THREAD, lambda ctx: ctx.compact(1, 6, "They met and spoke."))
+    [first] = run.json("show", THREAD, "1")
+    assert "made_from" not in first["compaction"]
+    [second] = run.json("show", THREAD, "2")
+    made_from = second["compaction"]["made_from"]
+    assert [(e["start_seq"], e["end_seq"], e["compaction"]) for e in made_from] == [
+        (1, 1, None),
+        (2, 5, 1),
+        (6, 6, None),
+    ]
+    assert "They spoke of parts." in json.dumps(made_from[1]["messages"])
+    assert [m["seq"] for m in second["originals"]] == [1, 2, 3, 4, 5, 6]
+    for columns in ("70", "150"):
+        told = run("show", THREAD, "2", "--table", COLUMNS=columns).stdout
+        assert "what it was made from" in told
+        assert "2-5 compaction 1" in told
+    assert "what it was made from" not in run("show", THREAD, "1", "--table").stdout
