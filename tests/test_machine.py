@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import psycopg
 import pytest
@@ -140,7 +140,7 @@ class Model:
         first = len(self.records(len(self.log))) + 1
         written = []
         for i, record in enumerate(records):
-            inputs = tuple(n if n > 0 else first - 1 - n for n in record.inputs)
+            inputs = tuple(n if n >= 0 else first - 1 - n for n in record.inputs)
             written.append(record._replace(number=first + i, inputs=inputs))
         self.log += written
         return written
@@ -222,17 +222,13 @@ class Planning:
             self.offer(start, end, allow)
         before = sum(p.tokens for p in pieces)
         if text is None:
-            self.attempts.append(
-                Record("summary", "failed", start, end, self.callback, before, error="ValueError")
-            )  # fmt: skip
-            raise Refused("ValueError", start, end)
+            self._try("summary", "failed", start, end, "ValueError")
         if not text.strip():
             self._reject("EmptySummary", "summary", start, end)
         if tokens_of({"content": text}) >= before and "larger" not in allow:
             self._reject("NotSmaller", "summary", start, end)
         framed = frame(text, start, end)
-        inputs = tuple(p.number for p in pieces if p.number is not None)
-        self._place("summary", start, end, before, (framed,), inputs)
+        self._place("summary", start, end, before, (framed,), _numbers(pieces))
 
     def replace(self, start: int, end: int, messages: tuple[Payload, ...], allow: frozenset[str]) -> None:
         pieces = self.check("truncation", start, end, allow)
@@ -242,7 +238,7 @@ class Planning:
             self._reject("IdsChanged", "truncation", start, end)
         if sum(map(tokens_of, messages)) >= before and "larger" not in allow:
             self._reject("NotSmaller", "truncation", start, end)
-        self._place("truncation", start, end, before, messages, ())
+        self._place("truncation", start, end, before, messages, _numbers(pieces))
 
     def remove(self, start: int, end: int, allow: frozenset[str]) -> None:
         pieces = self.check("removal", start, end, allow)
@@ -257,9 +253,15 @@ class Planning:
         self.in_plan.append(len(self.attempts))
         self.attempts.append(Record(kind, "applied", start, end, self.callback, before, after, messages, inputs))
 
-    def _reject(self, error: str, kind: str, start: int, end: int) -> None:
-        before = sum(p.tokens for p in self.inside(start, end))
-        self.attempts.append(Record(kind, "rejected", start, end, self.callback, before, error=error))
+    def _reject(self, error: str, kind: str, start: int, end: int) -> NoReturn:
+        self._try(kind, "rejected", start, end, error)
+
+    def _try(self, kind: str, outcome: str, start: int, end: int, error: str) -> NoReturn:
+        """An attempt that changes nothing: it may repeat what it was made from; 0 is for what is only planned."""
+        pieces = self.inside(start, end)
+        inputs = tuple(dict.fromkeys(max(number, 0) for number in _numbers(pieces)))
+        before = sum(p.tokens for p in pieces)
+        self.attempts.append(Record(kind, outcome, start, end, self.callback, before, inputs=inputs, error=error))
         raise Refused(error, start, end)
 
     def begin(self, callback: str) -> tuple[int, list[int]]:
@@ -283,6 +285,10 @@ class Planning:
             for s in since
             for a in planned
         )
+
+
+def _numbers(pieces: list[Piece]) -> tuple[int, ...]:
+    return tuple(p.number for p in pieces if p.number is not None)
 
 
 def _ids(messages: Any) -> list[tuple[str, str]]:
