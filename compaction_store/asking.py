@@ -105,7 +105,8 @@ class Planned(Sequence["Payload | None"]):
     def __eq__(self, other: object) -> bool:
         return self._list() == (other._list() if isinstance(other, Planned) else other)
 
-    __hash__ = None  # type: ignore[assignment]
+    # asyncio.gather keeps what it waits for in a dict.
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"<Planned: {len(self)} messages>" if self._waiting is None else "<Planned: to be awaited>"

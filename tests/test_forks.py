@@ -190,9 +190,10 @@ def test_a_child_cancels_nothing_of_its_parents(url: str) -> None:
     run(_WAITING, url)
 
 
-def test_a_child_does_not_stop_its_parents_embedded_server(tmp_path: Path) -> None:
+def test_a_child_does_not_stop_its_parents_embedded_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o755)
-    run(_EMBEDDED, HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path), COMPACTION_STORE_URL="")
+    monkeypatch.delenv("COMPACTION_STORE_URL", raising=False)
+    run(_EMBEDDED, HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path))
 
 
 def test_a_store_that_was_closed_stays_closed_in_a_child(url: str) -> None:

@@ -213,9 +213,11 @@ def test_the_loader_opens_no_thread_of_such_a_name(superuser: psycopg.Connection
     superuser.execute("SET ROLE compaction_store_loader")
     for name in ("", "n" * 256, f"erased:{uuid.uuid4()}"):
         uid = chain.thread_uid("default", name)
-        assert _refused(
-            superuser, "SELECT compaction_store.begin_load(%s, 'default', %s, 'k', NULL)", uid, name
-        ) == "CS018"  # fmt: skip
+        load = (
+            "SELECT compaction_store.load(%s, 'default', %s, ARRAY['{\"role\":\"user\"}'], %s, ARRAY['user'], ARRAY[1],"
+            " ARRAY['c'], ARRAY[NULL]::text[], 'k', NULL)"
+        )
+        assert _refused(superuser, load, uid, name, bytes(16)) == "CS018"
 
 
 def test_no_two_threads_have_one_name_whoever_renames_them(superuser: psycopg.Connection[Any], store: Any) -> None:

@@ -137,7 +137,7 @@ def findings(keeper: cs.Store, thread_id: str, level: audit.Level = "content") -
 def test_the_columns_under_test_are_all_there_are(tampered: psycopg.Connection[Any]) -> None:
     rows = tampered.execute(
         "SELECT table_name, column_name FROM information_schema.columns"
-        " WHERE table_schema = 'compaction_store' AND table_name <> 'alembic_version'"
+        " WHERE table_schema = 'compaction_store' AND table_name NOT IN ('alembic_version', 'staged')"
     ).fetchall()
     assert set(rows) == set(COLUMNS)
     assert {f"{table}.{column}" for table, column in COLUMNS} >= UNPROTECTED
@@ -439,10 +439,11 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
 
 def test_a_redaction_is_counted_and_is_no_finding(keeper: cs.Store, tamperer: Tamperer, thread: str) -> None:
     erased = keeper.redact(thread, [1, 5], reason="asked", override="told to")
-    assert erased == cs.Redaction(LAST + 1, (1, 5), (3,))
+    # The two that failed have no span, so that they may repeat anything; the other two have them among their inputs.
+    assert erased == cs.Redaction(LAST + 1, (1, 5), (1, 2, 3, 4))
     for level in LEVELS:
         report = keeper.verify(thread, level=level)
-        assert (report.findings, report.redacted, report.redactions) == ((), 3, 1)
+        assert (report.findings, report.redacted, report.redactions) == ((), 6, 1)
     tamperer.run("UPDATE compaction_store.messages SET redacted_pos = 17 WHERE redacted_pos = 18 AND seq = 5")
     assert [f.pos for f in findings(keeper, thread, "structure")] == [5]
 

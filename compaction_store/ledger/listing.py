@@ -41,10 +41,10 @@ def _listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any
     queries = [
         sa.select(schema.heads.c.thread_uid),
         sa.select(schema.threads.c.thread_uid),
-        # As in the index, word for word: else it is not used.
+        # As in the indexes, word for word: else they are not used.
         sa.select(messages.thread_uid).where(sa.text(f"seq IN ({schema.LISTED})")).distinct(),
-        sa.select(compactions.thread_uid).distinct(),
-        sa.select(events.thread_uid).distinct(),
+        sa.select(compactions.thread_uid).where(sa.text(schema.LISTED_RECORD)).distinct(),
+        sa.select(events.thread_uid).where(sa.text(schema.LISTED_EVENT)).distinct(),
     ]
     pages = []
     for query in queries:

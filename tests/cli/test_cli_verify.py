@@ -25,7 +25,7 @@ def test_bundles_are_verified_several_at_once_with_the_signature_of_their_checkp
     run: Run, exported: tuple[str, Path]
 ) -> None:
     public, folder = exported
-    files = [str(file) for file in sorted(folder.iterdir())]
+    files = [str(file) for file in sorted(folder.glob("*.jsonl"))]
     told = run("verify", *files, "--public-key", public, "--table").stdout
     assert told.splitlines()[-1] == "2 bundles, 0 findings"
     assert told.count("example.org/audit/default signed pos") == 2

@@ -86,7 +86,7 @@ def test_a_thread_that_the_source_does_not_have_is_said_to_be_missing(store: Fac
 
 def test_formats_and_options_are_checked(tmp_path: Path, store: Face) -> None:
     path = write(tmp_path / "f.jsonl", 1)
-    with pytest.raises(cs.InvalidInput, match="format= is one of"):
+    with pytest.raises(cs.InvalidInput, match="format must be one of"):
         run(store, path, format="word")
     with pytest.raises(cs.InvalidInput, match="option 'channel'"):
         run(store, path, channel="x")

@@ -152,10 +152,10 @@ def test_async() -> None:
 
 
 def test_clients_that_cannot_summarize_are_refused() -> None:
-    with pytest.raises(TypeError, match="Anthropic client or a summarizer"):
+    with pytest.raises(
+        TypeError, match="client must be an Anthropic client, an OpenAI client or a summarizer, not object"
+    ):
         compress_context(talk(1, 1), client=object())
-    with anthropic.Anthropic(api_key="none") as client, pytest.raises(TypeError, match="model="):
-        compress_context(talk(1, 1), client=client)
 
 
 def _answer(text: str) -> str:

@@ -146,7 +146,8 @@ def test_odd_shapes_tell_of_nothing_and_never_raise(store: Face) -> None:
     ):
         store.append("t", odd)
     assert not list(store.compactions("t"))
-    store.append("t", {"content": [BLOCK | {"content": "a\0\ud800"}], "model": "\0", "usage": {"iterations": [1]}})
+    odd_reply = {"role": "assistant", "content": [BLOCK | {"content": "a\0\ud800"}], "model": "\0"}
+    store.append("t", odd_reply | {"usage": {"iterations": [1]}})
     [record] = store.compactions("t")
     assert (record.model, record.summary_text) == (None, "a\0\ud800")
     assert not store.verify("t").findings

@@ -8,6 +8,7 @@ SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     -- A lock is written, so that the answer waits for the standby that the import itself had to wait for.
     SELECT h.last_pos, h.head INTO found_pos, found_head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;

@@ -9,6 +9,7 @@ DECLARE
     v_last_seq bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.queue_up(p_thread_uid);
     -- A lock is written, so that the answer waits for the standby that the load itself had to wait for.
     SELECT h.last_seq INTO v_last_seq
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;

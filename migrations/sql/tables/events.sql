@@ -17,5 +17,6 @@ CREATE TABLE compaction_store.events (
     )
 );
 
--- As messages_listed_idx. Of every row: a thread has few, and where its first one stands is not known.
-CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid);
+-- As messages_listed_idx. Of every row: a thread has few, and where its first one stands is not known. The condition is
+-- as that of compactions_listed_idx.
+CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) WHERE (pos * 1) IS NOT NULL;
