@@ -149,7 +149,6 @@ def leave(cluster: Cluster, users: int) -> None:
             is_last = try_lock(last)
             if is_last or not try_lock(last, fcntl.LOCK_SH):
                 keeper.stop(cluster.folder, cluster.patience)
-            if is_last:
                 keeper.remove_links(cluster.folder)
         finally:
             os.close(last)

@@ -37,7 +37,7 @@ _ACROSS = {
 }
 # Of what each function of a cluster was made. Where one has changed, so must the other.
 _MADE_OF = {
-    "begin_import": "b6372d1acbed",
+    "begin_import": "b7ef9d09ec14",
     "commit_compactions": "ea7320757fdd",
     "erase_content": "0aeef11679d1",
     "fold": "c5ce8e3b227a",
