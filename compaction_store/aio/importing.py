@@ -20,7 +20,7 @@ class AsyncImporting(AsyncLoading):
         with another it is `ThreadExists`. Times more than a day ahead of the server's clock are refused.
 
         The bundle of an erased thread proves neither its tenant nor its key, because the name is gone that both follow
-        from: whoever made it chose the key, and with it a name that can never be used again. It is refused unless
+        from: its maker chose the key, and with it a name that can never be used again. It is refused unless
         `stubs` says that it comes from a source you trust.
         """
         checks.instance(stubs, bool, "stubs")

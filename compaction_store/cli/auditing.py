@@ -131,7 +131,7 @@ def show(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows one compaction record beside the messages it stands for.
+    """Shows one compaction record beside the messages that it replaces.
 
     Long messages are cut, and of a long span the first and the last messages are shown; --full shows all of it. On a
     terminal, what is longer than a screen goes through your pager.

@@ -62,7 +62,8 @@ class Redacting(Importing):
         """Erases a whole thread: every message and record, the metadata and the name.
 
         What stays is a stub that still verifies, that is called `erased:` and its thread_uid, and that nothing can be
-        added to (`ThreadErased`). Whoever knows the old name still reaches it by that. `dry_run` is as in `redact`.
+        added to (`ThreadErased`). A caller that knows the old name still reaches it by that name. `dry_run` is as in
+        `redact`.
         """
         key = self._own_key(thread_id)
         _check(reason, override)
