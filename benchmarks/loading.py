@@ -12,7 +12,7 @@ from benchmarks.contest import Bench, Contest, reading
 from benchmarks.corpus import messages
 from benchmarks.rows import Row
 from compaction_store import Store, migrate, tokens
-from compaction_store.payload import encode
+from compaction_store.messages.encoding import encode
 
 _COUNT = 100_000
 

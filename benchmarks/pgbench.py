@@ -16,7 +16,7 @@ from typing import ClassVar
 from benchmarks.contest import Bench, Contest
 from benchmarks.corpus import message
 from benchmarks.rows import Row
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 _CLIENTS = 16
 _MANY = 1000

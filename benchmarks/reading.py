@@ -12,7 +12,8 @@ from benchmarks.contest import Bench, Contest, Side, reading
 from benchmarks.corpus import messages
 from benchmarks.floor import Floor
 from benchmarks.rows import Row
-from compaction_store import CompactionContext, chain
+from compaction_store import CompactionContext
+from compaction_store.integrity import chain
 
 _ALL = "SELECT payload::text FROM raw WHERE thread_id = %(thread)s ORDER BY seq"
 _NEWEST = "SELECT payload::text FROM raw WHERE thread_id = %(thread)s ORDER BY seq DESC LIMIT 20"

@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from compaction_store import CompactionContext, TokenBudget
-from compaction_store.callbacks import drive
-from compaction_store.models import Element, View
+from compaction_store.compaction.callbacks import drive
+from compaction_store.models import Element
+from compaction_store.rendering.view import View
 from compaction_store.strategies import SummaryTree
 from compaction_store.strategies.tree import level_of
 from compaction_store.tokens import Counter

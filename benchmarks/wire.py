@@ -9,7 +9,8 @@ from uuid import UUID
 import psycopg
 from psycopg import pq
 
-from compaction_store import chain, keys
+from compaction_store.integrity import chain
+from compaction_store.messages import keys
 
 INSERT = b"INSERT INTO raw (thread_id, seq, role, payload) VALUES ($1, $2, $3, $4)"
 _APPEND = (

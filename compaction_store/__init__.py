@@ -1,16 +1,17 @@
 """A persistent conversation store on Postgres, with auditable compaction records."""
 
-from compaction_store.aio import AsyncReader, AsyncStore
-from compaction_store.asking import Ask
-from compaction_store.budget import TokenBudget
-from compaction_store.callbacks import Strategy
-from compaction_store.checkpoint_log import CheckpointLog
-from compaction_store.checkpoints import Checkpoint, SigningKey
-from compaction_store.context import CompactionContext
+from compaction_store.bundles.import_rows import Imported
+from compaction_store.bundles.verification import verify_bundle
+from compaction_store.checkpoints.checkpoint_log import CheckpointLog
+from compaction_store.checkpoints.signed_heads import Checkpoint, SigningKey
+from compaction_store.compaction.asking import Ask
+from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
+from compaction_store.compaction.callbacks import Strategy
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.plan import Attempt, CompactionPlan, CompactionRun, Span
 from compaction_store.errors import (
     ActorRequired,
     BatchTooLarge,
-    BudgetExceeded,
     CheckpointRefused,
     CompactionNotFound,
     CompactionStoreError,
@@ -72,11 +73,10 @@ from compaction_store.errors import (
     Unreadable,
     UnsupportedDatabase,
 )
-from compaction_store.loading import Loaded, ToLoad
+from compaction_store.messages.provider_compactions import Observed
 from compaction_store.models import (
     Appended,
     Compaction,
-    CompactionRun,
     CompactionTree,
     Element,
     Event,
@@ -86,20 +86,16 @@ from compaction_store.models import (
     Message,
     Redaction,
     Report,
-    SeenView,
     Summary,
     Thread,
-    View,
 )
-from compaction_store.observed import Observed
-from compaction_store.plan import Attempt, CompactionPlan, Span
-from compaction_store.proving import verify_bundle
 from compaction_store.recall import AsyncRecallTools, Recalled, RecallTools, recall_tools
-from compaction_store.rendering import Rendered
-from compaction_store.searching import Found
-from compaction_store.staging import Imported
-from compaction_store.store import Reader, Store
-from compaction_store.telemetry import Telemetry
+from compaction_store.rendering.view import Rendered, SeenView, View
+from compaction_store.store._async import AsyncReader, AsyncStore
+from compaction_store.store._sync import Reader, Store
+from compaction_store.store.loading import Loaded, ToLoad
+from compaction_store.store.search import Found
+from compaction_store.telemetry.telemetry import Telemetry
 
 __all__ = [
     "ActorRequired",

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from compaction_store import own_server, schema
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, MissingExtra, NotConfigured
+from compaction_store.postgres import embedded_connection, schema
 
 if TYPE_CHECKING:
-    from compaction_store.cluster import Cluster
+    from compaction_store.postgres_embedded.server import Cluster
 
 # Long enough for the recovery after a crash of the machine.
 PATIENCE = 120.0
@@ -40,37 +40,37 @@ _kept: dict[Path, Share] = {}
 class Share:
     """One user's part in a running server, with the `url` to reach it. Given back by `close`, or with the process."""
 
-    def __init__(self, cluster: Cluster, lock: int) -> None:
+    def __init__(self, server: Cluster, lock: int) -> None:
         # Forgotten instead of closed, it lets go as well; then the keeper stops the server.
         self._let_go = weakref.finalize(self, os.close, lock)
-        self.folder = cluster.folder
-        self.folder_of_socket = str(_short(cluster.data))
+        self.folder = server.folder
+        self.folder_of_socket = str(_short(server.data))
         self.url = _address(self.folder_of_socket)
-        self.identifier = own_server.identifier(cluster.data)
-        self._cluster = cluster
+        self.identifier = embedded_connection.identifier(server.data)
+        self._cluster = server
         self._lock = lock
-        own_server.register(self)
+        embedded_connection.register(self)
 
     def restart(self, seconds: float) -> bool:
         """Starts the server if it has died, within so many seconds; whether that was necessary."""
-        from compaction_store import cluster  # noqa: PLC0415 — not for Windows
+        from compaction_store.postgres_embedded import server  # noqa: PLC0415 — not for Windows
 
         try:
-            return self._let_go.alive and cluster.restart(dataclasses.replace(self._cluster, patience=seconds))
+            return self._let_go.alive and server.restart(dataclasses.replace(self._cluster, patience=seconds))
         except OSError as error:
             failure = _unusable(error, self.folder)
         raise failure
 
     def close(self) -> None:
         """Gives the share back; with the last one, returns when the server has stopped."""
-        from compaction_store import cluster  # noqa: PLC0415 — not for Windows
+        from compaction_store.postgres_embedded import server  # noqa: PLC0415 — not for Windows
 
         if self._let_go.detach() is None:
             return
-        own_server.forget(self)
+        embedded_connection.forget(self)
         # Where it cannot be stopped now, or its folder was removed, the keeper and the server see to it themselves.
         with contextlib.suppress(OSError, DatabaseUnavailable):
-            cluster.leave(self._cluster, self._lock)
+            server.leave(self._cluster, self._lock)
 
     async def close_aio(self) -> None:
         """The same, in a thread: nothing here holds up the event loop."""
@@ -104,15 +104,15 @@ def join(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
     package = _package()
     if sys.platform == "win32":
         raise NotConfigured("the embedded Postgres runs on Linux and macOS: give a database's URL")
-    from compaction_store import cluster  # noqa: PLC0415 — not for Windows
+    from compaction_store.postgres_embedded import server  # noqa: PLC0415 — not for Windows
 
     folder = Path(os.path.abspath(folder or default_folder()))  # noqa: PTH100 — resolves no link, touches nothing
-    binaries = cluster.find_binaries(package)
+    binaries = server.find_binaries(package)
     if binaries is None:
         raise NotConfigured(f"the installed {_PACKAGE} has no Postgres for this machine: give a database's URL")
-    wanted = cluster.Cluster(folder, binaries, patience)
+    wanted = server.Cluster(folder, binaries, patience)
     try:
-        share = Share(wanted, cluster.start(wanted))
+        share = Share(wanted, server.start(wanted))
     except OSError as error:
         failure = _unusable(error, folder)
     else:
@@ -169,7 +169,7 @@ def _address(folder: str) -> str:
 
 def _short(data: Path) -> Path:
     """The folder, or a link to it from the temporary folder where its name is too long or too strange for a socket."""
-    from compaction_store import keeper  # noqa: PLC0415 — not for Windows
+    from compaction_store.postgres_embedded import reaper  # noqa: PLC0415 — not for Windows
 
     name = os.fsencode(data)
     if len(name) <= _LONGEST_SOCKET_FOLDER and b"," not in name and name.isascii():
@@ -179,7 +179,7 @@ def _short(data: Path) -> Path:
         link = Path(tempfile.gettempdir(), f"compaction-store-{mark}-{number}")
         try:
             # Before it is there, so that the last user removes every link, one of a killed process as well.
-            keeper.note_link(data.parent, link)
+            reaper.note_link(data.parent, link)
             link.symlink_to(data)
         except FileExistsError:
             # Only a link of one's own can be trusted to stay what it is.

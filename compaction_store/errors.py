@@ -74,12 +74,11 @@ import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-if TYPE_CHECKING:
-    from compaction_store.models import Appended, Summary, View
+from compaction_store.models import Appended, Summary
 
 _LONGEST_PLACE = 300
 
@@ -88,6 +87,10 @@ class CompactionStoreError(Exception):
     """The base of every error raised here."""
 
     _is_own = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the type and the text; no text where this package did not write it, since it may quote a message."""
+        return {"type": type(self).__name__, "text": own_text(self)}
 
     def __new__(cls, *args: object, **_keywords: object) -> Self:
         error = super().__new__(cls, *args)
@@ -363,14 +366,6 @@ class NotRenderable(CompactionStoreError):
         super().__init__(message)
         self.seq = seq
         self.part = part
-
-
-class BudgetExceeded(CompactionStoreError):
-    """The view does not fit the window. It is .view all the same."""
-
-    def __init__(self, message: str, *, view: View) -> None:
-        super().__init__(message)
-        self.view = view
 
 
 class DatabaseError(CompactionStoreError):

@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from compaction_store.errors import own_text
-
 
 class AsDict:
     """A frozen dataclass with an `as_dict()`."""
@@ -47,6 +45,6 @@ def _text(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Exception):
-        # The words of an error that was not made here may quote a message.
-        return {"type": type(value).__name__, "text": own_text(value)}
+        # This package's own errors have an as_dict(). The text of any other may quote a message.
+        return {"type": type(value).__name__, "text": None}
     raise TypeError(f"{type(value).__name__} has no form in JSON")

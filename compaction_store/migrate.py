@@ -19,7 +19,6 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store import connections, engines, ledger, schema
 from compaction_store.errors import (
     CompactionStoreError,
     Conflict,
@@ -27,6 +26,7 @@ from compaction_store.errors import (
     DatabaseUnavailable,
     UnsupportedDatabase,
 )
+from compaction_store.postgres import connections, engines, queries, schema
 
 _T = TypeVar("_T")
 
@@ -80,12 +80,12 @@ def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> No
 
 def current(url: str) -> str | None:
     """The database's revision, or None where it has no schema of ours."""
-    return _once(url, ledger.revision)
+    return _once(url, queries.revision)
 
 
 def check(url: str) -> None:
     """Raises SchemaOutOfDate where the database is not at the revision this version needs."""
-    _once(url, ledger.check)
+    _once(url, queries.check)
 
 
 def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
@@ -119,8 +119,8 @@ def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> Com
 
 def _take_turn(connection: sa.Connection) -> None:
     """Keeps every other migration and every checkpoint waiting until the end of this transaction."""
-    if connection.scalar(sa.text(ledger.IS_WORKER_ASKED)) and connection.scalar(sa.text(ledger.IS_WORKER)):
-        raise UnsupportedDatabase(ledger.WORKER)
+    if connection.scalar(sa.text(queries.IS_WORKER_ASKED)) and connection.scalar(sa.text(queries.IS_WORKER)):
+        raise UnsupportedDatabase(queries.WORKER)
     connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
     try:
         while connection.scalar(sa.text(f"SELECT to_regclass('{schema.SCHEMA}.alembic_version')")) is None:
@@ -134,9 +134,9 @@ def _take_turn(connection: sa.Connection) -> None:
     except sa.exc.DBAPIError as error:
         if _sqlstate(error) != _BUSY:
             raise
-    row = connection.execute(sa.text(ledger.HOLDER)).one_or_none()
-    holder = ledger.Holder(*row) if row is not None else None
-    raise DatabaseUnavailable(f"another migration or a checkpoint did not end in time{ledger.held_by(holder)}")
+    row = connection.execute(sa.text(queries.HOLDER)).one_or_none()
+    holder = queries.Holder(*row) if row is not None else None
+    raise DatabaseUnavailable(f"another migration or a checkpoint did not end in time{queries.held_by(holder)}")
 
 
 def _make_version_table(connection: sa.Connection) -> None:

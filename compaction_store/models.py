@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, overload
+from typing import Any, ClassVar, Literal, NamedTuple
 from uuid import UUID
 
 from compaction_store.jsonable import AsDict, plain
-
-if TYPE_CHECKING:
-    from compaction_store.rendering import Rendered
 
 Payload = dict[str, Any]
 
@@ -127,49 +124,6 @@ class Measured(AsDict):
     def own(self, tokens: int) -> int:
         """How many of the store's own tokens a view may be to take so many."""
         return self.local + math.floor((tokens - self.tokens) / self.rate)
-
-
-@dataclass(frozen=True, slots=True)
-class View(AsDict):
-    """What the model should see of a thread at a pos. `tokens` are the store's own figures for its messages.
-
-    `measured` is what it takes by the best figure known; only what was measured against a budget has it. `head` is the
-    entry of the thread's chain at `pos`: what is written from the view is refused by a thread with another entry there.
-    """
-
-    thread_id: str
-    pos: int
-    elements: tuple[Element, ...] = field(repr=False)
-    measured: Measured | None = field(default=None, repr=False, compare=False)
-    head: bytes = field(default=b"", repr=False)
-    _derived: ClassVar = ("tokens",)
-
-    @property
-    def messages(self) -> list[Payload | None]:
-        """In order, every active span folded. A redacted message is None."""
-        return [message for element in self.elements for message in element.messages]
-
-    @property
-    def tokens(self) -> int:
-        return sum(element.tokens for element in self.elements)
-
-    def for_anthropic(
-        self,
-        *,
-        system: Literal["apart", "in_place"] = "apart",
-        thinking: Literal["drop_after_compaction", "keep", "drop"] = "drop_after_compaction",
-        cache: Literal["5m", "1h"] | None = None,
-    ) -> Rendered:
-        """The arguments of a request to Anthropic's Messages API."""
-        from compaction_store import rendering  # noqa: PLC0415 — it is made of views, and views are made here
-
-        return rendering.for_anthropic(self, system=system, thinking=thinking, cache=cache)
-
-    def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
-        """The arguments of a request to OpenAI's Chat Completions or Responses API."""
-        from compaction_store import rendering  # noqa: PLC0415 — see above
-
-        return rendering.for_openai(self, api=api)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,56 +284,6 @@ class Compaction(AsDict):
 def _objects(value: object) -> list[Payload] | None:
     """The objects of a list; None where it is no list."""
     return [part for part in value if type(part) is dict] if isinstance(value, list) else None
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionRun(AsDict, Sequence[Compaction]):
-    """What one call of `compact` did: its records in order, whatever their outcome; a sentence on why; and the view.
-
-    `errors` are the exceptions of callbacks and summarizers, in the order in which they came. With a budget, the view
-    has what it takes by the best figure known as `.measured`.
-    """
-
-    records: tuple[Compaction, ...]
-    reason: str
-    view: View = field(repr=False)
-    errors: tuple[Exception, ...] = field(default=(), repr=False)
-
-    @overload
-    def __getitem__(self, index: int) -> Compaction: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Compaction, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Compaction | tuple[Compaction, ...]:
-        return self.records[index]
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    @property
-    def applied(self) -> bool:
-        """Whether the view is another one now."""
-        return any(record.outcome == "applied" for record in self.records)
-
-    @property
-    def covered(self) -> tuple[Payload, ...]:
-        """The failed calls of summarizers for which another summarizer covered: see `Compaction.failed_before`."""
-        written = (record for record in self.records if record.outcome == "applied")
-        return tuple(failed for record in written for failed in record.failed_before)
-
-
-@dataclass(frozen=True, slots=True)
-class SeenView(AsDict):
-    """The view a reply was written from, and how far that is known.
-
-    `proved`: the reply's receipt names it and its hash. `reconstructed`: there is no receipt; it is the view just
-    before the reply. `differs`: rendered again it is not what the receipt's hash says, as after a redaction.
-    """
-
-    evidence: Literal["proved", "reconstructed", "differs"]
-    view: View
-    receipt: Payload | None
 
 
 @dataclass(frozen=True, slots=True)

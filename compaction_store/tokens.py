@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from compaction_store import o200k
 from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
-from compaction_store.readable import read
+from compaction_store.tokenizing import o200k
+from compaction_store.tokenizing.message_text import read
 
 BY_CALLER = "caller"
 MARK = "…"

@@ -11,7 +11,8 @@ import os
 from alembic import context
 from sqlalchemy.engine import Connection
 
-from compaction_store import migrate, schema
+from compaction_store import migrate
+from compaction_store.postgres import schema
 
 
 def _configured_url() -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import compaction_store as cs
-from compaction_store import distribution, embedded, errors, grants, importers, migrate, strategies, summarizers, tokens
+from compaction_store import embedded, errors, importers, migrate, strategies, summarizers, tokens
+from compaction_store.deploy import citus, roles
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
@@ -33,7 +34,7 @@ STORE: dict[str, tuple[str, ...]] = {
     "Bundles": ("export", "import_bundle"),
 }
 # Told elsewhere on the page, or not a name to read about.
-_FACES = {"Store", "AsyncStore", "Reader", "AsyncReader"}
+_FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded"}
 _ABOUT = "It is made by `scripts/reference.py` from the code, and a test compares it."
 
 
@@ -87,10 +88,10 @@ SECTIONS = (
     Section(
         "Deploying", "`compaction_store.migrate`.", migrate, ("upgrade", "check", "current", "downgrade"),
     ),
-    Section("Distributing", "`compaction_store.distribution`. [How to](how-to/citus.md).", distribution,
+    Section("Distributing", "`compaction_store.distribution`. [How to](how-to/citus.md).", citus,
         ("distribute", "Distributed"),
     ),
-    Section("Roles", "`compaction_store.grants`. [Threats](threats.md#2-roles) has what each may do.", grants,
+    Section("Roles", "`compaction_store.grants`. [Threats](threats.md#2-roles) has what each may do.", roles,
         ("grant", "revoke"),
     ),
     Section("The embedded Postgres", "`compaction_store.embedded`. [Its page](embedded.md).", embedded,

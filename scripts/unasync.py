@@ -1,4 +1,6 @@
-"""Derives the package `store` from the package `aio`. With --check, says whether it is as derived.
+"""Derives the synchronous classes in `store/_sync` from the async ones in `store/_async`.
+
+With --check, says whether they are as derived.
 
 A rule that no file uses any more is an error; when a new one seems to be needed, the shell is doing too much.
 """
@@ -9,22 +11,21 @@ import re
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent.parent / "compaction_store"
-SOURCE = PACKAGE / "aio"
-TARGET = PACKAGE / "store"
+PACKAGE = Path(__file__).parent.parent / "compaction_store" / "store"
+SOURCE = PACKAGE / "_async"
+TARGET = PACKAGE / "_sync"
 
 RULES = (
     (r"The async face", "The synchronous face"),
     (
         r"\n\nThe files of this package are.*?\"\"\"",
-        '\n\nEvery file of this package is derived from `aio` by `scripts/unasync.py`: change those, not these.\n"""',
+        '\n\nEvery file of this package is derived from `_async` by `scripts/unasync.py`: edit those.\n"""',
     ),
-    (r"compaction_store\.aio\b", "compaction_store.store"),
-    (r"from sqlalchemy\.ext\.asyncio import AsyncEngine", "from sqlalchemy import Engine"),
+    (r"compaction_store\.store\._async\b", "compaction_store.store._sync"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
     (r"\n    @opening\.opens", ""),
-    (r"\bopening,\s+", ""),
+    (r"^from compaction_store.store import opening\n", ""),
     (
         (
             r"\bAsync(Connections|Engine|Exporting|Importing|Iterator|Loading|Messages|Reader|Reading|Redacting|Source"
@@ -61,7 +62,7 @@ def main() -> None:
         for name, text in derived.items():
             (TARGET / name).write_text(text, encoding="utf-8")
     elif there != derived:
-        raise SystemExit("unasync: store is not what aio makes: run python scripts/unasync.py")
+        raise SystemExit("unasync: store/_sync is not what store/_async makes: run python scripts/unasync.py")
 
 
 if __name__ == "__main__":

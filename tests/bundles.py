@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from compaction_store import bundle, chain
+from compaction_store.bundles import line_format
+from compaction_store.integrity import chain
 
 GOLDEN = Path(__file__).parent / "golden"
 Line = dict[str, Any]
@@ -115,7 +116,7 @@ class Thread:
     def lines(self, bodies: Callable[[Line], bool] = lambda _line: True) -> list[bytes]:
         head = self.entries[-1]["entry"]
         manifest = {
-            "type": "manifest", "format": bundle.FORMAT, "chain": bundle.CHAIN, "tenant": self.tenant,
+            "type": "manifest", "format": line_format.FORMAT, "chain": line_format.CHAIN, "tenant": self.tenant,
             "thread_id": self.thread_id, "schema": "0001", "made_at": "2024-01-03T00:00:00.000000Z",
             "metadata": self.metadata, "last_pos": len(self.entries), "last_seq": self._count("message"),
             "last_number": self._count("compaction"), "head": head, "checkpoint": self.checkpoint,
@@ -159,10 +160,10 @@ def _ranges(numbers: list[int]) -> list[list[int]]:
 
 def sealed(lines: list[Line], **end: Any) -> list[bytes]:
     """Lines, the first one the manifest, with an end that fits them."""
-    written = [bundle.dump(line) for line in lines]
+    written = [line_format.dump(line) for line in lines]
     digest = sha256(b"".join(written)).hexdigest()
     mark = {"type": "end", "entries": len(written) - 1, "head": lines[0]["head"], "sha256": digest}
-    return [*written, bundle.dump(mark | end)]
+    return [*written, line_format.dump(mark | end)]
 
 
 def said(lines: list[bytes]) -> list[Line]:

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from compaction_store import schema
+from compaction_store.postgres import schema
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import compaction_store as cs
-from compaction_store import diagnosis
+from compaction_store.deploy import doctor
 
 _DOCS = Path(__file__).parent.parent / "docs"
 _COMMAND = re.compile(r"^    (?=\S)((?:.*\\\n)*.*)$", re.MULTILINE)
@@ -85,7 +85,7 @@ def rows(url: str) -> list[tuple[Any, ...]]:
 
 
 def is_protected(url: str) -> None:
-    problems = [check for check in diagnosis.diagnose(url) if check.state == "problem"]
+    problems = [check for check in doctor.diagnose(url) if check.state == "problem"]
     # The tests' own server may be one that need not outlive a crash.
     assert [check for check in problems if check.name not in {"fsync", "full_page_writes"}] == []
     for tenant in ("default", "globex"):

@@ -9,7 +9,7 @@ import pytest
 from conftest import Face
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 TENANT = "default"
 UID = chain.thread_uid(TENANT, "t")

@@ -22,7 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compaction_store as cs
-from compaction_store import bundle, chain, offline
+from compaction_store import offline
+from compaction_store.bundles import line_format
+from compaction_store.integrity import chain
 
 PAGE = (Path(__file__).parent.parent / "docs" / "bundles.md").read_text(encoding="utf-8")
 UNPROTECTED = set(re.findall(r"^\| `(\w+)` +\|[^|]*\|$", PAGE, re.MULTILINE))
@@ -129,7 +131,7 @@ def test_both_verifiers_take_every_thread_that_is_sound(thread: Thread, mask: in
     assert not found_by_both(thread.lines())
     assert not found_by_both(thread.lines(lambda line: bool(mask >> line["pos"] & 1)))
     for line in thread.lines():
-        assert bundle.dump(bundle.parse(line)) == line
+        assert line_format.dump(line_format.parse(line)) == line
 
 
 # ---- what is not
@@ -186,7 +188,7 @@ def test_every_changed_field_is_found_though_the_end_fits_again_or_is_listed(nam
 def test_lines_that_are_missing_moved_or_there_twice_are_found(name: str, sealing: bool) -> None:
     lines = GOLDEN[name]
     close: Callable[[list[Line]], list[bytes]] = sealed if sealing else lambda some: [
-        *map(bundle.dump, some), lines[-1]
+        *map(line_format.dump, some), lines[-1]
     ]  # fmt: skip
     entries = said(lines)
     other = said(rich("default", "another").lines())
@@ -367,7 +369,7 @@ def test_no_value_makes_a_verifier_fail(data: st.DataObject) -> None:
     written = [json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for line in lines]
     digest = sha256(b"".join(written)).hexdigest()
     end = {"type": "end", "entries": len(lines) - 1, "head": "0" * 64, "sha256": digest}
-    found_by_both([*written, bundle.dump(end)])
+    found_by_both([*written, line_format.dump(end)])
 
 
 def test_a_bundle_is_given_as_lines_of_bytes() -> None:

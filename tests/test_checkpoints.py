@@ -23,8 +23,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compaction_store as cs
-from compaction_store import chain, checkpoint_log, checkpoints, migrate
-from compaction_store.checkpoints import Head, Tree
+from compaction_store import migrate
+from compaction_store.checkpoints import checkpoint_log, signed_heads
+from compaction_store.checkpoints.signed_heads import Head, Tree
+from compaction_store.integrity import chain
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "checkpoint-1.json").read_text(encoding="utf-8"))
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
@@ -33,7 +35,7 @@ OTHER = cs.SigningKey.from_bytes("example.org/audit", bytes(32))
 
 def heads(count: int) -> list[Head]:
     uids = sorted(uuid.UUID(int=i * 7919 + 1) for i in range(count))
-    tenant = checkpoints.tenant_hash("default")
+    tenant = signed_heads.tenant_hash("default")
     return [Head(uid, tenant, i + 1, sha256(uid.bytes).digest()) for i, uid in enumerate(uids)]
 
 
@@ -51,74 +53,74 @@ def root_by_definition(leaves: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("count", [*range(34), 100, 127, 128, 129])
 def test_the_root_is_that_of_the_definition(count: int) -> None:
-    leaves = [checkpoints.leaf(head.data()) for head in heads(count)]
+    leaves = [signed_heads.leaf(head.data()) for head in heads(count)]
     assert Tree(leaves).root() == root_by_definition(leaves)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13, 64, 65])
 def test_a_path_leads_from_every_leaf_to_the_root_and_from_nothing_else(count: int) -> None:
-    leaves = [checkpoints.leaf(head.data()) for head in heads(count)]
+    leaves = [signed_heads.leaf(head.data()) for head in heads(count)]
     root = Tree(leaves).root()
     for index, leaf in enumerate(leaves):
-        path = checkpoints.path(lambda start, end: leaves[start:end], index, 0, count)
+        path = signed_heads.path(lambda start, end: leaves[start:end], index, 0, count)
         assert len(path) <= (count - 1).bit_length()
-        assert checkpoints.leads(leaf, index, count, path, root)
-        assert not checkpoints.leads(sha256(leaf).digest(), index, count, path, root)
-        assert not checkpoints.leads(leaf, index + count, count, path, root)
-        assert not checkpoints.leads(leaf, -1, count, path, root)
-        assert not checkpoints.leads(leaf, index, count, [*path, bytes(32)], root)
+        assert signed_heads.leads(leaf, index, count, path, root)
+        assert not signed_heads.leads(sha256(leaf).digest(), index, count, path, root)
+        assert not signed_heads.leads(leaf, index + count, count, path, root)
+        assert not signed_heads.leads(leaf, -1, count, path, root)
+        assert not signed_heads.leads(leaf, index, count, [*path, bytes(32)], root)
         if path:
-            assert not checkpoints.leads(leaf, index, count, path[:-1], root)
-            assert not checkpoints.leads(leaf, index ^ 1, count, path, root) or count == 1
+            assert not signed_heads.leads(leaf, index, count, path[:-1], root)
+            assert not signed_heads.leads(leaf, index ^ 1, count, path, root) or count == 1
 
 
 def test_the_golden_checkpoint_is_made_as_ever() -> None:
     listed = [Head(uuid.UUID(h["thread_uid"]), bytes.fromhex(h["tenant"]), h["pos"], bytes.fromhex(h["entry"]))
               for h in GOLDEN["heads"]]  # fmt: skip
-    tree = Tree(checkpoints.leaf(head.data()) for head in listed)
+    tree = Tree(signed_heads.leaf(head.data()) for head in listed)
     assert tree.root().hex() == GOLDEN["root"]
-    assert checkpoints.tenant_hash("acme").hex() == GOLDEN["tenant_hash"]
-    first = checkpoints.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], None, datetime(2026, 1, 2, 3, 4, 5, 6, UTC))
+    assert signed_heads.tenant_hash("acme").hex() == GOLDEN["tenant_hash"]
+    first = signed_heads.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], None, datetime(2026, 1, 2, 3, 4, 5, 6, UTC))
     assert first.note == GOLDEN["first"]
-    second = checkpoints.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], first, datetime(2026, 1, 2, 3, 5, tzinfo=UTC))
+    second = signed_heads.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], first, datetime(2026, 1, 2, 3, 5, tzinfo=UTC))
     assert (second.note, first.digest) == (GOLDEN["second"], GOLDEN["first_digest"])
     index = GOLDEN["proof"]["leaf_index"]
-    path = checkpoints.path(
-        lambda start, end: [checkpoints.leaf(h.data()) for h in listed[start:end]], index, 0, len(listed)
+    path = signed_heads.path(
+        lambda start, end: [signed_heads.leaf(h.data()) for h in listed[start:end]], index, 0, len(listed)
     )
-    proof = checkpoints.proof(second, listed[index], index, path)
+    proof = signed_heads.proof(second, listed[index], index, path)
     assert proof == GOLDEN["proof"]
-    proved = checkpoints.check_proof(proof, "acme", "t-2", KEY.key)
+    proved = signed_heads.check_proof(proof, "acme", "t-2", KEY.key)
     assert (proved.pos, proved.entry) == (listed[index].pos, listed[index].entry)
 
 
 def signed(tree: Tree | None = None, tenant: str | None = "default") -> cs.Checkpoint:
-    return checkpoints.sign(KEY, tenant, tree or Tree(), "0" * 64, None, datetime.now(UTC))
+    return signed_heads.sign(KEY, tenant, tree or Tree(), "0" * 64, None, datetime.now(UTC))
 
 
 def test_a_note_is_read_only_with_the_key_that_signed_it() -> None:
     note = signed().note
-    assert checkpoints.read(note, KEY.key).note == note
-    assert checkpoints.read(note, OTHER.key, KEY.key).key == KEY.key
+    assert signed_heads.read(note, KEY.key).note == note
+    assert signed_heads.read(note, OTHER.key, KEY.key).key == KEY.key
     for keys in ((), (OTHER.key,)):
         with pytest.raises(cs.InvalidCheckpoint):
-            checkpoints.read(note, *keys)
+            signed_heads.read(note, *keys)
 
 
 def test_a_note_with_a_witness_below_is_read_and_has_the_same_digest() -> None:
     checkpoint = signed()
     text = checkpoint.note.rpartition("\n\n")[0] + "\n"
     name = "witness.example/w1"
-    raw = checkpoints._key_hash(name, OTHER.key) + OTHER.sign(text.encode())
+    raw = signed_heads._key_hash(name, OTHER.key) + OTHER.sign(text.encode())
     both = f"{checkpoint.note}— {name} {base64.b64encode(raw).decode()}\n"
-    read = checkpoints.read(both, KEY.key)
+    read = signed_heads.read(both, KEY.key)
     assert (read.digest, read.root) == (checkpoint.digest, checkpoint.root)
 
 
 @pytest.mark.parametrize("tenant", ["a/b", "größe", "with space", "line\nbreak", "%2F", "a" * 255, None])
 def test_a_note_names_its_tenant_whatever_that_is_called(tenant: str | None) -> None:
     checkpoint = signed(tenant=tenant)
-    assert checkpoints.read(checkpoint.note, KEY.key).origin == checkpoint.origin
+    assert signed_heads.read(checkpoint.note, KEY.key).origin == checkpoint.origin
     assert "\n" not in checkpoint.origin
 
 
@@ -130,14 +132,14 @@ def test_a_note_with_a_changed_byte_is_refused(data: st.DataObject) -> None:
     changed = bytearray(note)
     changed[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(cs.InvalidCheckpoint):
-        checkpoints.read(changed.decode("utf-8", "surrogateescape"), KEY.key)
+        signed_heads.read(changed.decode("utf-8", "surrogateescape"), KEY.key)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(), st.none(), st.integers(), st.binary()))
 def test_garbage_is_no_note(garbage: object) -> None:
     with pytest.raises(cs.InvalidCheckpoint):
-        checkpoints.read(garbage, KEY.key)
+        signed_heads.read(garbage, KEY.key)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +151,11 @@ def test_garbage_is_no_note(garbage: object) -> None:
 )  # fmt: skip
 def test_a_changed_proof_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(cs.InvalidCheckpoint):
-        checkpoints.check_proof(GOLDEN["proof"] | change, "acme", "t-2", KEY.key)
+        signed_heads.check_proof(GOLDEN["proof"] | change, "acme", "t-2", KEY.key)
     with pytest.raises(cs.InvalidCheckpoint):
-        checkpoints.check_proof(GOLDEN["proof"], "acme", "t-1", KEY.key)
+        signed_heads.check_proof(GOLDEN["proof"], "acme", "t-1", KEY.key)
     with pytest.raises(cs.InvalidCheckpoint):
-        checkpoints.check_proof(GOLDEN["proof"], "acme", "t-2", OTHER.key)
+        signed_heads.check_proof(GOLDEN["proof"], "acme", "t-2", OTHER.key)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a+b", "ü", "x" * 101, "a\n", None])
@@ -546,12 +548,12 @@ def test_jobs_at_once_make_one_sequence(url: str, log: cs.CheckpointLog) -> None
 
 
 def test_two_processes_never_append_after_the_same_line(log: cs.CheckpointLog) -> None:
-    first = checkpoints.sign(KEY, None, Tree(), "0" * 64, None, datetime.now(UTC))
+    first = signed_heads.sign(KEY, None, Tree(), "0" * 64, None, datetime.now(UTC))
     log.append(first)
-    second = checkpoints.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC))
+    second = signed_heads.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC))
     log.append(second)
     with pytest.raises(cs.Conflict):
-        log.append(checkpoints.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC)))
+        log.append(signed_heads.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC)))
     with pytest.raises(cs.Conflict):
         log.append(first)
     assert list(log) == [first, second]
@@ -559,7 +561,7 @@ def test_two_processes_never_append_after_the_same_line(log: cs.CheckpointLog) -
 
 def test_a_proof_shows_one_thread_and_travels_with_its_bundle(checked: Any, log: cs.CheckpointLog) -> None:
     proof = log.proof("default", "b")
-    proved = checkpoints.check_proof(proof, "default", "b", KEY.key)
+    proved = signed_heads.check_proof(proof, "default", "b", KEY.key)
     assert (proved.pos, proved.entry) == (5, checked.thread("b").head)
     assert tuple(proof) == ("note", "proof", "leaf_index", "key")
     text = json.dumps(proof)

@@ -16,7 +16,7 @@ import pytest
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store.framing import frame
+from compaction_store.messages.framing import frame
 
 SECRET = "s3cr3t-of-the-user"
 LONG = "word " * 60

@@ -13,7 +13,7 @@ import pytest
 from conftest import Face
 
 import compaction_store as cs
-from compaction_store import records
+from compaction_store.compaction import records
 from compaction_store.models import Compaction, CompactionTree
 
 

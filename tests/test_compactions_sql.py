@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 COUNT = 12
 

@@ -14,14 +14,15 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import conditions, diagnosis, migrate
-from compaction_store.conditions import Check
+from compaction_store import migrate
+from compaction_store.deploy import conditions, doctor
+from compaction_store.deploy.conditions import Check
 
 _STAND_IN = (Path(__file__).parent / "stand_in.sql").read_text(encoding="utf-8")
 
 
 def found(url: str, name: str) -> list[Check]:
-    return [check for check in diagnosis.diagnose(url) if check.name == name and check.state != "ok"]
+    return [check for check in doctor.diagnose(url) if check.name == name and check.state != "ok"]
 
 
 @pytest.fixture
@@ -158,12 +159,12 @@ def test_a_worker_of_a_cluster_is_told_so(faces: Any, url: str, empty_url: str) 
 
 
 def test_the_doctor_looks_at_a_cluster(url: str, superuser: Any) -> None:
-    assert [check.what for check in diagnosis.diagnose(url) if check.name == "cluster"] == []
+    assert [check.what for check in doctor.diagnose(url) if check.name == "cluster"] == []
     superuser.execute(_STAND_IN.encode())
     [check] = found(url, "cluster")
     assert (check.state, check.remedy) == ("note", "compaction-store distribute")
     superuser.execute("INSERT INTO pg_catalog.pg_dist_shard VALUES (102008), (102009)")
-    told = [(check.state, check.what) for check in diagnosis.diagnose(url) if check.name == "cluster"]
+    told = [(check.state, check.what) for check in doctor.diagnose(url) if check.name == "cluster"]
     assert told[0] == ("ok", "the tables are spread over 2 shards on 1 nodes")
     assert [state for state, _ in told[1:]] == ["problem"]
     assert "propagate_set_commands" in told[1][1]

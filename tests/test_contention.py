@@ -23,7 +23,7 @@ from rigs.cancel import CancelledAt, quiet
 from test_faults import Proxy
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 LONG = "word " * 60
 BUDGET = cs.TokenBudget(1400)

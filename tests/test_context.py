@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
-from compaction_store.asking import Stalled
-from compaction_store.callbacks import drive
-from compaction_store.context import CompactionContext
-from compaction_store.framing import frame
-from compaction_store.models import Element, View
+from compaction_store.compaction.asking import Stalled
+from compaction_store.compaction.callbacks import drive
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.messages.framing import frame
+from compaction_store.models import Element
+from compaction_store.rendering.view import View
 from compaction_store.tokens import Counter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,8 @@ from conftest import Face
 
 from compaction_store import CompactionContext, InvalidInput
 from compaction_store.errors import InvalidSpan
-from compaction_store.models import Element, View
+from compaction_store.models import Element
+from compaction_store.rendering.view import View
 from compaction_store.tokens import o200k_base
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

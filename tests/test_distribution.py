@@ -20,7 +20,8 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import distribution, ledger, protection, schema
+from compaction_store.deploy import citus
+from compaction_store.postgres import queries, schema, schema_check
 
 _SQL = schema.scripts() / "sql"
 _STAND_IN = (Path(__file__).parent / "stand_in.sql").read_text(encoding="utf-8")
@@ -107,7 +108,7 @@ def _texts(node: ast.AST) -> str:
 
 
 def test_every_statement_of_the_ledger_names_the_thread_or_is_one_across_threads() -> None:
-    paths = sorted(Path(ledger.__file__).parent.glob("*.py"))
+    paths = sorted(Path(queries.__file__).parent.glob("*.py"))
     first = _first_arguments()
     seen: set[str] = set()
     for owner, node in chain.from_iterable(_owners(ast.parse(path.read_text(encoding="utf-8"))) for path in paths):
@@ -160,7 +161,7 @@ def test_every_function_that_a_client_calls_begins_with_the_thread() -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in (_SQL / "distributed").glob("*.sql")))
 def test_a_function_of_a_cluster_takes_and_gives_what_the_other_does(name: str) -> None:
     def said(is_spread: bool) -> list[str]:
-        parts = protection._functions(is_spread)[f"{name}()"][f"function {name}()"].split(", ")
+        parts = schema_check._functions(is_spread)[f"{name}()"][f"function {name}()"].split(", ")
         return [part for part in parts if part not in {"sql", "plpgsql"}]
 
     assert said(True) == said(False)
@@ -187,18 +188,18 @@ def asked(superuser: psycopg.Connection[Any]) -> list[str]:
 
 def test_where_there_is_no_citus_nothing_is_done(url: str, empty_url: str, superuser: psycopg.Connection[Any]) -> None:
     with pytest.raises(cs.UnsupportedDatabase, match="no Citus: CREATE EXTENSION citus"):
-        distribution.distribute(url)
+        citus.distribute(url)
     with pytest.raises(cs.SchemaOutOfDate):
-        distribution.distribute(empty_url)
+        citus.distribute(empty_url)
     for shards in (0, True, "6", 64_001):
         with pytest.raises(cs.InvalidInput, match="shards must be"):
-            distribution.distribute(url, shards=shards)  # type: ignore[arg-type]
+            citus.distribute(url, shards=shards)  # type: ignore[arg-type]
     rules = superuser.execute("SELECT DISTINCT pg_get_expr(polqual, polrelid) FROM pg_policy").fetchall()
     assert rules == [("(tenant = ( SELECT compaction_store.tenant() AS tenant))",)]
 
 
 def test_what_is_asked_of_citus(cluster: str, superuser: psycopg.Connection[Any]) -> None:
-    assert distribution.distribute(cluster, shards=6) == (True, 1)
+    assert citus.distribute(cluster, shards=6) == (True, 1)
     said = asked(superuser)
     with_ = ["none", *["compaction_store.threads"] * 4]
     assert said[:5] == [
@@ -224,41 +225,41 @@ def test_what_is_asked_of_citus(cluster: str, superuser: psycopg.Connection[Any]
 
 
 def test_done_again_it_spreads_nothing(cluster: str, superuser: psycopg.Connection[Any]) -> None:
-    assert distribution.distribute(cluster).now
+    assert citus.distribute(cluster).now
     count = len(asked(superuser))
-    assert distribution.distribute(cluster) == (False, 1)
+    assert citus.distribute(cluster) == (False, 1)
     assert [one for one in asked(superuser)[count:] if not one.startswith("function")] == []
 
 
 def test_tables_that_are_spread_some_other_way_are_left_alone(cluster: str, superuser: psycopg.Connection[Any]) -> None:
-    for table in distribution.TABLES[:4]:
+    for table in citus.TABLES[:4]:
         superuser.execute(
             "INSERT INTO pg_dist_partition VALUES (%s::regclass, 'h', 'thread_uid', 1)", (f"compaction_store.{table}",)
         )
     with pytest.raises(cs.NotConfigured, match="newly migrated"):
-        distribution.distribute(cluster)
+        citus.distribute(cluster)
     superuser.execute(
         "INSERT INTO pg_dist_partition VALUES ('compaction_store.events', 'h', 'thread_uid', 2)"
     )  # fmt: skip
     with pytest.raises(cs.NotConfigured, match="newly migrated"):
-        distribution.distribute(cluster)
+        citus.distribute(cluster)
 
 
 def test_what_is_missing_is_said(cluster: str, superuser: psycopg.Connection[Any]) -> None:
     superuser.execute("UPDATE pg_dist_node SET hasmetadata = false")
     with pytest.raises(cs.NotConfigured, match="citus_add_node"):
-        distribution.distribute(cluster)
+        citus.distribute(cluster)
     superuser.execute(
         "SET allow_system_table_mods = on; UPDATE pg_extension SET extversion = '11.3-1' WHERE oid = 99001"
     )
     with pytest.raises(cs.UnsupportedDatabase, match=r"Citus 12 or newer is needed; this is 11\.3-1"):
-        distribution.distribute(cluster)
+        citus.distribute(cluster)
 
 
 def test_it_is_all_or_nothing(cluster: str, superuser: psycopg.Connection[Any]) -> None:
     superuser.execute("DROP FUNCTION pg_catalog.create_distributed_function")
     with pytest.raises(cs.DatabaseError) as raised:
-        distribution.distribute(cluster)
+        citus.distribute(cluster)
     assert raised.value.sqlstate == "42883"
     assert asked(superuser) == []
     assert superuser.execute("SELECT count(*) FROM pg_dist_partition").fetchone() == (0,)
@@ -270,7 +271,7 @@ def test_another_than_the_owner_is_refused(cluster: str, superuser: psycopg.Conn
     try:
         login = sa.make_url(cluster).set(username=name, password="x").render_as_string(hide_password=False)
         with pytest.raises(cs.PermissionDenied, match="a superuser"):
-            distribution.distribute(login)
+            citus.distribute(login)
     finally:
         superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
@@ -278,7 +279,7 @@ def test_another_than_the_owner_is_refused(cluster: str, superuser: psycopg.Conn
 def test_verify_knows_a_cluster_and_looks_at_every_shard_and_node(
     cluster: str, superuser: psycopg.Connection[Any]
 ) -> None:
-    distribution.distribute(cluster)
+    citus.distribute(cluster)
     with cs.Store.open(cluster) as store:
         store.append("t", {"n": 1})
         assert store.verify("t", level="schema").findings == ()
@@ -296,7 +297,7 @@ def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str
     with cs.Store.open(cluster) as store:
         store.append("t", [{"n": 1}, {"n": 2}])
         lines = list(store.export("t"))
-        distribution.distribute(cluster)
+        citus.distribute(cluster)
         assert store.load("u", [{"n": 1}], key="k").added == 1
         assert store.load("u", [{"n": 1}], key="k").added == 0
         assert store.verify("u").findings == ()
@@ -306,7 +307,7 @@ def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str
 
 def reported(store: cs.Store, thread_id: str) -> Iterator[Any]:
     """What a budget is measured by."""
-    yield from store._reach.run(ledger.reported, store._key(thread_id), 5)
+    yield from store._reach.run(queries.reported, store._key(thread_id), 5)
 
 
 def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuser: psycopg.Connection[Any]) -> None:
@@ -352,7 +353,7 @@ def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuse
     with cs.Store.open(url) as store:
         before = list(history(store, "before"))
         superuser.execute(_STAND_IN)
-        distribution.distribute(url)
+        citus.distribute(url)
         assert list(history(store, "after")) == before
 
 

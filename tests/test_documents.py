@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from compaction_store import documents, payload
+from compaction_store.messages import documents, encoding
 
 _DEEP_BODY = '{"a":' * documents.BODY_LEVELS + "1" + "}" * documents.BODY_LEVELS
 _DEEP = '{"a":' * documents.LEVELS + "1" + "}" * documents.LEVELS
@@ -101,6 +101,6 @@ def test_what_an_append_stores_obeys_the_rule() -> None:
         return {random.choice(["a", "", "\x00", "b\\", "\ud800", "ä"]): value(depth - 1) for _ in range(3)}
 
     for _ in range(500):
-        text = payload.encode({"role": "user", "content": value(random.randrange(1, 12))}).text
+        text = encoding.encode({"role": "user", "content": value(random.randrange(1, 12))}).text
         assert documents.fault("payload", text) is None
         assert documents.fault("body", text) is None

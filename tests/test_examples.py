@@ -19,7 +19,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from compaction_store import Store, chain
+from compaction_store import Store
+from compaction_store.integrity import chain
 
 _EXAMPLES = Path(__file__).parent.parent / "examples"
 _KEYS = {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"}

@@ -10,7 +10,7 @@ import pytest
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 HI = {"role": "user", "content": "hi"}
 TOLD = {"role": "assistant", "content": [{"type": "compaction", "content": "all of it"}]}

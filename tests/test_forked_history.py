@@ -16,7 +16,7 @@ from conftest import Face
 from forks import Fork, forked
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 UID = chain.thread_uid("default", "t")
 BUDGET = cs.TokenBudget(context_window=1_000, trigger=0.5, target=0.2)

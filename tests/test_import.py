@@ -17,7 +17,10 @@ from bundles import Line, Thread, entry, golden, rich, said, sealed
 from conftest import _TEMPLATE, Face, Faces, Server, _database
 
 import compaction_store as cs
-from compaction_store import chain, ledger, offline
+from compaction_store import offline
+from compaction_store.integrity import chain
+from compaction_store.messages import encoding
+from compaction_store.postgres import queries
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
 SECRET = "SECRET"
@@ -133,7 +136,7 @@ def test_an_import_whose_reply_is_lost_has_added_the_thread(
 ) -> None:
     busy(store)
     lines, calls = list(store.export("t")), []
-    real = ledger.import_bundle
+    real = queries.import_bundle
 
     def lost(*arguments: Any) -> bool:
         calls.append(real(*arguments))
@@ -141,7 +144,7 @@ def test_an_import_whose_reply_is_lost_has_added_the_thread(
             raise psycopg.OperationalError("lost")
         return calls[-1]
 
-    monkeypatch.setattr(ledger, "import_bundle", lost)
+    monkeypatch.setattr(queries, "import_bundle", lost)
     assert other.import_bundle(lines).added
     assert calls == [True, True]
     assert not other.import_bundle(lines).added
@@ -179,7 +182,7 @@ def test_the_golden_bundles_can_be_imported_and_exported_again(store: Face, face
     reopened.import_bundle(lines, stubs="erased" in name)
     assert list(reopened.export(thread_id))[1:-1] == lines[1:-1]
     assert reopened.verify(thread_id).findings == ()
-    assert reopened.thread(thread_id).metadata == cs.payload.decode(said(lines)[0]["metadata"])
+    assert reopened.thread(thread_id).metadata == encoding.decode(said(lines)[0]["metadata"])
 
 
 def test_an_erased_thread_is_exported_as_what_is_left_of_it(store: Face, other: Face) -> None:

@@ -14,7 +14,7 @@ import pytest
 from bundles import Thread
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 UID = chain.thread_uid("default", "t")
 LATE, EARLY = "2099-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
@@ -141,8 +141,8 @@ def test_nobody_holds_a_lease_for_ever(login: psycopg.Connection[Any], seconds: 
 def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
     login: psycopg.Connection[Any], store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for face in ("aio", "store"):
-        monkeypatch.setattr(f"compaction_store.{face}.compacting._LONGEST_QUEUE", 0.3)
+    for face in ("_async", "_sync"):
+        monkeypatch.setattr(f"compaction_store.store.{face}.compacting._LONGEST_QUEUE", 0.3)
     taken = login.execute("SELECT compaction_store.lease(%s, 'default', %s, 3600)", (UID, uuid.uuid4())).fetchall()
     assert taken == [(None,)]
     # The view does not fit the window, so that the run waits for the other.

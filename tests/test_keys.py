@@ -10,7 +10,8 @@ import pytest
 from conftest import Face
 
 import compaction_store as cs
-from compaction_store import chain, keys
+from compaction_store.integrity import chain
+from compaction_store.messages import keys
 
 HI = {"role": "user", "content": "hi"}
 

@@ -18,10 +18,14 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import bulk, chain, ledger, loading, payload
+from compaction_store.integrity import chain
+from compaction_store.messages import encoding as payload
+from compaction_store.messages import load_chunk
+from compaction_store.postgres import queries
+from compaction_store.store import loading
 
 CHUNK = 100
-KEY = ledger.ThreadKey(chain.thread_uid("default", "t"), "default")
+KEY = queries.ThreadKey(chain.thread_uid("default", "t"), "default")
 
 
 @pytest.fixture
@@ -392,7 +396,7 @@ def test_messages_are_made_ready_while_the_database_checks(
     slow_check(superuser)
     ready: list[int] = []
     encode = payload.encode
-    load, made = ledger.load, []
+    load, made = queries.load, []
 
     def encoded(message: Any) -> payload.Encoded:
         ready.append(message["n"])
@@ -405,7 +409,7 @@ def test_messages_are_made_ready_while_the_database_checks(
         return placed
 
     monkeypatch.setattr(payload, "encode", encoded)
-    monkeypatch.setattr(ledger, "load", watched)
+    monkeypatch.setattr(queries, "load", watched)
     items = [{"role": "user", "n": number} for number in range(350)]
     assert store.load("t", items, tokens=1).count == 350
     assert made == [(100, 200), (200, 300), (300, 350), (350, 350)]
@@ -637,7 +641,7 @@ def test_a_server_that_stays_away_ends_the_load_with_its_key(
     faces: Any, url: str, killer: Callable[[int, int], None], superuser: psycopg.Connection[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(bulk, "SLOWEST_BYTES_A_SECOND", 2**60)
+    monkeypatch.setattr(load_chunk, "SLOWEST_BYTES_A_SECOND", 2**60)
     store = faces.open(url, deadline=0.5)
     killer(150, 10_000)
     with pytest.raises(cs.OutcomeUnknown) as caught:
@@ -663,7 +667,7 @@ def test_a_chunk_has_more_time_than_a_call_by_its_bytes(
     )
     store = faces.open(url, deadline=0.5)
     for rate, arrives in ((2**60, False), (100, True)):
-        monkeypatch.setattr(bulk, "SLOWEST_BYTES_A_SECOND", rate)
+        monkeypatch.setattr(load_chunk, "SLOWEST_BYTES_A_SECOND", rate)
         if arrives:
             assert store.load("t", messages(100), key="k").added == 100
         else:

@@ -13,7 +13,8 @@ from bundles import START, Thread, golden
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store import chain, grants
+from compaction_store.deploy import roles
+from compaction_store.integrity import chain
 
 TENANT = "default"
 UID = chain.thread_uid(TENANT, "t")
@@ -27,7 +28,7 @@ def loader(url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
     """The URL of a login with no right but what `grant` gives it."""
     name = f"cs_bound_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
-    grants.grant(url, name, "loader")
+    roles.grant(url, name, "loader")
     yield sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
     superuser.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()",

@@ -17,7 +17,8 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import chain, migrate
+from compaction_store import migrate
+from compaction_store.integrity import chain
 
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 # The numbers that once were the locks of checkpoints and migrations.

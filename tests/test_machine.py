@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 import compaction_store as cs
-from compaction_store.framing import frame
+from compaction_store.messages.encoding import encode
+from compaction_store.messages.framing import frame
 from compaction_store.models import Payload
-from compaction_store.payload import encode
 
 NO_PROGRESS = {"EmptySummary", "NotSmaller"}
 _threads = count(1)

@@ -10,8 +10,9 @@ import pytest
 from anthropic.types import Message as Reply
 from conftest import Face, Faces
 
-from compaction_store import BudgetExceeded, CompactionContext, InvalidInput, Measured, TokenBudget, measuring
-from compaction_store.measuring import Reported
+from compaction_store import BudgetExceeded, CompactionContext, InvalidInput, Measured, TokenBudget
+from compaction_store.compaction import size_estimate
+from compaction_store.compaction.size_estimate import Reported
 from compaction_store.strategies import Ladder
 
 BUDGET = TokenBudget(context_window=1000)
@@ -57,34 +58,34 @@ def turn(store: Face, factor: float, beside: int = 0, text: str = TEXT) -> None:
 def test_all_that_went_in_is_what_a_request_took(usage: Any, tokens: int | None) -> None:
     text = json.dumps({"usage": usage})
     for row in ((7, 90, text, None), (7, 90, None, text)):
-        found = measuring.reported([row])
+        found = size_estimate.reported([row])
         assert found == (None if tokens is None else Reported(7, tokens, 90))
-    assert measuring.reported([]) is None
+    assert size_estimate.reported([]) is None
 
 
 def test_without_a_report_the_stores_own_figure_holds() -> None:
-    assert measuring.calibrated(90, BUDGET, None) == Measured(90, 90, "local")
+    assert size_estimate.calibrated(90, BUDGET, None) == Measured(90, 90, "local")
 
 
 def test_a_report_scales_what_came_since_and_what_was_folded() -> None:
     found = Reported(7, 150, 100)
-    assert measuring.calibrated(100, BUDGET, found) == Measured(150, 100, "calibrated", 1.5, seq=7)
-    assert measuring.calibrated(200, BUDGET, found).tokens == 300
-    assert measuring.calibrated(20, BUDGET, found).tokens == 30
+    assert size_estimate.calibrated(100, BUDGET, found) == Measured(150, 100, "calibrated", 1.5, seq=7)
+    assert size_estimate.calibrated(200, BUDGET, found).tokens == 300
+    assert size_estimate.calibrated(20, BUDGET, found).tokens == 30
 
 
 def test_what_is_sent_beside_the_view_is_no_part_of_it() -> None:
     budget = TokenBudget(context_window=1000, overhead=50)
-    assert measuring.calibrated(200, budget, Reported(7, 150, 100)).tokens == 200
+    assert size_estimate.calibrated(200, budget, Reported(7, 150, 100)).tokens == 200
     # Nobody said that tools of 1,900 tokens are sent too: they do not grow with the view.
-    measured = measuring.calibrated(1100, BUDGET, Reported(7, 2000, 100))
+    measured = size_estimate.calibrated(1100, BUDGET, Reported(7, 2000, 100))
     assert (measured.tokens, measured.rate) == (4000, 2.0)
 
 
 @pytest.mark.parametrize(("tokens", "local"), [(24, 100), (5, 0)])
 def test_a_report_that_cannot_be_is_not_believed(tokens: int, local: int) -> None:
-    assert measuring.calibrated(100, BUDGET, Reported(7, tokens, local)) == Measured(100, 100)
-    assert measuring.calibrated(100, TokenBudget(1000, overhead=200), Reported(7, 210, 100)).source == "local"
+    assert size_estimate.calibrated(100, BUDGET, Reported(7, tokens, local)) == Measured(100, 100)
+    assert size_estimate.calibrated(100, TokenBudget(1000, overhead=200), Reported(7, 210, 100)).source == "local"
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.8, 1.0, 1.37, 2.0])

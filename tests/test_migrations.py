@@ -20,7 +20,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 import compaction_store as cs
-from compaction_store import engines, migrate, schema
+from compaction_store import migrate
+from compaction_store.postgres import engines, schema
 
 _ROOT = Path(__file__).parent.parent
 _TABLES = {"threads", "heads", "messages", "compactions", "events", "staged"}

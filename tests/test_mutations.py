@@ -20,7 +20,7 @@ import pytest
 from psycopg import sql
 
 import compaction_store as cs
-from compaction_store import schema
+from compaction_store.postgres import schema
 
 _DOCUMENT = (Path(__file__).parent.parent / "docs" / "integrity.md").read_text(encoding="utf-8")
 UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", _DOCUMENT, re.MULTILINE))

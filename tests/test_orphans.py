@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from conftest import Face
 
-from compaction_store.models import Element, View
+from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.models import Element
+from compaction_store.rendering.view import View
 from compaction_store.strategies import compress_context
-from compaction_store.validity import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 
 Payload = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

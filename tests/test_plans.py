@@ -19,8 +19,11 @@ import psycopg
 import pytest
 from bases import base
 
-from compaction_store import CompactionContext, Store, TokenBudget, chain, ledger, migrate
-from compaction_store.ledger import driver, single
+from compaction_store import CompactionContext, Store, TokenBudget, migrate
+from compaction_store.integrity import chain
+from compaction_store.postgres import cursor as driver
+from compaction_store.postgres import queries as ledger
+from compaction_store.postgres.queries import one_thread
 
 _SQL = Path(__file__).parent.parent / "migrations" / "sql" / "functions"
 _MESSAGES = 20_000
@@ -190,7 +193,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(statement.decode())
         return driver.call(connection, statement, *arguments)
 
-    monkeypatch.setattr(single, "call", called)
+    monkeypatch.setattr(one_thread, "call", called)
     return found
 
 

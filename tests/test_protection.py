@@ -15,7 +15,10 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import audit, chain, grants, migrate, schema
+from compaction_store import migrate
+from compaction_store.deploy import roles
+from compaction_store.integrity import chain, thread_walk
+from compaction_store.postgres import schema
 
 _TEXT = (Path(__file__).parent.parent / "docs" / "threats.md").read_text(encoding="utf-8")
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
@@ -164,7 +167,7 @@ def logins(url: str, superuser: psycopg.Connection[Any]) -> Iterator[dict[str, s
     for role in ("application", "owner"):
         name = f"cs_{role}_{os.getpid()}"
         superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
-        grants.grant(url, name, role)
+        roles.grant(url, name, role)
         made[role] = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
     yield made | {"superuser": url}
     for role in made:
@@ -205,7 +208,7 @@ def outcome(url: str, action: Action, application: str) -> str:
 def first_level(url: str) -> str:
     """The first level at which anything shows, if any does."""
     with cs.Reader.open(url) as reader:
-        for level in audit.LEVELS[:2]:
+        for level in thread_walk.LEVELS[:2]:
             try:
                 if any(report.findings for report in reader.verify_all(level=level)):
                     return level
@@ -310,7 +313,7 @@ class Attack:
                     " WHERE thread_uid = %s AND number = %s",
                     [given["source_before"], given["source_end"], UID, ordinal],
                 )
-            entry = chain.entry(entry, pos, ordinal, audit.microseconds(at), chain.leaf(header, commitment))
+            entry = chain.entry(entry, pos, ordinal, thread_walk.microseconds(at), chain.leaf(header, commitment))
             table, name = ("messages", "seq") if kind == "m" else ("compactions", "number")
             if kind == "m":
                 entries[ordinal] = entry
@@ -490,13 +493,13 @@ def memberships(superuser: psycopg.Connection[Any], login: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("role", list(grants.ROLES))
-def test_a_login_is_given_a_role_and_loses_it(url: str, superuser: Any, login: str, role: grants.Role) -> None:
+@pytest.mark.parametrize("role", list(roles.ROLES))
+def test_a_login_is_given_a_role_and_loses_it(url: str, superuser: Any, login: str, role: roles.Role) -> None:
     for _ in range(2):
-        grants.grant(url, login, role)
-        assert memberships(superuser, login) == {grants.ROLES[role]}
+        roles.grant(url, login, role)
+        assert memberships(superuser, login) == {roles.ROLES[role]}
     for _ in range(2):
-        grants.revoke(url, login, role)
+        roles.revoke(url, login, role)
         assert memberships(superuser, login) == set()
 
 
@@ -510,7 +513,7 @@ def test_a_login_is_given_a_role_and_loses_it(url: str, superuser: Any, login: s
     ],
 )  # fmt: skip
 def test_what_is_no_login_or_no_role_is_refused(url: str, name: Any, role: Any) -> None:
-    for change in (grants.grant, grants.revoke):
+    for change in (roles.grant, roles.revoke):
         with pytest.raises(cs.InvalidInput):
             change(url, name, role)
 
@@ -521,25 +524,25 @@ def test_a_login_that_no_policy_binds_is_refused(url: str, superuser: Any, login
     superuser.execute(f"ALTER ROLE {quoted} {attribute}".encode())
     for role in ("application", "loader", "auditor"):
         with pytest.raises(cs.InvalidInput, match="no policy would bind it"):
-            grants.grant(url, login, role)
+            roles.grant(url, login, role)
     assert memberships(superuser, login) == set()
-    grants.grant(url, login, "owner")
+    roles.grant(url, login, "owner")
 
 
 def test_no_login_is_owner_and_application_at_once(url: str, superuser: Any, login: str) -> None:
     for one, other in (("owner", "application"), ("application", "owner")):
-        grants.grant(url, login, one)  # type: ignore[arg-type]
+        roles.grant(url, login, one)  # type: ignore[arg-type]
         with pytest.raises(cs.InvalidInput, match="a login for each"):
-            grants.grant(url, login, other)  # type: ignore[arg-type]
-        grants.grant(url, login, "auditor")
-        grants.revoke(url, login, one)  # type: ignore[arg-type]
-        grants.revoke(url, login, "auditor")
+            roles.grant(url, login, other)  # type: ignore[arg-type]
+        roles.grant(url, login, "auditor")
+        roles.revoke(url, login, one)  # type: ignore[arg-type]
+        roles.revoke(url, login, "auditor")
     assert memberships(superuser, login) == set()
 
 
 def test_who_may_not_grant_is_told_who_may(logins: dict[str, str], login: str) -> None:
     with pytest.raises(cs.PermissionDenied, match="ADMIN OPTION") as caught:
-        grants.grant(logins["application"], login, "application")
+        roles.grant(logins["application"], login, "application")
     assert caught.value.sqlstate == "42501"
 
 
@@ -557,7 +560,7 @@ def test_a_granted_application_does_its_work_and_an_auditor_signs_and_verifies(
     name = f"cs_auditor_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
     try:
-        grants.grant(url, name, "auditor")
+        roles.grant(url, name, "auditor")
         auditor = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
         log = cs.CheckpointLog(tmp_path / "log", KEY.key)
         with cs.Reader.open(auditor) as reader:

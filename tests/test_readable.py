@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_store import media, o200k, tokens
+from compaction_store import tokens
+from compaction_store.tokenizing import media, o200k
 
 COUNTER = tokens.o200k_base()
 ONE = {"type": "text", "text": "one"}

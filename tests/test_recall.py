@@ -20,7 +20,9 @@ import sqlalchemy as sa
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store import framing, grants, tokens
+from compaction_store import tokens
+from compaction_store.deploy import roles
+from compaction_store.messages import framing
 from compaction_store.recall.definitions import NAMES
 from compaction_store.recall.searching import Search
 
@@ -316,7 +318,7 @@ def test_a_reader_of_an_auditors_login_will_do(superuser: psycopg.Connection[Any
     login = f"cs_recall_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'pw'".encode())
     try:
-        grants.grant(url, login, "auditor")
+        roles.grant(url, login, "auditor")
         theirs = sa.make_url(url).set(username=login, password="pw").render_as_string(hide_password=False)
         with cs.Reader.open(theirs) as reader:
             recall = cs.recall_tools(reader, "t")

@@ -22,12 +22,12 @@ from bases import base as base_at
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store import audit, chain, erasure
+from compaction_store.integrity import chain, erasure, thread_walk
 
 SECRET = "s3cr3t-of-the-user"
 PLAIN = "nothing to see here " * 8
 UID = chain.thread_uid("default", "t")
-LEVELS: tuple[audit.Level, ...] = ("structure", "content")
+LEVELS: tuple[thread_walk.Level, ...] = ("structure", "content")
 STUB = f"erased:{UID}"
 LATER = datetime.now(UTC) + timedelta(days=365)
 BEFORE = datetime.now(UTC) - timedelta(days=1)

@@ -19,10 +19,10 @@ from pydantic import TypeAdapter
 from threads import FORMATS, WELL_FORMED, scripts, written
 
 from compaction_store import InvalidInput, NotRenderable, Summary
-from compaction_store.framing import frame
-from compaction_store.models import Element, View
-from compaction_store.rendering import Rendered, for_anthropic, for_openai
-from compaction_store.validity import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.messages.framing import frame
+from compaction_store.models import Element
+from compaction_store.rendering.view import Rendered, View, for_anthropic, for_openai
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Payload = dict[str, Any]
@@ -581,11 +581,11 @@ def test_the_receipt_names_the_renderer_and_its_options(store: Face) -> None:
 
 
 def test_a_receipt_of_another_rendering_differs() -> None:
-    from compaction_store import view as views  # noqa: PLC0415
+    from compaction_store.rendering import receipts  # noqa: PLC0415
 
     seen_view = view(user("a"), reply(text("b")))
-    receipt = json.loads(views.receipt(for_anthropic(seen_view)))
-    assert views.matches(seen_view, receipt)
+    receipt = json.loads(receipts.receipt(for_anthropic(seen_view)))
+    assert receipts.matches(seen_view, receipt)
     for change in (
         {"renderer": "anthropic/0"},
         {"renderer": 5},
@@ -593,5 +593,5 @@ def test_a_receipt_of_another_rendering_differs() -> None:
         {"options": 5},
         {"sha256": "x"},
     ):
-        assert not views.matches(seen_view, receipt | change)
-    assert not views.matches(view(user("a"), {"role": "judge"}), receipt)
+        assert not receipts.matches(seen_view, receipt | change)
+    assert not receipts.matches(view(user("a"), {"role": "judge"}), receipt)

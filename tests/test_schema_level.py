@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import protection, schema
-from compaction_store.catalog import OURS, Facts
+from compaction_store.postgres import schema, schema_check
+from compaction_store.postgres.introspection import OURS, Facts
 
 OWNER = "compaction_store_owner"
 
@@ -42,7 +42,7 @@ def test_a_schema_as_shipped_has_no_findings(store: Any) -> None:
 
 
 def test_every_trigger_function_policy_and_grant_of_the_files_is_expected() -> None:
-    expected = protection._expected(has_roles=True)
+    expected = schema_check._expected(has_roles=True)
     tables = [table.name for table in schema.metadata.sorted_tables]
     files = {path.stem for path in (schema.scripts() / "sql" / "functions").glob("*.sql")}
     assert {subject.removeprefix("body of function ").removesuffix("()") for subject in expected
@@ -388,15 +388,15 @@ def test_an_auditor_may_look_at_the_schema(url: str, superuser: Any) -> None:
 
 
 def facts() -> Facts:
-    expected = dict(protection._expected(has_roles=True))
+    expected = dict(schema_check._expected(has_roles=True))
     return Facts(expected, {f"role {role}": "there" for role in OURS}, [])
 
 
 def test_facts_as_expected_are_no_findings() -> None:
-    assert protection.judge(facts()) == ((), ())
+    assert schema_check.judge(facts()) == ((), ())
 
 
-@pytest.mark.parametrize("subject", sorted(protection._expected(has_roles=True)))
+@pytest.mark.parametrize("subject", sorted(schema_check._expected(has_roles=True)))
 def test_every_single_fact_is_held(subject: str) -> None:
     for change in ("removed", "changed"):
         seen = facts()
@@ -404,15 +404,15 @@ def test_every_single_fact_is_held(subject: str) -> None:
             del seen.facts[subject]
         else:
             seen.facts[subject] += " and more"
-        [finding] = protection.judge(seen).findings
+        [finding] = schema_check.judge(seen).findings
         assert subject in finding.what
 
 
 def spread(shards: list[tuple[str, int, str]], nodes: list[tuple[str, str]]) -> list[str]:
     """What is found where the tables are spread."""
-    expected = dict(protection._expected(has_roles=True, is_spread=True))
+    expected = dict(schema_check._expected(has_roles=True, is_spread=True))
     seen = Facts(expected, {f"role {role}": "there" for role in OURS}, shards, nodes, "digest")
-    return [finding.what for finding in protection.judge(seen).findings]
+    return [finding.what for finding in schema_check.judge(seen).findings]
 
 
 def test_every_shard_has_the_triggers_and_the_policy_of_its_table_and_every_node_the_functions() -> None:
@@ -434,9 +434,9 @@ def test_every_shard_has_the_triggers_and_the_policy_of_its_table_and_every_node
 
 
 def test_where_the_roles_could_not_be_made_the_owner_is_named() -> None:
-    expected = {k: v for k, v in protection._expected(has_roles=False).items() if not k.startswith("grant")}
+    expected = {k: v for k, v in schema_check._expected(has_roles=False).items() if not k.startswith("grant")}
     owners = {f"owner of table {table.name}": "plain" for table in schema.metadata.sorted_tables}
-    judged = protection.judge(Facts({**expected, **owners}, {}, []))
+    judged = schema_check.judge(Facts({**expected, **owners}, {}, []))
     assert judged == ((), ("the roles could not be made here: everything belongs to plain",))
-    judged = protection.judge(Facts({**expected, **owners, "owner of table heads": "other"}, {}, []))
+    judged = schema_check.judge(Facts({**expected, **owners, "owner of table heads": "other"}, {}, []))
     assert [finding.what for finding in judged.findings] == ["the objects belong to several owners: other, plain"]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store import grants
+from compaction_store.deploy import roles
 
 NAME = "Ánn Smith-Müller"
 
@@ -95,7 +95,7 @@ def test_whoever_may_read_may_search(
     store.append("t", MESSAGES["in a call"])
     superuser.execute("CREATE ROLE cs_searcher LOGIN PASSWORD 'x'")
     try:
-        grants.grant(url, "cs_searcher", role)
+        roles.grant(url, "cs_searcher", role)
         login = sa.make_url(url).set(username="cs_searcher", password="x").render_as_string(hide_password=False)
         assert places(faces.open(login).search(NAME)) == [("t", "message", 1)]
     finally:

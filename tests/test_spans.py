@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threads import FORMATS, Format, Word
 
-from compaction_store import spans
-from compaction_store.spans import Links, call_and_result_ids, is_system, last_user
+from compaction_store.messages import tool_pairs
+from compaction_store.messages.tool_pairs import Links, call_and_result_ids, is_system, last_user
 
 Span = tuple[int, int]
 
@@ -272,12 +272,12 @@ def test_no_call_or_result_in_the_sdks_is_unknown() -> None:
     assert len(found) > 60
     for kind, fields in found.items():
         if "tool_use_id" in fields or "approval_request_id" in fields:
-            assert kind == "mcp_call" or spans._result_field(kind), kind
+            assert kind == "mcp_call" or tool_pairs._result_field(kind), kind
         if "call_id" in fields:
-            assert kind in spans.CALLS or kind in spans.RESULTS, kind
+            assert kind in tool_pairs.CALLS or kind in tool_pairs.RESULTS, kind
         if kind.endswith("_tool_use") or kind == "tool_use":
-            assert kind in spans.CALLS, kind
-    for kind, field in {**spans.CALLS, **spans.RESULTS}.items():
+            assert kind in tool_pairs.CALLS, kind
+    for kind, field in {**tool_pairs.CALLS, **tool_pairs.RESULTS}.items():
         # The one whose id is somewhere else in the type than in what the API is sent.
         assert field in found[kind] or kind == "local_shell_call_output"
 

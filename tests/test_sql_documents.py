@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 import compaction_store as cs
-from compaction_store import chain, documents
+from compaction_store.integrity import chain
+from compaction_store.messages import documents
 
 _BACKSLASH = "\\"
 _CHARACTERS = [

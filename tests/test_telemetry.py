@@ -17,9 +17,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 from told import Told
 
 import compaction_store as cs
-from compaction_store import connections, conventions
-from compaction_store.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import CompactionStoreError
+from compaction_store.postgres import connections
+from compaction_store.telemetry import conventions
 
 MARKER = "xyzzy-7f3a"
 TALK = [

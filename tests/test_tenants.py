@@ -23,7 +23,7 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import grants
+from compaction_store.deploy import roles
 
 TENANTS = 16
 THREADS = ("t-1", "t-2")
@@ -44,7 +44,7 @@ def pooled(url: str, superuser: psycopg.Connection[Any], tmp_path: Path) -> Iter
         pytest.skip("pgbouncer is not installed")
     name = f"cs_pooled_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
-    grants.grant(url, name, "application")
+    roles.grant(url, name, "application")
     server = sa.make_url(url)
     host = str(server.host or server.query.get("host") or "localhost")
     port = server.port or 5432

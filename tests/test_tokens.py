@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 from tiktoken import Encoding
 
 import compaction_store as cs
-from compaction_store import o200k, tokens
+from compaction_store import tokens
+from compaction_store.tokenizing import o200k
 
 _ROOT = Path(__file__).parent.parent
 COUNTER = tokens.o200k_base()
@@ -136,7 +137,7 @@ def test_the_script_packs_the_published_file_into_what_ships_and_refuses_another
     pack = [sys.executable, "-c", code, str(published), str(tmp_path / "packed")]
     subprocess.run(pack, cwd=_ROOT, check=True)
     packed = (tmp_path / "packed").read_bytes()
-    shipped = (_ROOT / "compaction_store" / "ranks" / "o200k_base.zlib").read_bytes()
+    shipped = (_ROOT / "compaction_store" / "tokenizing" / "ranks" / "o200k_base.zlib").read_bytes()
     assert zlib.decompress(packed) == zlib.decompress(shipped)
     published.write_bytes(published.read_bytes() + b"\n")
     assert subprocess.run(pack, cwd=_ROOT, capture_output=True, check=False).returncode == 1
@@ -398,7 +399,7 @@ def test_a_counter_that_raises_is_named_and_its_words_are_not_repeated(faces: An
 def test_the_ranks_are_read_once_however_many_threads_ask(tmp_path: Path) -> None:
     code = """
 import threading
-from compaction_store import o200k
+from compaction_store.tokenizing import o200k
 reads = []
 ranks = o200k.ranks
 o200k.ranks = lambda: reads.append(1) or ranks()
@@ -464,10 +465,10 @@ def test_the_wheel_carries_the_ranks_and_their_licence(tmp_path: Path) -> None:
         build.insert(4, "--no-isolation")
     done = subprocess.run(build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    folder = _ROOT / "compaction_store" / "ranks"
+    folder = _ROOT / "compaction_store" / "tokenizing" / "ranks"
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         for path in folder.iterdir():
-            assert wheel.read(f"compaction_store/ranks/{path.name}") == path.read_bytes()
+            assert wheel.read(f"compaction_store/tokenizing/ranks/{path.name}") == path.read_bytes()
         wheel.extractall(tmp_path / "installed")
     assert {path.name for path in folder.iterdir()} == {"LICENSE", "o200k_base.regex", "o200k_base.zlib"}
     assert "Copyright (c) 2022 OpenAI" in (folder / "LICENSE").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from conftest import Face
 from forging import unlock
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 
 SECRET = "whispered"
 DIGITS = f'{{"{SECRET}":' + "9" * 5000 + "}"

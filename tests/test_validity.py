@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from openai.types.responses.response_input_content_param import ResponseInputContentParam
 from openai.types.responses.response_output_message_param import Content as OutputContent
 
-from compaction_store.validity import (
+from compaction_store.api_rules import (
     Problem,
     chat,
     messages,

@@ -19,9 +19,10 @@ from conftest import Face, Faces
 from forging import TABLES, as_role, unlock
 
 import compaction_store as cs
-from compaction_store import chain, erasure
-from compaction_store.checkpoints import SigningKey
-from compaction_store.ledger import driver, listing
+from compaction_store.checkpoints.signed_heads import SigningKey
+from compaction_store.integrity import chain, erasure
+from compaction_store.postgres import cursor
+from compaction_store.postgres.queries import listing
 
 NAMES = ("alpha", "beta", "gamma", "delta")
 UIDS = {name: chain.thread_uid("acme", name) for name in NAMES}
@@ -326,7 +327,7 @@ def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superus
     for tenant, most in (("acme", 4), ("globex", 14)):
         superuser.execute(f"SET compaction_store.tenant = '{tenant}'".encode())
         query = listing._listings(tenant, None, 1000)[2].compile(
-            dialect=driver.DIALECT, compile_kwargs={"literal_binds": True}
+            dialect=cursor.DIALECT, compile_kwargs={"literal_binds": True}
         )
         [[plan]] = superuser.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode()).fetchall()
         text = json.dumps(plan)

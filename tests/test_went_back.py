@@ -12,7 +12,7 @@ from conftest import Face, Faces
 from forks import forked
 
 import compaction_store as cs
-from compaction_store.last_seqs import LastSeqs
+from compaction_store.store.last_seqs import LastSeqs
 
 HI = {"role": "user", "content": "hi"}
 LATER = {"role": "user", "content": "later"}

@@ -17,15 +17,18 @@ from typing import IO, Annotated
 
 import typer
 
-from compaction_store import Reader, bundle, chain, diagnosis, erasure
+from compaction_store import Reader
 from compaction_store import Thread as ThreadValue
-from compaction_store.checkpoint_log import CheckpointLog
+from compaction_store.bundles import line_format
+from compaction_store.checkpoints.checkpoint_log import CheckpointLog
 from compaction_store.cli import attesting, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reached
 from compaction_store.cli.options import Tenant, Url, misuse, naming
 from compaction_store.cli.output import Progress
+from compaction_store.deploy import doctor
 from compaction_store.errors import Conflict, InvalidBundle
+from compaction_store.integrity import chain, erasure
 
 _SUFFIX = ".jsonl"
 # Withheld content is another bundle of the same thread.
@@ -75,7 +78,7 @@ def export(
     log = attesting.opened(checkpoints, public_key)
     written: list[tuple[str, str, str]] = []
     with reached(url) as address, Progress("export", "entries") as progress:
-        for name in diagnosis.tenants(address) if every_tenant else [tenant]:
+        for name in doctor.tenants(address) if every_tenant else [tenant]:
             with naming(name), Reader.open(address, tenant=name) as store:
                 if to is None:
                     for thread in threads or ():
@@ -172,9 +175,9 @@ def _stands_there(file: Path, head: bytes) -> bool:
     """Whether a whole bundle of the thread as it is now is there already."""
     try:
         with file.open("rb") as stream:
-            manifest = bundle.parse(stream.readline(_LONGEST_MANIFEST))
+            manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
             stream.seek(max(0, file.stat().st_size - _END_BYTES))
-            end = bundle.parse(stream.read().splitlines(keepends=True)[-1])
+            end = line_format.parse(stream.read().splitlines(keepends=True)[-1])
     except (OSError, ValueError):
         return False
     is_whole: bool = manifest["type"] == "manifest" and end["type"] == "end" and manifest["head"] == end["head"]
@@ -211,7 +214,7 @@ def found_in(source: Path) -> list[Path]:
 def tenant_of(file: Path) -> str:
     try:
         with file.open("rb") as stream:
-            return str(bundle.parse(stream.readline(_LONGEST_MANIFEST))["tenant"])
+            return str(line_format.parse(stream.readline(_LONGEST_MANIFEST))["tenant"])
     except (OSError, ValueError, KeyError):
         pass
     raise InvalidBundle(f"{file} is no bundle: its first line is no manifest")

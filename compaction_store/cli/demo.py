@@ -16,12 +16,13 @@ from typing import Annotated, Any
 
 import typer
 
-from compaction_store import CompactionRun, Store, View, engines
+from compaction_store import CompactionRun, Store, View
 from compaction_store.cli import charts, choosing, demo_thread, stats, values
 from compaction_store.cli.deploying import reached
 from compaction_store.cli.options import Url
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.models import Payload
+from compaction_store.postgres import engines
 from compaction_store.strategies import AssistantRuns, SlidingWindow
 
 _WIDEST = 78

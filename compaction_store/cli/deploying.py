@@ -9,12 +9,15 @@ from typing import Annotated
 
 import typer
 
-from compaction_store import diagnosis, distribution, embedded, engines, grants, schema
+from compaction_store import embedded
 from compaction_store.cli import exits
 from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Output
-from compaction_store.diagnosis import Check
+from compaction_store.deploy import citus, roles
+from compaction_store.deploy import doctor as diagnosis
+from compaction_store.deploy.doctor import Check
 from compaction_store.errors import CompactionStoreError
+from compaction_store.postgres import engines, schema
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
 
@@ -82,11 +85,11 @@ def grant(
     """
     out = Output(as_json=as_json)
     with reached(url) as address:
-        (grants.revoke if revoke else grants.grant)(address, login, role.value)
+        (roles.revoke if revoke else roles.grant)(address, login, role.value)
     if out.as_json:
         out.json({"login": login, "role": role.value, "granted": not revoke})
     else:
-        out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {grants.ROLES[role.value]}")
+        out.text(f"{login} is {'no longer' if revoke else 'now'} a member of {roles.ROLES[role.value]}")
 
 
 def distribute(
@@ -104,7 +107,7 @@ def distribute(
     """
     out = Output(as_json=as_json)
     with reached(url) as address:
-        done = distribution.distribute(address, shards=shards)
+        done = citus.distribute(address, shards=shards)
     if out.as_json:
         out.json({"distributed": done.now, "nodes": done.nodes})
     else:

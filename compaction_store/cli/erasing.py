@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from compaction_store import Event, MessageNotFound, Redaction, erasure
+from compaction_store import Event, MessageNotFound, Redaction
 from compaction_store.cli import options, values
 from compaction_store.cli.options import Actor, AsJson, Reason, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Output
+from compaction_store.integrity import erasure
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased; write nothing.")]

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from compaction_store import diagnosis
 from compaction_store.cli import options
 from compaction_store.cli.deploying import reached
 from compaction_store.cli.options import AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, Progress, note, number
+from compaction_store.deploy import doctor
 
 
 def search(
@@ -54,7 +54,7 @@ def tenants(url: Url = None, as_json: AsJson = None) -> None:
     """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
     out = Output(as_json=as_json)
     with reached(url) as address:
-        found = diagnosis.tenants(address)
+        found = doctor.tenants(address)
     out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")
 
 

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 
 from compaction_store import Reader, Store, TokenBudget
+from compaction_store.arguments import MAX_NAME_BYTES
 from compaction_store.cli.output import Output
 from compaction_store.cli.visible import shown
 from compaction_store.errors import InvalidInput, ThreadNotFound
-from compaction_store.payload import MAX_NAME_BYTES
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
-from compaction_store.readable import read
-from compaction_store.spans import CALLS, RESULTS
+from compaction_store.tokenizing.message_text import read
 
 _ARGUMENTS = ("arguments", "input", "action")
 

@@ -21,13 +21,15 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import typer
 
-from compaction_store import CompactionRun, Store, Thread, TokenBudget, diagnosis, engines
+from compaction_store import CompactionRun, Store, Thread, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
 from compaction_store.cli.deploying import reached
 from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Trigger, Url
 from compaction_store.cli.output import Output, note
+from compaction_store.deploy import doctor
 from compaction_store.errors import DatabaseError, InvalidInput, SchemaOutOfDate, own_text
+from compaction_store.postgres import engines
 
 _FIRST_REST = 60.0
 _LONGEST_REST = 3600.0
@@ -78,7 +80,7 @@ def worker(
     with reached(url) as address, _Stores(address, parallel + 1) as stores, _told_to_stop() as stop:
 
         def names() -> Sequence[str]:
-            return diagnosis.tenants(address) if all_tenants else tenant
+            return doctor.tenants(address) if all_tenants else tenant
 
         for name in names():
             # A database that cannot be used shows at once; one that goes away later is waited for.

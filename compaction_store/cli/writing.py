@@ -10,14 +10,15 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from compaction_store import Appended, payload
+from compaction_store import Appended
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Output, note
 from compaction_store.errors import BatchTooLarge, InvalidMessage
+from compaction_store.messages import encoding
 
 # Twice what one append takes: JSON may be written with spaces and escapes.
-_MOST_BYTES = 2 * payload.MAX_BATCH_BYTES
+_MOST_BYTES = 2 * encoding.MAX_BATCH_BYTES
 _NOTHING = "nothing was appended: there was no message"
 
 

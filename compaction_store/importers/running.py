@@ -31,11 +31,11 @@ from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES,
 from compaction_store.importers.exports import Export
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict
-from compaction_store.loading import Loaded, ToLoad
+from compaction_store.store.loading import Loaded, ToLoad
 
 if TYPE_CHECKING:
-    from compaction_store.aio import AsyncStore
-    from compaction_store.store import Store
+    from compaction_store.store._async import AsyncStore
+    from compaction_store.store._sync import Store
 
 FORMATS = (
     agents.FORMAT, ANTHROPIC, chatgpt.FORMAT, claude_ai.FORMAT, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT,

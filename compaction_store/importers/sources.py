@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from compaction_store import payload
 from compaction_store.errors import InvalidInput, InvalidSource
-from compaction_store.loading import ToLoad
-from compaction_store.observed import Observed
+from compaction_store.messages import encoding
+from compaction_store.messages.provider_compactions import Observed
+from compaction_store.store.loading import ToLoad
 
 Item = ToLoad | Observed
 
@@ -91,8 +91,8 @@ def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, lin
     kept = {name: value for name, value in meta.items() if value is not None}
     why = None
     try:
-        payload.encode(message)
-        payload.encode_meta(kept)
+        encoding.encode(message)
+        encoding.encode_meta(kept)
     except InvalidInput as refusal:
         why = str(refusal)
     if why is not None:

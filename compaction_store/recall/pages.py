@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from compaction_store import framing
+from compaction_store.compaction.summary_request import dump
+from compaction_store.messages import framing
 from compaction_store.models import Payload
-from compaction_store.summarizers.request import dump
 from compaction_store.tokens import Counter
 
 LEAST_TOKENS = 500

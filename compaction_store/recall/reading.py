@@ -9,13 +9,13 @@ from collections.abc import Callable, Generator
 from datetime import UTC
 from typing import Any, ClassVar, NamedTuple
 
-from compaction_store.erasure import ranges
+from compaction_store.compaction.summary_request import Piece, dump, source
 from compaction_store.errors import CompactionNotFound, ThreadNotFound
+from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, Unfit, judged, tools
 from compaction_store.recall.pages import Page, Recalled
 from compaction_store.recall.searching import Hit, Search, words
-from compaction_store.summarizers.request import Piece, dump, source
 from compaction_store.tokens import Counter
 
 _HITS = 10

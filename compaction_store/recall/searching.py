@@ -8,9 +8,9 @@ from heapq import heappush, heappushpop
 from typing import NamedTuple
 
 from compaction_store.models import Message
-from compaction_store.readable import read
 from compaction_store.recall.calls import without_recall
 from compaction_store.recall.definitions import Unfit
+from compaction_store.tokenizing.message_text import read
 
 _WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
 _MOST_WORDS = 16

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import aclosing, closing
 from typing import Any, Literal, overload
 
-from compaction_store import event_loop, payload, tokens
-from compaction_store.aio import AsyncReader
+from compaction_store import arguments, event_loop, tokens
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 from compaction_store.recall import calls
 from compaction_store.recall.pages import LEAST_TOKENS, Recalled
 from compaction_store.recall.reading import Each, Reading, Steps
-from compaction_store.store import Reader
+from compaction_store.store._async import AsyncReader
+from compaction_store.store._sync import Reader
 
 _AT_ONCE = 100
 
@@ -105,7 +105,7 @@ def recall_tools(
     `store` is a Store or a Reader, or an async one. No result takes more than `max_tokens` by `counter`, which is the
     default one if none is given.
     """
-    payload.check_thread_id(thread_id)
+    arguments.check_thread_id(thread_id)
     if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
         raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}")
     chosen = tokens.chosen(counter)

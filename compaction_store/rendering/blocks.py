@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
+from compaction_store.api_rules.messages import BLOCKS
 from compaction_store.errors import NotRenderable
+from compaction_store.messages.encoding import decode
 from compaction_store.models import Payload
-from compaction_store.payload import decode
-from compaction_store.validity.messages import BLOCKS
 
 ERASED = "(A message was erased here.)"
 OF_ERASED = "(The result of an erased call is left out.)"

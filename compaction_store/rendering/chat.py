@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from compaction_store.models import Element, Payload, View
+from compaction_store.api_rules.chat import LONGEST_ID, PARTS
+from compaction_store.models import Element, Payload
 from compaction_store.rendering.blocks import BY_NAME, ERASED, OF_ERASED, OF_NO_CALL, Part, parts, refuse
 from compaction_store.rendering.messages import notes
 from compaction_store.rendering.pairs import NO_RESULT, paired
-from compaction_store.validity.chat import LONGEST_ID, PARTS
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
 _SAYS = ("tool_calls", "function_call", "refusal", "audio")
@@ -31,12 +31,12 @@ class _Said:
     calls: list[Payload] = field(default_factory=list)
 
 
-def request(view: View) -> Payload:
+def request(elements: Sequence[Element]) -> Payload:
     """The arguments of a request."""
     said = [
-        one for element in view.elements for payload in element.messages for one in _read(element, payload)
+        one for element in elements for payload in element.messages for one in _read(element, payload)
     ]  # fmt: skip
-    erased = any(None in element.messages for element in view.elements)
+    erased = any(None in element.messages for element in elements)
     return {"messages": [one.message for one in _ordered(list(_joined(said)), erased=erased)]}
 
 

@@ -8,12 +8,12 @@ of a thread hardly ever changes what was rendered of its beginning, so that cach
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from compaction_store import framing
-from compaction_store.models import Element, Payload, View
+from compaction_store.messages import framing
+from compaction_store.models import Element, Payload
 from compaction_store.rendering.blocks import BY_NAME, OF_ERASED, OF_NO_CALL, Part, parts, refuse
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
@@ -43,10 +43,10 @@ class _Message:
     fields: Payload = field(default_factory=dict)
 
 
-def request(view: View, options: Options) -> Payload:
+def request(elements: Sequence[Element], options: Options) -> Payload:
     """The arguments of a request."""
-    messages = list(_read(view, options))
-    results = _results(messages, erased=any(None in e.messages for e in view.elements))
+    messages = list(_read(elements, options))
+    results = _results(messages, erased=any(None in e.messages for e in elements))
     _settle_server_calls(messages)
     system, turns = _turns(messages, results, in_place=options.system == "in_place")
     turns = list(_finished(turns))
@@ -64,13 +64,13 @@ def request(view: View, options: Options) -> Payload:
 # ---- what of the view is shown
 
 
-def _read(view: View, options: Options) -> Iterator[_Message]:
+def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
     """Every message in order, less what a compaction block stands for and thinking that has gone stale."""
-    start = _last_block(view.elements)
-    last = max((i for i, e in enumerate(view.elements) if e.is_summary), default=-1)
+    start = _last_block(elements)
+    last = max((i for i, e in enumerate(elements) if e.is_summary), default=-1)
     folded: float = 0
     spoken = False
-    for index, element in enumerate(view.elements):
+    for index, element in enumerate(elements):
         for place, payload in enumerate(element.messages):
             found = parts(element.seq, payload)
             if (index, place) < start[:2]:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from compaction_store.models import Element, Payload, View
+from compaction_store.api_rules.responses import IN_MESSAGES, IN_REPLIES, ITEMS
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.models import Element, Payload
 from compaction_store.rendering.blocks import ERASED, OF_ERASED, OF_NO_CALL, refuse
 from compaction_store.rendering.chat import as_it_is, converted, image_url
 from compaction_store.rendering.pairs import NO_RESULT, paired
-from compaction_store.spans import CALLS, RESULTS
-from compaction_store.validity.responses import IN_MESSAGES, IN_REPLIES, ITEMS
 
 # Items of the API's own: unreadable elsewhere, but here just what they are.
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _NAMES = ("parsed", "parsed_arguments")
 
 
-def request(view: View) -> Payload:
+def request(elements: Sequence[Element]) -> Payload:
     """The arguments of a request."""
     items: list[tuple[int, Payload]] = []
-    for element in view.elements:
+    for element in elements:
         for payload in element.messages:
             if payload is None:
                 items.append((element.seq, {"role": "user", "content": ERASED}))
             else:
                 items.extend((element.seq, item) for item in _items(element, payload))
-    erased = any(None in element.messages for element in view.elements)
+    erased = any(None in element.messages for element in elements)
     return {"input": list(_whole(items, erased=erased))}
 
 

@@ -1,10 +1,9 @@
-"""The synchronous face: Reader, which has no writing method, and Store.
+"""What an application holds: Store and Reader, AsyncStore and AsyncReader.
 
-One class a file, each on the one before: reading, exporting, verifying, auditing, writing, loading, importing,
-redacting, compacting.
+`_async` is written by hand; `_sync` is derived from it by `scripts/unasync.py`.
 """
 
-from compaction_store.store.auditing import Reader
-from compaction_store.store.compacting import Store
+from compaction_store.store._async import AsyncReader, AsyncStore
+from compaction_store.store._sync import Reader, Store
 
-__all__ = ["Reader", "Store"]
+__all__ = ["AsyncReader", "AsyncStore", "Reader", "Store"]

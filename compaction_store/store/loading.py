@@ -1,81 +1,355 @@
-"""The synchronous face of loading: whole threads, streamed, a chunk a transaction."""
+"""A load from its first message to its last: what is asked of the database and when. Pure: both faces load by it.
+
+A load is a row of chunks, each one transaction under its own key: the load's key for the first, and for the others that
+key and how many of the load's messages stand before. A chunk that is there already is held against the messages that
+come, commitment by commitment, instead of being stored again. So a load that was cut off goes on where it stood,
+whatever the sizes of its chunks.
+
+A compaction of others, told of by a message or given between two, ends its chunk and is recorded before the next one,
+so that its place in the log is where it happened; its run_id is made from the load's key and that place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
-from compaction_store import checks, ledger, loading, observed
-from compaction_store.store.writing import Writing
-from compaction_store.keys import Key
-from compaction_store.ledger import ThreadKey
+from compaction_store.errors import IdempotencyConflict, InvalidInput, InvalidMessage
+from compaction_store.integrity import chain
+from compaction_store.jsonable import AsDict
+from compaction_store.messages import encoding, provider_compactions
+from compaction_store.messages.load_chunk import Chunk, Placed, Row
+from compaction_store.messages.provider_compactions import Observed, Record
+from compaction_store.models import Payload
+from compaction_store.tokens import BY_CALLER, Counter
+
+# What one transaction stores: few enough that another writer of the thread hardly waits.
+CHUNK_MESSAGES = 10_000
+CHUNK_BYTES = 16 * 1024 * 1024
+_PAGE = 1000
+_TURN_SECONDS = 0.005
 
 
-class Loading(Writing):
-    """Reads and writes threads, and loads whole ones."""
+@dataclass(frozen=True, slots=True)
+class ToLoad:
+    """A message to load, with its own meta and its own tokens."""
 
-    def load(
+    message: Any = field(repr=False)
+    meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(AsDict):
+    """What a load did. `added` of its `count` messages were not there before; others may stand between its chunks.
+
+    `observed` is how many compactions of others it recorded.
+    """
+
+    first_seq: int
+    last_seq: int
+    count: int
+    added: int
+    observed: int = 0
+
+
+class Find(NamedTuple):
+    """Asks for the first seq and the size of the chunk under a key, or None."""
+
+    key: str
+
+
+class Count(NamedTuple):
+    """Asks for `Load.count` of this, which takes long."""
+
+    payload: Payload
+    size: int
+
+    def __repr__(self) -> str:
+        return f"Count(size={self.size}, …)"
+
+
+class Compare(NamedTuple):
+    """Asks for the seq, salt and commitment of some messages, in order."""
+
+    first_seq: int
+    limit: int
+
+
+class End:
+    """Sent in the place of a message when there are no more."""
+
+
+Request = Count | Find | Compare | Chunk | Record
+Messages = Iterable[Any]
+AsyncMessages = Iterable[Any] | AsyncIterable[Any]
+_T = TypeVar("_T")
+_Steps = Generator[Request | None, Any, _T]
+
+
+class Load:
+    """One load, from its first message to its last: `send` tells what it wants next.
+
+    That is a request, to be sent the database's answer, or None, to be sent the next message and at last `End`.
+    """
+
+    def __init__(
         self,
-        thread_id: str,
-        messages: loading.Messages,
+        key: str,
+        counter: Counter,
         *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        tokens: int | None = None,
-    ) -> loading.Loaded:
-        """Appends messages in any number, streamed: memory does not grow with them. The login needs the loader's role.
+        uid: UUID,
+        expected_seq: int | None,
+        meta: Mapping[str, Any] | None,
+        tokens: int | None,
+        about: str,
+        in_memory: Iterator[Any] | None = None,
+    ) -> None:
+        self.key = key
+        self.stored = 0
+        self._about = about
+        self._counter = counter
+        self._meta = _meta(meta)
+        self._tokens = None if tokens is None else _tokens(tokens)
+        self._expected_seq = expected_seq
+        self._read = 0
+        self._ended = False
+        # Messages that were made ready beforehand, or for a chunk which somebody else stored first; and what was taken
+        # from memory after them without being made ready.
+        self._waiting: deque[Row] = deque()
+        self._taken: deque[Any] = deque()
+        self._in_memory = in_memory
+        self._log = provider_compactions.Log(uid, key)
+        self._first_seq = self._last_seq = self._added = self._recorded = 0
+        self._steps = self._run()
 
-        A message is what `append` takes, or a `ToLoad` with meta and tokens of its own; `meta` and `tokens` are for
-        those that have none. Messages are stored in chunks of up to 10,000 messages or 16 MiB, each all or none, and
-        appends of others may come between two chunks; `expected_seq` is the seq the thread must end with before the
-        first.
+    def progress(self) -> str:
+        return f"{self.stored:,} messages of the load are stored; the same messages with key={self.key!r} go on there"
 
-        With `key`, the same call again adds nothing, and goes on where a call that failed has stopped: give it the same
-        messages from the first on. With more messages than before, the new ones are added at the end; with fewer, or
-        with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored.
-
-        Compactions that a provider made by itself are recorded where a message tells of them, as by `append`, and where
-        an `Observed` stands among the messages.
-        """
-        thread = self._own_key(thread_id)
-        key = Key(key).text
-        if expected_seq is not None:
-            checks.number(expected_seq, "expected_seq", least=0)
-        source = loading.Source(messages)
-        load = loading.Load(
-            key, self._ready(), uid=thread.uid, expected_seq=expected_seq, meta=meta, tokens=tokens,
-            about=checks.about(thread_id), in_memory=source.in_memory,
-        )  # fmt: skip
+    def send(self, answer: Any) -> Request | None:
         try:
-            self._advance(load, thread, thread_id, None)
-            for message in source:
-                self._advance(load, thread, thread_id, message)
-            self._advance(load, thread, thread_id, loading.End)
-        except Exception as error:
-            error.add_note(load.progress())
-            raise
-        return load.result()
+            return self._steps.send(answer)
+        except StopIteration:
+            return None
 
-    def _advance(self, load: loading.Load, thread: ThreadKey, thread_id: str, message: Any) -> None:
-        """Hands the load its next message, and then what it asks of the database until it wants another."""
-        wanted = load.send(message)
-        while wanted is not None:
-            wanted = load.send(self._answer(load, thread, thread_id, wanted))
+    def result(self) -> Loaded:
+        return Loaded(self._first_seq, self._last_seq, self.stored, self._added, self._recorded)
 
-    def _answer(self, load: loading.Load, thread: ThreadKey, thread_id: str, wanted: loading.Request) -> Any:
-        about = checks.about(thread_id)
-        if isinstance(wanted, loading.Count):
-            return self._reach.aside(load.count, wanted.payload, wanted.size)
-        if isinstance(wanted, loading.Find):
-            return self._reach.write(load.key, about, ledger.find_load, thread, wanted.key)
-        if isinstance(wanted, loading.Compare):
-            return self._reach.write(
-                None, about, ledger.commitments, thread, wanted.first_seq, wanted.limit
+    def meanwhile(self) -> Iterator[None]:
+        """Makes the next messages ready, one a step, while the database is at work. A transaction is open meanwhile: so
+        only what is in memory already, takes no time to speak of, and needs no code of the caller's.
+        """
+        if self._in_memory is None or self._waiting or self._taken:
+            return
+        size = 0
+        while len(self._waiting) < CHUNK_MESSAGES and size < CHUNK_BYTES:
+            if (message := next(self._in_memory, End)) is End:
+                return
+            self._taken.append(message)
+            row = self._ready(message)
+            if row is None:
+                return
+            self._waiting.append(row)
+            self._taken.clear()
+            size += len(row.body) + len(row.meta or b"")
+            yield
+
+    def _ready(self, message: Any) -> Row | None:
+        """None where the message must have its own time."""
+        own = type(message) is ToLoad
+        plain, meta = (message.message, message.meta) if own else (message, None)
+        if type(plain) is not dict or not encoding.is_simple(plain) or not (meta is None or encoding.is_simple(meta)):
+            return None
+        try:
+            encoded, said, tokens = self._checked(message)
+            counter = BY_CALLER
+            if tokens is None:
+                if not self._counter.is_ours or self._counter.takes_long(encoded.size):
+                    return None
+                counter, tokens = self._counter.name, self._counter.tokens(encoded.payload, encoded.size)
+            self._log.tell(plain, encoded.payload, self._read + 1)
+        except InvalidInput:
+            # It is refused when it has its turn.
+            return None
+        self._read += 1
+        return Row(encoded.text.encode(), encoded.role, counter, tokens, said)
+
+    def _run(self) -> _Steps[None]:
+        while True:
+            for record in self._log.due(self.stored):
+                self._recorded += yield record
+            key = self.key if self.stored == 0 else f"{self.key}#{self.stored}"
+            placed: Placed | None = None
+            salts = b""
+            found: tuple[int, int] | None = yield Find(key)
+            if found is None:
+                rows = yield from self._gather()
+                if not rows and self._log.is_due(self.stored):
+                    continue
+                if not rows:
+                    break
+                salts = os.urandom(16 * len(rows))
+                placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows, salts)
+                if placed.replayed:
+                    self._waiting.extendleft(reversed(rows))
+                    found = placed.first_seq, placed.size
+            if found is not None:
+                placed = yield from self._compare(*found, salts)
+            assert placed is not None  # noqa: S101 — one of the two ways gave it
+            self._log.note(self.stored + 1, placed.first_seq)
+            self._first_seq = self._first_seq or placed.first_seq
+            self._last_seq = placed.first_seq + placed.size - 1
+            self._added += 0 if placed.replayed else placed.size
+            self.stored += placed.size
+        if not self.stored:
+            raise InvalidMessage(
+                f"a load needs at least one message; was its iterator used up before?{self._about}"
             )  # fmt: skip
-        if isinstance(wanted, observed.Record):
-            return self._reach.write(load.key, about, ledger.observe, thread, wanted.run_id, wanted.records)
-        # The deadline is made for one message: a chunk has the time besides that a slow line would take.
-        return self._reach.longer(wanted.seconds).write(
-            load.key, about, ledger.load, thread, thread_id, wanted, load.meanwhile
-        )
+
+    def _gather(self) -> _Steps[list[Row]]:
+        rows: list[Row] = []
+        size = 0
+        while len(rows) < CHUNK_MESSAGES and size < CHUNK_BYTES and (row := (yield from self._next(counted=True))):
+            if self._log.is_due(self.stored + len(rows)):
+                # What is due stands between the last message and this one.
+                self._waiting.appendleft(row)
+                break
+            rows.append(row)
+            size += len(row.body) + len(row.meta or b"")
+            if self._log.is_due(self.stored + len(rows)):
+                break
+        return rows
+
+    def _compare(self, first: int, size: int, salts: bytes) -> _Steps[Placed]:
+        """Holds what is stored against the messages. Under this load's own salts it was not there before."""
+        placed = Placed(first, size, replayed=True)
+        end = first + size
+        while first < end:
+            stored = yield Compare(first, min(_PAGE, end - first))
+            for seq, salt, commitment in stored:
+                row = yield from self._next(counted=False)
+                if row is None:
+                    raise IdempotencyConflict(f"the key was used before to load more messages{self._about}")
+                if salt is None or chain.commitment(salt, row.body) != commitment:
+                    raise IdempotencyConflict(f"the key was used before, for other content at seq {seq}{self._about}")
+                if salt == salts[:16]:
+                    placed = placed._replace(replayed=False)
+            first += len(stored)
+        return placed
+
+    def _next(self, *, counted: bool) -> _Steps[Row | None]:
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._ended:
+            return None
+        while type(message := self._taken.popleft() if self._taken else (yield None)) is Observed:
+            self._take(message)
+        if message is End:
+            self._ended = True
+            return None
+        self._read += 1
+        try:
+            encoded, meta, tokens = self._checked(message)
+            self._log.tell(message.message if type(message) is ToLoad else message, encoded.payload, self._read)
+        except InvalidInput as refusal:
+            refused = self._refused(refusal)
+        else:
+            counter = BY_CALLER
+            if tokens is None:
+                counter = self._counter.name
+                tokens = 0
+                # A message that is only compared has its tokens already.
+                if counted:
+                    long = self._counter.takes_long(encoded.size)
+                    plain, size = encoded.payload, encoded.size
+                    tokens = (yield Count(plain, size)) if long else self.count(plain, size)
+            return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
+        raise refused
+
+    def _take(self, given: Observed) -> None:
+        """Takes up what is given between two messages."""
+        try:
+            self._log.add(given, self._read)
+        except InvalidInput as refusal:
+            refused = type(refusal)(f"after message {self._read:,} of the load: {refusal}{self._about}")
+        else:
+            return
+        raise refused
+
+    def _checked(self, message: Any) -> tuple[encoding.Encoded, bytes | None, int | None]:
+        if type(message) is not ToLoad:
+            return encoding.encode(message), self._meta, self._tokens
+        meta, tokens = self._meta, self._tokens
+        if message.meta is not None:
+            meta = _meta(message.meta)
+        if message.tokens is not None:
+            tokens = _tokens(message.tokens)
+        return encoding.encode(message.message), meta, tokens
+
+    def count(self, plain: Payload, size: int) -> int:
+        try:
+            return self._counter.tokens(plain, size)
+        except InvalidInput as refusal:
+            refused = self._refused(refusal)
+        raise refused
+
+    def _refused(self, refusal: InvalidInput) -> InvalidInput:
+        where = f"message {self._read:,} of the load, of which {self.stored:,} are stored"
+        return type(refusal)(f"{where}: {refusal}{self._about}")
+
+
+def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
+    text = encoding.encode_meta(meta)
+    return None if text is None else text.encode()
+
+
+def _tokens(tokens: object) -> int:
+    if type(tokens) is not int or not 0 <= tokens < 2**31:
+        raise InvalidInput("tokens must be integers from 0 to 2,147,483,647")
+    return tokens
+
+
+class Source:
+    """A caller's messages, one by one."""
+
+    def __init__(self, messages: Messages) -> None:
+        _check(messages)
+        self._messages = iter(messages)
+        self.in_memory = self._messages if type(messages) in {list, tuple} else None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._messages
+
+
+class AsyncSource(AsyncIterator[Any]):
+    """A caller's messages, one by one, whether they must be awaited or not; the event loop has its turns between."""
+
+    def __init__(self, messages: AsyncMessages) -> None:
+        self._async = aiter(messages) if isinstance(messages, AsyncIterable) else None
+        if not isinstance(messages, AsyncIterable):
+            _check(messages)
+            self._sync = iter(messages)
+        self.in_memory = self._sync if type(messages) in {list, tuple} else None
+        self._turn = time.monotonic()
+
+    async def __anext__(self) -> Any:
+        if time.monotonic() - self._turn > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._turn = time.monotonic()
+        if self._async is not None:
+            return await anext(self._async)
+        try:
+            return next(self._sync)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+def _check(messages: object) -> None:
+    if encoding.is_one(messages):
+        raise InvalidMessage("a load takes several messages: a list, or an iterator of them")

@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
-from compaction_store import framing, room
-from compaction_store.asking import ALLOWED, Ask, Planned, Steps, Summarize, SummaryResult
-from compaction_store.callbacks import drive, drive_async
-from compaction_store.context import CompactionContext
+from compaction_store.compaction import summary_request, summary_room
+from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize, SummaryResult
+from compaction_store.compaction.callbacks import drive, drive_async
+from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
+from compaction_store.messages import framing
 from compaction_store.models import Summary
-from compaction_store.summarizers import request
 
 Summarizer = SummaryResult | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
@@ -76,7 +76,7 @@ MIN_SAVING = 0.1
 
 def worth(ctx: CompactionContext, tokens: int, summarize: Summarizer, min_saving: float) -> bool:
     """Whether a summary of a span of so many tokens could save enough."""
-    return tokens - least_summary(ctx, summarize) > room.least_saving(min_saving, tokens)
+    return tokens - least_summary(ctx, summarize) > summary_room.least_saving(min_saving, tokens)
 
 
 def least_summary(ctx: CompactionContext, summarize: Summarizer) -> int:
@@ -87,12 +87,12 @@ def least_summary(ctx: CompactionContext, summarize: Summarizer) -> int:
     """
     if isinstance(summarize, Summary) and summarize.replacement:
         return 0
-    return max(0, ctx.count([framing.frame("-", 1, 1)]) - room.FRAMES_DIFFER_BY)
+    return max(0, ctx.count([framing.frame("-", 1, 1)]) - summary_room.FRAMES_DIFFER_BY)
 
 
 def check_summarizer(summarize: object) -> None:
     if not isinstance(summarize, SummaryResult):
-        request.check_summarizer(summarize, "summarize", choices="a callable, a text or a Summary")
+        summary_request.check_summarizer(summarize, "summarize", choices="a callable, a text or a Summary")
 
 
 def check_allow(allow: Collection[str]) -> frozenset[str]:

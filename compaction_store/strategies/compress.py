@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from compaction_store.asking import Summarize
-from compaction_store.callbacks import drive, drive_async
-from compaction_store.context import CompactionContext
+from compaction_store.compaction.asking import Summarize
+from compaction_store.compaction.callbacks import drive, drive_async
+from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import InvalidCallback, NotSmaller
-from compaction_store.framing import Role
-from compaction_store.models import Payload, Summary, View
-from compaction_store.payload import encode
+from compaction_store.messages.encoding import encode
+from compaction_store.messages.framing import Role
+from compaction_store.models import Payload, Summary
+from compaction_store.rendering.view import View
 from compaction_store.strategies.ladder import PART_CHARS, Ladder
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.orphans import without_orphans

@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import Self
 
 from compaction_store import event_loop
-from compaction_store.asking import Ask, Steps, check_role
-from compaction_store.budget import TokenBudget
-from compaction_store.context import CompactionContext
+from compaction_store.compaction.asking import Ask, Steps, check_role
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
-from compaction_store.framing import Role
+from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Summary
 from compaction_store.strategies import base
 from compaction_store.strategies.contents import compact

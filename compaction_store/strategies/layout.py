@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
-from compaction_store import spans
+from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload
 from compaction_store.strategies.outline import speakers
 from compaction_store.strategies.pins import Pins
@@ -43,18 +43,20 @@ def unread(elements: Sequence[Element]) -> frozenset[int]:
 
 
 def _has_result(payload: Payload | None) -> bool:
-    return any(step.kind == "result" for step in spans.tools(payload).steps)
+    return any(step.kind == "result" for step in tool_pairs.tools(payload).steps)
 
 
 class Layout:
     """What a strategy must leave alone among the elements of a view. Built in linear time."""
 
-    def __init__(self, elements: Sequence[Element], pins: Pins | None = None, links: spans.Links | None = None) -> None:
+    def __init__(
+        self, elements: Sequence[Element], pins: Pins | None = None, links: tool_pairs.Links | None = None
+    ) -> None:
         self.elements = elements
-        items = spans.items_of(elements)
+        items = tool_pairs.items_of(elements)
         self._known = links
-        self.last_user = spans.last_user(items)
-        self.systems = frozenset(i for i, messages in enumerate(items) if any(map(spans.is_system, messages)))
+        self.last_user = tool_pairs.last_user(items)
+        self.systems = frozenset(i for i, messages in enumerate(items) if any(map(tool_pairs.is_system, messages)))
         # Where something was removed there is an element without messages: it is nobody's neighbour.
         filled = [i for i, element in enumerate(elements) if element.messages]
         self.first = next((i for i in filled if i not in self.systems), len(items))
@@ -71,8 +73,8 @@ class Layout:
         self._no_removal = alone | after | before | {self.first, self.last}
 
     @cached_property
-    def links(self) -> spans.Links:
-        return spans.Links(spans.items_of(self.elements)) if self._known is None else self._known
+    def links(self) -> tool_pairs.Links:
+        return tool_pairs.Links(tool_pairs.items_of(self.elements)) if self._known is None else self._known
 
     @cached_property
     def _borders(self) -> frozenset[int]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from compaction_store import spans
+from compaction_store.messages import tool_pairs
 from compaction_store.models import Payload
 from compaction_store.rendering.blocks import OF_NO_CALL
 
@@ -38,7 +38,7 @@ def without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
 
 
 def _is_result(message: Payload) -> bool:
-    return any(step.kind == "result" for step in spans.tools(message).steps)
+    return any(step.kind == "result" for step in tool_pairs.tools(message).steps)
 
 
 class _Calls:
@@ -64,7 +64,7 @@ class _Calls:
     def _orphans(self, message: Payload, told: frozenset[str] = frozenset()) -> int:
         """Takes note of the calls and results in order; returns how many results answer nothing."""
         orphans = 0
-        for kind, form, name in spans.tools(message).steps:
+        for kind, form, name in tool_pairs.tools(message).steps:
             key = form == "function", name
             if kind == "call" and not (form == "tool_calls" and name in told):
                 self._waiting[key] += 1
@@ -82,4 +82,4 @@ def _calls_in(parts: Sequence[Any]) -> frozenset[str]:
 
 def _ids(parts: Sequence[Any]) -> Iterator[str]:
     for part in parts:
-        yield from (step.id for step in spans.tools({"content": [part]}).steps if step.kind == "call")
+        yield from (step.id for step in tool_pairs.tools({"content": [part]}).steps if step.kind == "call")

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
-from compaction_store import spans
+from compaction_store.messages import tool_pairs
 from compaction_store.models import Element, Payload
 from compaction_store.strategies.pins import Pins
 
@@ -46,13 +46,13 @@ def speaker(payload: Payload | None) -> Speaker:
         return _ROLES.get(role, "other")
     if _is_result(payload):
         return "result"
-    spoken = isinstance(kind, str) and (kind in spans.CALLS or kind == "reasoning" or kind.endswith("_call"))
+    spoken = isinstance(kind, str) and (kind in tool_pairs.CALLS or kind == "reasoning" or kind.endswith("_call"))
     return "assistant" if spoken else "other"
 
 
 def _is_result(part: Any) -> bool:
     kind = part.get("type") if isinstance(part, dict) else None
-    return isinstance(kind, str) and (kind in spans.RESULTS or kind.endswith("_tool_result"))
+    return isinstance(kind, str) and (kind in tool_pairs.RESULTS or kind.endswith("_tool_result"))
 
 
 def speakers(element: Element) -> frozenset[Speaker]:
@@ -109,7 +109,7 @@ class Outline:
         allow: Collection[str] = (),
         tail: int = 0,
         made_by: str = "",
-        links: spans.Links | None = None,
+        links: tool_pairs.Links | None = None,
     ) -> None:
         self.elements = elements
         self._known = links
@@ -125,7 +125,7 @@ class Outline:
             self.stays[index] |= pins.hold(element)  # type: ignore[union-attr]
 
     def _last_user(self) -> int | None:
-        return spans.last_user(spans.items_of(self.elements))
+        return tool_pairs.last_user(tool_pairs.items_of(self.elements))
 
     def _keep_system(self) -> None:
         """Anthropic wants an assistant's turn after a system message, so that what follows one has to stay as well."""
@@ -143,8 +143,8 @@ class Outline:
         return any(element.is_summary for element in self.elements) if found is None else found
 
     @cached_property
-    def links(self) -> spans.Links:
-        return spans.Links(spans.items_of(self.elements)) if self._known is None else self._known
+    def links(self) -> tool_pairs.Links:
+        return tool_pairs.Links(tool_pairs.items_of(self.elements)) if self._known is None else self._known
 
     @cached_property
     def blocks(self) -> list[Block]:

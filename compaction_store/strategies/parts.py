@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import chain
 
 from compaction_store import event_loop
-from compaction_store.asking import Summarize, SummaryResult
+from compaction_store.compaction.asking import Summarize, SummaryResult
+from compaction_store.compaction.naming import name_of
+from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.naming import name_of
-from compaction_store.summarizers.request import Request
 
 # What an empty line between the summaries of two parts takes.
 _BETWEEN = 1

@@ -9,12 +9,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from compaction_store.asking import Ask, Steps
-from compaction_store.callbacks import Strategy, callback_name
-from compaction_store.context import CompactionContext
+from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.callbacks import Strategy, callback_name
+from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import InvalidCallback, PinnedInside
+from compaction_store.messages.tool_pairs import Links, items_of
 from compaction_store.models import Element
-from compaction_store.spans import Links, items_of
 from compaction_store.strategies.base import Attempted, Planner
 from compaction_store.strategies.pins import Pin, PinOption, Pins
 from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of

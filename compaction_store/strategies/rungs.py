@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from compaction_store import room
+from compaction_store.compaction import summary_room
 from compaction_store.models import Element
-from compaction_store.readable import MESSAGE
 from compaction_store.strategies.layout import Layout, unread
 from compaction_store.strategies.pins import Pins
 from compaction_store.strategies.truncation import Caps, Draft
+from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
 # Of what the view may take, summaries are given a quarter if the rest can be cut for it; else less.
@@ -144,7 +144,9 @@ class Rungs:
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
     def _least(self) -> int:
-        return room.frame_tokens(self._counter, (1, 1)) - room.FRAMES_DIFFER_BY + room.LEAST_TEXT
+        return (
+            summary_room.frame_tokens(self._counter, (1, 1)) - summary_room.FRAMES_DIFFER_BY + summary_room.LEAST_TEXT
+        )
 
     def _fits(self, layout: Layout, shares: Sequence[tuple[Span, int]], goal: Goal) -> bool:
         """Whether the rungs meet the goal with summaries that take all of their room."""

@@ -12,12 +12,12 @@ from copy import copy
 from typing import Self
 
 from compaction_store import event_loop
-from compaction_store.asking import Ask, Steps, check_role
-from compaction_store.context import CompactionContext
+from compaction_store.compaction.asking import Ask, Steps, check_role
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.plan import Span
 from compaction_store.errors import Rejected
-from compaction_store.framing import Role
+from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Payload
-from compaction_store.plan import Span
 from compaction_store.strategies.base import (
     MIN_SAVING,
     TOO_LITTLE,

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
 
-from compaction_store import room
-from compaction_store.asking import Ask, Steps
-from compaction_store.context import CompactionContext
+from compaction_store.compaction import summary_room
+from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload
-from compaction_store.spans import CALLS, RESULTS
 from compaction_store.strategies import base
 from compaction_store.strategies.contents import compact, pieces
 from compaction_store.strategies.layout import Layout, unread
@@ -96,7 +96,7 @@ class ClearToolResults(base.Planner):
         for change in changes:
             span = elements[starts[change.start_seq] : ends[change.end_seq] + 1]
             saved += sum(element.tokens for element in span)
-        least = room.least_saving(self.clear_at_least, sum(element.tokens for element in elements))
+        least = summary_room.least_saving(self.clear_at_least, sum(element.tokens for element in elements))
         enough = missing is not None and saved >= missing > 0
         return changes if enough or saved >= least else []
 

@@ -14,8 +14,8 @@ from copy import copy
 from typing import Any, NamedTuple, Self
 
 from compaction_store import event_loop
-from compaction_store.asking import Ask, Steps
-from compaction_store.context import CompactionContext
+from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.models import Element
 from compaction_store.strategies import base

@@ -15,13 +15,13 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from compaction_store.framing import Role, framed_text
+from compaction_store.compaction.summary_room import LEAST_TEXT, frame_tokens, joined
+from compaction_store.messages.framing import Role, framed_text
 from compaction_store.models import Payload
-from compaction_store.readable import MESSAGE
-from compaction_store.room import LEAST_TEXT, frame_tokens, joined
 from compaction_store.strategies.contents import pieces
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.shortening import Rule, shorten, size_of
+from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
 # What a cap saves of a message must be more than this part of the cap: less is not worth a record.

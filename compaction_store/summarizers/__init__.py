@@ -7,13 +7,13 @@ OpenAI's API imports none: it is given a client.
 
 from __future__ import annotations
 
+from compaction_store.compaction.summary_request import Request, Summarizer
 from compaction_store.event_loop import is_async as needs_async
 from compaction_store.summarizers.anthropic import AnthropicSummarizer
 from compaction_store.summarizers.counter import AnthropicCounter
 from compaction_store.summarizers.extractive import ExtractiveSummarizer
 from compaction_store.summarizers.fallback import FallbackSummarizer
 from compaction_store.summarizers.openai import OpenAISummarizer
-from compaction_store.summarizers.request import Request, Summarizer
 
 __all__ = [
     "AnthropicCounter",

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from compaction_store.compaction.summary_calls import settings
+from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidInput, SourceTooLong, SummaryCutShort, SummaryRefused, SummaryUseless
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.rendering import for_anthropic
+from compaction_store.rendering.view import for_anthropic
 from compaction_store.summarizers import calls, native
-from compaction_store.summarizers.attempts import settings
 from compaction_store.summarizers.calls import Deadline, Work
 from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt
-from compaction_store.summarizers.request import Request
 
 _GOOD = ("end_turn", "stop_sequence")
 _RESERVED = ("model", "max_tokens", "messages", "stream")

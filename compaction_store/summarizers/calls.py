@@ -25,7 +25,7 @@ from compaction_store.errors import (
     raised_at,
 )
 from compaction_store.models import Payload
-from compaction_store.telemetry import model_call
+from compaction_store.telemetry.telemetry import model_call
 
 _T = TypeVar("_T")
 

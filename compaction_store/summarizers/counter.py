@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Any
 
 from compaction_store.errors import InvalidInput, NotRenderable, SummarizerError
-from compaction_store.models import Measured, Payload, View
-from compaction_store.rendering import for_anthropic
+from compaction_store.models import Measured, Payload
+from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers import calls
 from compaction_store.summarizers.calls import Deadline, Work
 

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidInput, SummaryTooLong
-from compaction_store.framing import framed_text
+from compaction_store.messages.framing import framed_text
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.readable import read
-from compaction_store.spans import CALLS, RESULTS
 from compaction_store.summarizers.covering import Cover, Sentence, written
-from compaction_store.summarizers.request import Request
+from compaction_store.tokenizing.message_text import read
 
 # What a frame around a summary takes; and of the source's tokens, at most so many for the summary with its frame.
 _FRAME_TOKENS = 60

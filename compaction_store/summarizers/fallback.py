@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from compaction_store import event_loop
+from compaction_store.compaction.naming import name_of
+from compaction_store.compaction.summary_calls import Call, without_text
+from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
 from compaction_store.errors import InvalidCallback, SummarizerError, SummarizersFailed
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.naming import name_of
-from compaction_store.summarizers.attempts import Call, without_text
 from compaction_store.summarizers.judging import judge
-from compaction_store.summarizers.request import Request, Summarizer, check_summarizer
 
 # Yields the summarizer to call next, and is sent its result, or the exception that it raised.
 _Steps = Generator[Summarizer, Any, Summary]

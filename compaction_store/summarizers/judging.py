@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import SummaryRefused, SummaryTooLong, SummaryUseless
 from compaction_store.models import Payload
-from compaction_store.summarizers.request import Request
 
 # A refusal is an answer of its own. A long text that begins like one goes on to something else.
 _LONGEST_REFUSAL = 600

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import NativeRefused, SummaryCutShort, SummaryRefused, SummaryUseless
-from compaction_store.models import Element, Payload, Summary, View
+from compaction_store.messages.tool_pairs import Links, is_system
+from compaction_store.models import Element, Payload, Summary
 from compaction_store.rendering.blocks import parts
 from compaction_store.rendering.messages import SIGNED_BETA
-from compaction_store.spans import Links, is_system
-from compaction_store.summarizers.request import Request
+from compaction_store.rendering.view import View
 
 Render = Callable[[View], Mapping[str, Any]]
 # What only shapes a reply, of which there is none; the API refuses it beside a compaction.

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal
 
+from compaction_store.compaction.summary_calls import settings
+from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidInput, MissingExtra, SummaryCutShort, SummaryRefused, SummaryUseless
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.summarizers import calls
-from compaction_store.summarizers.attempts import settings
 from compaction_store.summarizers.calls import Completion, Deadline, Work
 from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt
-from compaction_store.summarizers.request import Request
 
 DEFAULT_MODEL = "gpt-4o-mini"
 LimitName = Literal["max_completion_tokens", "max_tokens"]

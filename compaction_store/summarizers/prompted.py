@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from compaction_store.compaction.summary_request import Piece, Request, document, halves, notes_piece, source
 from compaction_store.errors import InvalidInput, SourceTooLong, SummarizerError
 from compaction_store.models import Payload, Summary
 from compaction_store.summarizers.calls import Deadline, Work
 from compaction_store.summarizers.judging import hidden, judge
-from compaction_store.summarizers.request import Piece, Request, document, halves, notes_piece, source
 
 INSTRUCTIONS = """\
 You write notes that will stand in a conversation in place of some of its older messages, for the assistant who goes \

@@ -17,7 +17,7 @@ from imported import FIXTURES, run, sound, stored
 import compaction_store as cs
 from compaction_store.importers import Notes, detect, lines, open_source
 from compaction_store.importers.lines import LineFile, Run
-from compaction_store.loading import ToLoad
+from compaction_store.store.loading import ToLoad
 
 GOOD = b'{"role":"user","content":"fine"}'
 BAD = {

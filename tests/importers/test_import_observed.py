@@ -14,7 +14,9 @@ import sqlalchemy as sa
 from conftest import Face
 
 import compaction_store as cs
-from compaction_store import Observed, ledger, loading
+from compaction_store import Observed
+from compaction_store.postgres import queries
+from compaction_store.store import loading
 
 BLOCK = {"type": "compaction", "content": "They agreed on Tuesday."}
 EDIT = {"type": "clear_tool_uses_20250919", "cleared_input_tokens": 5000, "cleared_tool_uses": 4}
@@ -109,8 +111,8 @@ def test_a_load_whose_connection_breaks_anywhere_ends_as_if_it_had_not(
         return write
 
     monkeypatch.setattr(loading, "CHUNK_MESSAGES", 3)
-    monkeypatch.setattr(ledger, "observe", lost(ledger.observe))
-    monkeypatch.setattr(ledger, "load", lost(ledger.load))
+    monkeypatch.setattr(queries, "observe", lost(queries.observe))
+    monkeypatch.setattr(queries, "load", lost(queries.load))
     for number in range(1, 9):
         calls, stop = 0, number
         loaded = store.load(f"lost {stop}", source(), key="k")
@@ -229,7 +231,7 @@ def test_what_was_made_from_erased_messages_is_not_recorded(url: str) -> None:
         with pytest.raises(cs.IdempotencyConflict):
             store.load("t", [message(1), message(2), Observed("x", summary_text="SECRET")], key="k")
         with pytest.raises(cs.SpanConflict, match="erased"):
-            store._reach.write(None, "", ledger.observe, store._key("t"), UUID(int=1), _records((1, 3)))
+            store._reach.write(None, "", queries.observe, store._key("t"), UUID(int=1), _records((1, 3)))
         assert not list(store.compactions("t"))
 
 
@@ -249,7 +251,7 @@ def test_the_loaders_role_is_enough_and_may_record_only_what_was_observed(
             assert loader.load("t", source()).observed == 4
             with pytest.raises(cs.DatabaseError, match="only what was observed"):
                 loader._reach.write(
-                    None, "", ledger.observe, loader._key("t"), UUID(int=1), _records((1, 3), "applied")
+                    None, "", queries.observe, loader._key("t"), UUID(int=1), _records((1, 3), "applied")
                 )
     finally:
         superuser.execute(f"DROP ROLE {name}")

@@ -18,7 +18,6 @@ from conftest import Face
 from imported import FIXTURES, records, run, sound, stored
 
 import compaction_store as cs
-from compaction_store import loading
 from compaction_store.importers import (
     Item,
     Notes,
@@ -29,6 +28,7 @@ from compaction_store.importers import (
     open_source,
     running,
 )
+from compaction_store.store import loading
 
 
 def message(i: int) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any
 from bundles import Line, Thread, entry, golden, said, sealed
 
 import compaction_store as cs
-from compaction_store import chain, offline
+from compaction_store import offline
+from compaction_store.integrity import chain
 from rigs import fuzz
 from rigs.ground import Ground
 

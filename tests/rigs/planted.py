@@ -135,7 +135,7 @@ BUGS = (
         "an append goes without the key that the store made",
         (
             Edit(
-                "compaction_store/ledger/single.py",
+                "compaction_store/postgres/queries/one_thread.py",
                 "tokens.to_bytes(4), counter, key.text, meta,",
                 'tokens.to_bytes(4), counter, None if key.text.startswith("~") else key.text, meta,',
             ),
@@ -147,17 +147,17 @@ BUGS = (
     ),
     Bug(
         "a retry does not look for what the first attempt wrote",
-        (Edit("compaction_store/keys.py", "fresh, self._fresh = self._fresh, False", "fresh = self._fresh"),),
+        (Edit("compaction_store/messages/keys.py", "fresh, self._fresh = self._fresh, False", "fresh = self._fresh"),),
         {_REPLY_LOST: "SequenceConflict"},
     ),
     Bug(
         "an unknown outcome is told as a failure",
-        (Edit("compaction_store/connections.py", "(verdict.unknown and key is not None)", "False"),),
+        (Edit("compaction_store/postgres/connections.py", "(verdict.unknown and key is not None)", "False"),),
         {"tests/test_faults.py::test_an_unknown_outcome_is_settled_with_its_key[async]": "DatabaseUnavailable"},
     ),
     Bug(
         "the driver prepares statements by itself",
-        (Edit("compaction_store/engines.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'),),
+        (Edit("compaction_store/postgres/engines.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'),),
         {_LEAVES: "At index 0 diff: 1 != 0", _rig("pooler"): "SQLSTATE"},
     ),
     Bug(
@@ -182,7 +182,9 @@ BUGS = (
                 "        || compaction_store.text_field(NULL)\n",
             ),
             Edit(
-                "compaction_store/chain.py", 'fields = ("message", role, tokens,', 'fields = ("message", None, tokens,'
+                "compaction_store/integrity/chain.py",
+                'fields = ("message", role, tokens,',
+                'fields = ("message", None, tokens,',
             ),
         ),
         {"tests/test_verify.py::test_a_changed_column_is_found_or_on_the_published_list[messages.role]": "finds False"},
@@ -191,7 +193,7 @@ BUGS = (
         "a record is made before its summary is there",
         (
             Edit(
-                "compaction_store/context.py",
+                "compaction_store/compaction/context.py",
                 "        try:\n            result = summary(elements)\n",
                 '        self._place(place, span, "summary", 0, allow=wish.allow, reason=None)\n'
                 "        try:\n            result = summary(elements)\n",
@@ -203,7 +205,7 @@ BUGS = (
         "a callback that raises leaves what it had planned",
         (
             Edit(
-                "compaction_store/plan.py",
+                "compaction_store/compaction/plan.py",
                 'if attempt.outcome != "applied"]\n        self._placed = list(mark.placed)',
                 "]",
             ),
@@ -214,13 +216,13 @@ BUGS = (
         "callbacks run inside a transaction",
         (
             Edit(
-                "compaction_store/store/compacting.py",
+                "compaction_store/store/_sync/compacting.py",
                 _CALLBACKS,
                 "        held: Any = self._reach.engine.raw_connection().driver_connection\n"
                 '        held.execute("BEGIN")\n' + _CALLBACKS,
             ),
             Edit(
-                "compaction_store/store/compacting.py",
+                "compaction_store/store/_sync/compacting.py",
                 "        conflict = next((error for error in ctx.errors",
                 '        held.execute("COMMIT")\n        conflict = next((error for error in ctx.errors',
             ),
@@ -231,7 +233,7 @@ BUGS = (
     ),
     Bug(
         "a load takes its own first try for another's",
-        (Edit("compaction_store/loading.py", "if salt == salts[:16]:", "if not salts:"),),
+        (Edit("compaction_store/store/loading.py", "if salt == salts[:16]:", "if not salts:"),),
         {f"{_LOST}::test_a_load_whose_reply_was_lost_says_what_it_added[sync]": "added: 0 != 5"},
     ),
     Bug(
@@ -256,7 +258,7 @@ BUGS = (
     ),
     Bug(
         "a call that is cancelled while it connects leaves the connection open",
-        (Edit("compaction_store/connections.py", "        clear_frames(error.__traceback__)\n", ""),),
+        (Edit("compaction_store/postgres/connections.py", "        clear_frames(error.__traceback__)\n", ""),),
         {_rig("cancel"): "a connection is left"},
     ),
     Bug(
@@ -299,12 +301,12 @@ BUGS = (
     ),
     Bug(
         "a commit whose wait for the standby was cancelled is told as done",
-        (Edit("compaction_store/connections.py", "if writes and line.is_in_doubt:", "if False:"),),
+        (Edit("compaction_store/postgres/connections.py", "if writes and line.is_in_doubt:", "if False:"),),
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
     ),
     Bug(
         "nobody listens to what the server warns of",
-        (Edit("compaction_store/deadlines.py", "            self._warned = True", "            pass"),),
+        (Edit("compaction_store/postgres/timeouts.py", "            self._warned = True", "            pass"),),
         {
             f"{_STANDBY}_was_ended_from_outside_is_not_told_before_the_standby_has_it[sync-pg_cancel_backend-append]": (
                 "DID NOT RAISE"
@@ -313,14 +315,14 @@ BUGS = (
     ),
     Bug(
         "a server that does not answer a cancel is waited for",
-        (Edit("compaction_store/deadlines.py", "GRACE = 0.5", "GRACE = 2.5"),),
+        (Edit("compaction_store/postgres/timeouts.py", "GRACE = 0.5", "GRACE = 2.5"),),
         {f"{_SILENCE}::test_a_read_ends_with_its_deadline_when_nothing_comes_back[sync-view]": "ended after"},
     ),
     Bug(
         "a call waits for the pool as long as the pool allows",
         (
             Edit(
-                "compaction_store/engines.py",
+                "compaction_store/postgres/engines.py",
                 "left if timeout is None else timeout if left is None else min(timeout, left)",
                 "timeout",
             ),
@@ -331,7 +333,7 @@ BUGS = (
         "an error repeats what the database said",
         (
             Edit(
-                "compaction_store/database_errors.py",
+                "compaction_store/postgres/error_translation.py",
                 'SQLSTATE {state}{constraint}{about}", sqlstate=state)',
                 'SQLSTATE {state}{constraint}{about} {error}", sqlstate=state)',
             ),

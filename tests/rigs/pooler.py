@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict
 
 import compaction_store as cs
-from compaction_store import chain
+from compaction_store.integrity import chain
 from rigs.ground import Ground, superuser
 
 CLIENTS = 16

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store import engines, migrate
+from compaction_store import migrate
+from compaction_store.postgres import engines
 from rigs import standby
 from rigs.ground import Postgres, superuser
 from rigs.proxy import Proxy

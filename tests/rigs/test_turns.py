@@ -21,7 +21,8 @@ import pytest
 from conftest import Face, Faces
 
 import compaction_store as cs
-from compaction_store import chain, ledger
+from compaction_store.integrity import chain
+from compaction_store.postgres import queries
 from rigs.planted import ROOT
 
 HI = {"role": "assistant", "content": "hi"}
@@ -155,7 +156,7 @@ def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
 
 def ask(face: Face, statement: str) -> tuple[Any, ...]:
     """On the store's own connection, of which there is one."""
-    rows = face.store._reach.run(ledger.fetch, statement)
+    rows = face.store._reach.run(queries.fetch, statement)
     if inspect.isawaitable(rows):
         rows = face._run(rows)
     return tuple(rows[0])

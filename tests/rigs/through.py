@@ -17,9 +17,9 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store import opening
-from compaction_store.aio.reading import AsyncReading
-from compaction_store.store.reading import Reading
+from compaction_store.store import opening
+from compaction_store.store._async.reading import AsyncReading
+from compaction_store.store._sync.reading import Reading
 from rigs.cuts import PLAN
 from rigs.pooler import pooler
 from rigs.proxy import Proxy

@@ -9,11 +9,12 @@ import threads
 from hypothesis import strategies as st
 
 from compaction_store import CompactionContext, TokenBudget
-from compaction_store.callbacks import drive
-from compaction_store.models import Element, View
+from compaction_store.api_rules import Problem, refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.compaction.callbacks import drive
+from compaction_store.models import Element
+from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, o200k_base
-from compaction_store.validity import Problem, refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 
 Payload = dict[str, Any]
 COUNTER = o200k_base()

@@ -14,11 +14,11 @@ from patterns import Payload, calm, chat, literal_runs
 from threads import WELL_FORMED
 
 from compaction_store import InvalidCallback, InvalidInput, Store, Summary
-from compaction_store.spans import Links
+from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.messages.tool_pairs import Links
 from compaction_store.strategies import AssistantRuns, over, pin, plan_assistant_runs
 from compaction_store.strategies.base import TOO_LITTLE
 from compaction_store.strategies.outline import speaks_anthropic
-from compaction_store.validity import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 
 REFUSED: dict[str, Any] = {
     "anthropic": refused_by_anthropic,

@@ -24,8 +24,8 @@ from plain import (
 )
 
 from compaction_store import InvalidInput, Summary, TokenBudget
+from compaction_store.messages.tool_pairs import call_and_result_ids
 from compaction_store.models import Element
-from compaction_store.spans import call_and_result_ids
 from compaction_store.strategies import Ladder, pin
 from compaction_store.tokens import from_callable
 

@@ -9,7 +9,7 @@ from conftest import Face, Faces
 from patterns import chat
 
 from compaction_store import Ask, CompactionContext, InvalidInput, PinnedInside, TokenBudget
-from compaction_store.asking import Steps
+from compaction_store.compaction.asking import Steps
 from compaction_store.strategies import AssistantRuns, Pipeline, SlidingWindow, over, pin
 
 LONG = "Message {} " + "which goes on for quite some time " * 20

@@ -14,7 +14,7 @@ from plain import COUNTER, FORMS, REFUSED, Payload, elements, run, well_formed
 
 from compaction_store import InvalidInput, Summary, TokenBudget
 from compaction_store.errors import NotSmaller
-from compaction_store.framing import frame
+from compaction_store.messages.framing import frame
 from compaction_store.strategies import (
     AssistantRuns,
     Ladder,

@@ -14,14 +14,14 @@ from patterns import Payload, calm, chat
 from threads import WELL_FORMED
 
 from compaction_store import CompactionContext, TokenBudget, View
-from compaction_store.callbacks import drive
+from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.compaction.callbacks import drive
+from compaction_store.messages.tool_pairs import Links
 from compaction_store.models import Element
-from compaction_store.spans import Links
 from compaction_store.strategies import SlidingWindow, Window, on_turn_end, over, plan_sliding_window
 from compaction_store.strategies.base import TOO_LITTLE
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import from_callable
-from compaction_store.validity import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
 
 REFUSED: dict[str, Any] = {
     "anthropic": refused_by_anthropic,

@@ -27,7 +27,7 @@ from plain import (
 from pydantic import TypeAdapter
 
 from compaction_store import CompactionStoreError, InvalidInput
-from compaction_store.spans import call_and_result_ids
+from compaction_store.messages.tool_pairs import call_and_result_ids
 from compaction_store.strategies import ClearToolResults, plan_clear_tool_results
 from compaction_store.tokens import from_callable
 

@@ -12,8 +12,8 @@ from conftest import Face, Faces
 from messages_server import SOURCE, Server, answers, fails, message, says, serving, talk
 
 from compaction_store import Compaction, SummarizerError, SummarizerRejected, Summary, SummaryRefused
+from compaction_store.compaction.summary_calls import settings
 from compaction_store.summarizers import AnthropicSummarizer, ExtractiveSummarizer, FallbackSummarizer
-from compaction_store.summarizers.attempts import settings
 
 KEY = "sk-ant-of-a-test"
 SAMPLING = {"service_tier": "auto", "extra_body": {"temperature": 0.1}, "extra_headers": {"x-tenant-key": KEY}}

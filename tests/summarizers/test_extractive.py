@@ -16,10 +16,10 @@ from messages_server import elements
 from threads import FORMATS, WELL_FORMED, scripts, written
 
 from compaction_store import InvalidInput, SummaryTooLong
-from compaction_store.framing import frame
+from compaction_store.compaction.summary_request import texts
+from compaction_store.messages.framing import frame
 from compaction_store.models import Element
 from compaction_store.summarizers import ExtractiveSummarizer, Request
-from compaction_store.summarizers.request import texts
 from compaction_store.tokens import count_text
 
 FILLER = "It is generally thought that things of that sort are as they are and that there is little to add to it. "

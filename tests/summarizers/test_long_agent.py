@@ -13,8 +13,8 @@ import pytest
 from messages_server import Handler, Payload, Server, answers, serving
 
 from compaction_store import Store
-from compaction_store.rendering import again
-from compaction_store.validity import refused_by_anthropic
+from compaction_store.api_rules import refused_by_anthropic
+from compaction_store.rendering.view import rerender
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "examples"))
 import local_model
@@ -101,7 +101,7 @@ def test_300_turns_with_tools_and_compactions_of_both_kinds_are_proved_byte_for_
             seen = store.seen_by(thread, reply.seq)
             assert seen.evidence == "proved"
             assert seen.receipt is not None
-            rendered = again(seen.view, seen.receipt["renderer"], seen.receipt["options"])
+            rendered = rerender(seen.view, seen.receipt["renderer"], seen.receipt["options"])
             assert _bytes(rendered["messages"]) in one.sent, reply
             assert rendered["system"] == one.body["system"]
 

@@ -13,8 +13,8 @@ from messages_server import BLOCK, USAGE, Server, answers, compacts, fails, mess
 from opentelemetry.trace import SpanKind, StatusCode
 from told import Told
 
-from compaction_store import conventions
 from compaction_store.summarizers import AnthropicSummarizer
+from compaction_store.telemetry import conventions
 
 MARKER = "xyzzy-7f3a"
 NOTES = f"{MARKER}: they will meet on Tuesday."

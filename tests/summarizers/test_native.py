@@ -36,9 +36,9 @@ from compaction_store import (
     SummaryRefused,
     SummaryUseless,
 )
-from compaction_store.models import View
+from compaction_store.api_rules import refused_by_anthropic
+from compaction_store.rendering.view import View
 from compaction_store.summarizers import AnthropicSummarizer, Request
-from compaction_store.validity import refused_by_anthropic
 
 KEY = "sk-ant-of-a-test"
 

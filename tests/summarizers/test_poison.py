@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from messages_server import elements
 
-from compaction_store.framing import frame, framed_text
+from compaction_store.compaction.summary_request import document, source
+from compaction_store.messages.framing import frame, framed_text
 from compaction_store.summarizers.judging import hidden, is_refusal, is_shell
-from compaction_store.summarizers.request import document, source
 
 _FORGED = [
     "</notes-0123456789ab>", "<notes-", "</notes-", "</", ">", "\n", "\r", "\u2028", "\0", "\u202e", "\u200b", "\ud800",

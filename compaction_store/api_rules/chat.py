@@ -1,0 +1,94 @@
+"""What OpenAI's Chat Completions API refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from compaction_store.api_rules.problems import Problem, Problems, text_of, type_of
+from compaction_store.models import Payload
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+PARTS = frozenset({"text", "refusal", "image_url", "input_audio", "file"})
+_PARTS_OF = {"user": PARTS - {"refusal"}, "assistant": frozenset({"text", "refusal"})}
+_TEXT = frozenset({"text"})
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "audio", "refusal")
+LONGEST_ID = 40
+
+
+def refused_by_openai(messages: Sequence[Payload | None]) -> list[Problem]:
+    """What OpenAI's Chat Completions API would refuse in these messages.
+
+    From the SDK's types: roles, parts of the content, the fields of calls, that an assistant says or calls something.
+    From the API's errors: the results of all calls of a message follow it directly, once each, and no others; a list of
+    calls is not empty; ids have at most 40 characters.
+    """
+    problems = Problems(messages)
+    waiting: dict[str, int] = {}
+    answered: set[str] = set()
+    for index, message in enumerate(messages):
+        role = problems.role(index, message, _ROLES)
+        if role is None or message is None:
+            continue
+        _content(problems, index, role, message)
+        if role == "tool":
+            problems.require(index, message, ["tool_call_id"])
+            name = text_of(message.get("tool_call_id"))
+            if name in answered:
+                problems.add(index, "duplicate_result", "a call has two results")
+            elif waiting.pop(name, None) is None:
+                problems.add(index, "orphan_result", "a tool message answers no call of the message before")
+            answered.add(name)
+            continue
+        _unanswered(problems, waiting)
+        waiting = dict.fromkeys(_calls(problems, index, message), index) if role == "assistant" else {}
+        answered = set()
+    _unanswered(problems, waiting)
+    return problems.in_order()
+
+
+def _unanswered(problems: Problems, waiting: dict[str, int]) -> None:
+    for index in waiting.values():
+        problems.add(index, "unanswered_call", "a call is not answered by the messages that follow directly")
+
+
+def _content(problems: Problems, index: int, role: str, message: Payload) -> None:
+    content = message.get("content")
+    if role == "function":
+        problems.require(index, message, ["name"])
+        if content is not None and not isinstance(content, str):
+            problems.add(index, "content", "the content of a function message is not text")
+    elif content is None:
+        if role != "assistant" or not any(message.get(other) for other in _INSTEAD_OF_CONTENT):
+            problems.add(index, "empty_content", "there is no content")
+    elif isinstance(content, list):
+        if not content:
+            problems.add(index, "empty_content", "the list of parts is empty")
+        for part in content:
+            kind = type_of(part)
+            if kind is None or kind not in _PARTS_OF.get(role, _TEXT):
+                problems.add(index, "block_type", f"a part has no type that a message of the {role} may have")
+            else:
+                problems.require(index, part, [kind])
+    elif not isinstance(content, str):
+        problems.add(index, "content", "the content is neither text nor a list of parts")
+
+
+def _calls(problems: Problems, index: int, message: Payload) -> Iterator[str]:
+    calls = message.get("tool_calls")
+    if calls is None:
+        return
+    if not isinstance(calls, list) or not calls:
+        problems.add(index, "tool_calls", "tool_calls is no list, or an empty one")
+        return
+    for call in calls:
+        kind = type_of(call)
+        body = call.get(kind) if kind in {"function", "custom"} else None
+        if not isinstance(body, dict):
+            problems.add(index, "tool_calls", "a call is neither of a function nor of a custom tool")
+            continue
+        problems.require(index, body, ["name", "arguments" if kind == "function" else "input"])
+        problems.require(index, call, ["id"])
+        if isinstance(name := call.get("id"), str):
+            if len(name) > LONGEST_ID:
+                problems.add(index, "long_id", f"the id of a call has more than {LONGEST_ID} characters")
+            yield name

@@ -1,0 +1,290 @@
+"""What Anthropic's Messages API refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from compaction_store.api_rules.problems import Problem, Problems, text_of, type_of
+from compaction_store.messages.tool_pairs import CALLS
+from compaction_store.models import Payload
+
+
+def _shape(required: str, optional: str = "") -> tuple[tuple[str, ...], frozenset[str]]:
+    needed = tuple(required.split())
+    return needed, frozenset({"type", *needed, *optional.split()})
+
+
+_SERVER_RESULT = _shape("content tool_use_id", "cache_control")
+_CALLED_RESULT = _shape("content tool_use_id", "cache_control caller")
+# By the type of a block, the fields it must have and all that it may have.
+BLOCKS = {
+    "text": _shape("text", "cache_control citations"),
+    "image": _shape("source", "cache_control transformations"),
+    "document": _shape("source", "cache_control citations context title"),
+    "search_result": _shape("content source title", "cache_control citations"),
+    "thinking": _shape("signature thinking"),
+    "redacted_thinking": _shape("data"),
+    "tool_use": _shape("id input name", "cache_control caller toolset_name"),
+    "tool_result": _shape("tool_use_id", "cache_control content is_error toolset_name"),
+    "server_tool_use": _shape("id input name", "cache_control caller"),
+    "web_search_tool_result": _CALLED_RESULT,
+    "web_fetch_tool_result": _CALLED_RESULT,
+    "code_execution_tool_result": _SERVER_RESULT,
+    "bash_code_execution_tool_result": _SERVER_RESULT,
+    "text_editor_code_execution_tool_result": _SERVER_RESULT,
+    "tool_search_tool_result": _SERVER_RESULT,
+    "advisor_tool_result": _SERVER_RESULT,
+    "mcp_tool_use": _shape("id input name server_name", "cache_control"),
+    "mcp_tool_result": _shape("tool_use_id", "cache_control content is_error"),
+    "mcp_tool_listing": _shape("mcp_server_name tools"),
+    "container_upload": _shape("file_id", "cache_control"),
+    "compaction": _shape("", "cache_control content encrypted_content signature tool_changes"),
+    "tool_addition": _shape("tool", "cache_control"),
+    "tool_removal": _shape("tool", "cache_control"),
+    "fallback": _shape("from to", "trigger"),
+}
+IN_TOOL_RESULT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
+_ROLES = frozenset({"user", "assistant", "system"})
+_FIELDS = frozenset({"role", "content"})
+_SYSTEMS_FIELDS = _FIELDS | {"clear_at", "output_config"}
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+_TOOL_CHANGES = frozenset({"tool_addition", "tool_removal"})
+_MODELS = _THINKING | {"tool_use", "server_tool_use", "mcp_tool_use", "fallback", "mcp_tool_listing"}
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
+MOST_MESSAGES = 100_000
+
+
+class _Part(NamedTuple):
+    message: int
+    role: str
+    kind: str
+    block: Payload
+
+
+_Turn = list[_Part]
+
+
+def refused_by_anthropic(
+    messages: Sequence[Payload | None], *, system: Any = None, manual_thinking: bool = False
+) -> list[Problem]:
+    """What Anthropic's Messages API would refuse in these messages, the blocks of its betas included.
+
+    From the SDK's types: the roles, the blocks and their fields, at most 100,000 messages; consecutive messages of one
+    role are one turn. From the documentation: the results first in the user's very next turn, a server's result in its
+    own turn or after results alone, the places of system messages and of compaction blocks. From the API's errors:
+    unique ids, no blank text, no thinking at the end of a turn. With `manual_thinking` (a fixed budget of thinking, not
+    adaptive) a turn with thinking must begin with it, and so must one whose calls were just answered.
+    """
+    problems = Problems(messages)
+    if len(messages) > MOST_MESSAGES:
+        problems.add(None, "too_many_messages", f"more than {MOST_MESSAGES:,} messages")
+    _system_prompt(problems, system)
+    parts: list[_Part] = []
+    for index, message in enumerate(messages):
+        parts.extend(_message(problems, index, message, last=index == len(messages) - 1))
+    _to_be_continued(problems, len(messages) - 1, parts)
+    _system_places(problems, parts)
+    parts = _after_compaction(problems, [part for part in parts if part.role != "system"])
+    turns = [list(turn) for _, turn in groupby(parts, lambda part: part.role)]
+    if turns and turns[0][0].role != "user" and turns[0][0].kind != "compaction":
+        problems.add(turns[0][0].message, "first_role", "the first message is neither a user's nor a compaction block")
+    _ids(problems, parts)
+    _client_tools(problems, turns)
+    _server_tools(problems, turns)
+    _thinking(problems, turns, manual_thinking)
+    return problems.in_order()
+
+
+# ---- the form of each message
+
+
+def _says(text: Any) -> bool:
+    return isinstance(text, str) and bool(text.strip())
+
+
+def _system_prompt(problems: Problems, system: Any) -> None:
+    if isinstance(system, list):
+        for block in system:
+            if type_of(block) != "text":
+                problems.add(None, "system", "the system prompt has a block that is no text")
+            elif not _says(block.get("text")):
+                problems.add(None, "empty_text", "the system prompt has a blank text block")
+    elif system is not None and not isinstance(system, str):
+        problems.add(None, "system", "the system prompt is neither text nor a list of text blocks")
+
+
+def _message(problems: Problems, index: int, message: Payload | None, *, last: bool) -> Iterator[_Part]:
+    """The message's blocks, those whose type is known."""
+    role = problems.role(index, message, _ROLES)
+    if role is None or message is None:
+        return
+    if not message.keys() <= (_SYSTEMS_FIELDS if role == "system" else _FIELDS):
+        problems.add(index, "extra_field", "the message has fields that it must not have")
+    # The one message that may say nothing is a reply about to be begun, or a system message of options alone.
+    may_be_empty = (role == "assistant" and last) or bool(role == "system" and message.get("output_config"))
+    for block in _content(problems, index, message.get("content"), may_be_empty):
+        kind = type_of(block)
+        if kind is None or kind not in BLOCKS:
+            problems.add(index, "block_type", "a block has no known type")
+        else:
+            _block(problems, index, role, kind, block)
+            _values(problems, index, kind, block)
+            yield _Part(index, role, kind, block)
+
+
+def _content(problems: Problems, index: int, content: Any, may_be_empty: bool) -> list[Any]:
+    if content in ("", []) or (content is None and may_be_empty):
+        if not may_be_empty:
+            problems.add(index, "empty_content", "the content is empty")
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        problems.add(index, "content", "the content is neither text nor a list of blocks")
+        return []
+    return content
+
+
+def _to_be_continued(problems: Problems, last: int, parts: list[_Part]) -> None:
+    """A reply that ends the list is begun for the model: it does not end in whitespace."""
+    if parts and parts[-1][:3] == (last, "assistant", "text"):
+        text = parts[-1].block.get("text")
+        if isinstance(text, str) and text != text.rstrip():
+            problems.add(last, "trailing_whitespace", "the reply to be continued ends in whitespace")
+
+
+def _may_stand(kind: str, role: str) -> bool:
+    if role == "system" or kind in _TOOL_CHANGES:
+        return role == "system" and (kind == "text" or kind in _TOOL_CHANGES)
+    if kind == "tool_result":
+        return role == "user"
+    return role == "assistant" or not (kind in _MODELS or kind.endswith("_tool_result"))
+
+
+def _block(problems: Problems, index: int, role: str, kind: str, block: Payload) -> None:
+    needed, known = BLOCKS[kind]
+    problems.require(index, block, needed)
+    if not block.keys() <= known:
+        problems.add(index, "extra_field", f"a {kind} block has fields that it must not have")
+    if not _may_stand(kind, role):
+        rule = "compaction_misplaced" if kind == "compaction" else "block_role"
+        problems.add(index, rule, f"a {kind} block in a message of the {role}")
+
+
+def _values(problems: Problems, index: int, kind: str, block: Payload) -> None:
+    if kind == "text" and block.get("text") is not None and not _says(block["text"]):
+        problems.add(index, "empty_text", "a text block is blank")
+    if kind == "compaction" and block.get("content") == "":
+        problems.add(index, "empty_text", "a compaction block is empty")
+    if block.get("signature" if kind == "thinking" else "data") == "":
+        problems.add(index, "thinking_signature", f"a {kind} block is not signed")
+    if kind in CALLS and not isinstance(block.get("input", {}), dict):
+        problems.add(index, "tool_input", "the input of a call is no object")
+    name = block.get(CALLS.get(kind, "tool_use_id"))
+    pattern = _SERVER_ID if kind == "server_tool_use" else _ID
+    if name is not None and not (isinstance(name, str) and pattern.fullmatch(name)):
+        problems.add(index, "tool_id", f"the id in a {kind} block does not match {pattern.pattern}")
+    if kind == "tool_result" and isinstance(inner := block.get("content"), list):
+        for part in inner:
+            if type_of(part) not in IN_TOOL_RESULT:
+                problems.add(index, "block_type", "a block in a tool_result has no type that may be there")
+
+
+# ---- the order of the messages
+
+
+def _system_places(problems: Problems, parts: list[_Part]) -> None:
+    """A system message follows a user's turn, and precedes an assistant's or ends the list."""
+    turns = [(role, next(turn).message) for role, turn in groupby(parts, lambda part: part.role)]
+    for place, (role, index) in enumerate(turns):
+        before = turns[place - 1][0] if place else None
+        after = turns[place + 1][0] if place + 1 < len(turns) else "assistant"
+        if role == "system" and (before, after) != ("user", "assistant"):
+            problems.add(index, "system_place", "a system message is not between a user's turn and an assistant's")
+
+
+def _after_compaction(problems: Problems, parts: list[_Part]) -> list[_Part]:
+    """The parts that the API still looks at.
+
+    A block that was asked for is signed: it must be the only one and the first of all. One that a threshold brought
+    about is not and may stand anywhere; what is before the last is dropped. One without content is as if not there.
+    """
+    places = [place for place, part in enumerate(parts) if part.kind == "compaction" and part.block.get("content")]
+    if not any(parts[place].block.get("signature") for place in places):
+        return parts[places[-1] :] if places else parts
+    if len(places) > 1:
+        problems.add(parts[places[-1]].message, "compaction_ambiguous", "more than one compaction block has content")
+    if places[0] > 0:
+        problems.add(parts[places[0]].message, "compaction_misplaced", "a compaction block is not the first of all")
+    return parts
+
+
+def _ids(problems: Problems, parts: list[_Part]) -> None:
+    seen: set[str] = set()
+    for part in parts:
+        if part.kind in CALLS:
+            name = text_of(part.block.get("id"))
+            if name in seen:
+                problems.add(part.message, "duplicate_id", "two calls have one id")
+            seen.add(name)
+
+
+def _client_tools(problems: Problems, turns: list[_Turn]) -> None:
+    """Each tool_use has its one tool_result in the next turn, before anything else there."""
+    calls: dict[str, int] = {}
+    for turn in turns:
+        answered: set[str] = set()
+        spoken = False
+        for part in turn:
+            if part.kind != "tool_result":
+                spoken = True
+                continue
+            name = text_of(part.block.get("tool_use_id"))
+            if spoken:
+                problems.add(part.message, "results_first", "a tool_result comes after other content of its turn")
+            if name in answered:
+                problems.add(part.message, "duplicate_result", "a call has two results")
+            elif calls.pop(name, None) is None:
+                problems.add(part.message, "orphan_result", "a tool_result answers no tool_use of the turn before")
+            answered.add(name)
+        _unanswered(problems, calls, "a tool_use has no tool_result in the next turn")
+        calls = {text_of(part.block.get("id")): part.message for part in turn if part.kind == "tool_use"}
+    _unanswered(problems, calls, "a tool_use has no tool_result")
+
+
+def _unanswered(problems: Problems, calls: dict[str, int], text: str) -> None:
+    for index in calls.values():
+        problems.add(index, "unanswered_call", text)
+
+
+def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
+    """A server's call is answered in its turn; or later, if the turn paused or waited for results of the client's."""
+    calls: dict[str, int] = {}
+    for turn in turns:
+        if turn[0].role == "user" and any(part.kind != "tool_result" for part in turn):
+            _unanswered(problems, calls, "a call of a server's tool has no result")
+            calls = {}
+        for part in turn:
+            answers = text_of(part.block.get("tool_use_id"))
+            if part.kind in {"server_tool_use", "mcp_tool_use"}:
+                calls[text_of(part.block.get("id"))] = part.message
+            elif part.kind.endswith("_tool_result") and calls.pop(answers, None) is None:
+                problems.add(part.message, "orphan_result", f"a {part.kind} answers no call before it")
+
+
+def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
+    """Thinking leads to something. Where it is manual, it also comes first."""
+    for place, turn in enumerate(turns):
+        if turn[0].role != "assistant":
+            continue
+        if turn[-1].kind in _THINKING:
+            problems.add(turn[-1].message, "thinking_last", "the last block of a turn is thinking")
+        # The turn that is going on: the last one, also when the results of its calls stand after it.
+        going_on = all(part.kind == "tool_result" for later in turns[place + 1 : place + 3] for part in later)
+        wanted = going_on or any(part.kind in _THINKING for part in turn)
+        if manual and wanted and turn[0].kind not in _THINKING:
+            problems.add(turn[0].message, "thinking_first", "the turn does not begin with its thinking")

@@ -1,0 +1,155 @@
+"""What OpenAI's Responses API refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from compaction_store.api_rules.problems import Problem, Problems, text_of, type_of
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.models import Payload
+
+# By the type of an item, the fields it must have. Ids and statuses of its own, which the SDK's types demand of some,
+# are not among them: the API takes items without.
+ITEMS = {
+    kind: tuple(fields.split())
+    for kind, fields in {
+        "message": "content role",
+        "file_search_call": "queries",
+        "computer_call": "call_id pending_safety_checks",
+        "computer_call_output": "call_id output",
+        "web_search_call": "action",
+        "function_call": "arguments call_id name",
+        "function_call_output": "output",
+        "tool_search_call": "arguments",
+        "tool_search_output": "tools",
+        "additional_tools": "role tools",
+        "configuration_update": "",
+        "reasoning": "summary",
+        "compaction": "encrypted_content",
+        "image_generation_call": "result",
+        "code_interpreter_call": "code container_id outputs",
+        "local_shell_call": "action call_id",
+        "local_shell_call_output": "output",
+        "shell_call": "action call_id",
+        "shell_call_output": "call_id output",
+        "apply_patch_call": "call_id operation",
+        "apply_patch_call_output": "call_id",
+        "mcp_list_tools": "server_label tools",
+        "mcp_approval_request": "arguments name server_label",
+        "mcp_approval_response": "approval_request_id approve",
+        "mcp_call": "arguments name server_label",
+        "custom_tool_call": "call_id input name",
+        "custom_tool_call_output": "call_id output",
+        "compaction_trigger": "",
+        "item_reference": "id",
+        "program": "call_id code fingerprint",
+        "program_output": "call_id result",
+    }.items()
+}
+_MAY_BE_NULL = frozenset({"code", "outputs", "result"})
+_ROLES = frozenset({"user", "assistant", "system", "developer"})
+IN_MESSAGES = {"input_text": "text", "input_image": None, "input_file": None}
+IN_REPLIES = {"output_text": "text", "refusal": "refusal"}
+IN_OUTPUTS: dict[str | None, str] = {"logs": "logs", "image": "url"}
+LONGEST_ID = 64
+
+
+def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem]:
+    """What OpenAI's Responses API would refuse in these items, sent as the whole input.
+
+    From the SDK's types: the items and their fields, the roles, a trigger of compaction only at the end. From the API's
+    errors: every output has its call before it and every call its output, approvals likewise; reasoning is followed by
+    what it led to; a reply holds output, other messages input; no item stands twice; ids of calls have at most 64
+    characters. Items named by reference alone may be anything: beside one, no output is told to lack its call.
+    """
+    problems = Problems(items)
+    kinds = [_kind(item) for item in items]
+    waiting: dict[tuple[str, str], int] = {}
+    called: set[tuple[str, str]] = set()
+    seen: set[str] = set()
+    for index, (kind, item) in enumerate(zip(kinds, items, strict=True)):
+        if kind is None or item is None:
+            problems.add(index, "no_object" if not isinstance(item, dict) else "item_type", "no item of a known type")
+            continue
+        _item(problems, index, kind, item, seen)
+        if kind in CALLS and isinstance(name := item.get(CALLS[kind]), str):
+            called.add((kind, name))
+            if kind != "program" and (kind != "tool_search_call" or item.get("execution") == "client"):
+                waiting[kind, name] = index
+        elif kind in RESULTS and (answers := _answers(kind, item, called)):
+            waiting.pop(answers, None)
+            if answers not in called and "item_reference" not in kinds:
+                problems.add(index, "orphan_result", f"a {kind} answers no call before it")
+        elif kind == "reasoning" and not _leads_on(kinds, items, index):
+            problems.add(index, "reasoning_last", "reasoning is not followed by what it led to")
+        elif kind == "compaction_trigger" and index + 1 < len(items):
+            problems.add(index, "trigger_place", "a compaction trigger is not the last item")
+    for (kind, _), index in waiting.items():
+        problems.add(index, "unanswered_call", f"a {kind} has no output")
+    return problems.in_order()
+
+
+def _kind(item: Payload | None) -> str | None:
+    """The item's type, which messages and references may leave out; None if there is no such type."""
+    if not isinstance(item, dict):
+        return None
+    if item.get("type") is None:
+        return "message" if "role" in item else "item_reference" if item.keys() <= {"id", "type"} else None
+    kind = type_of(item)
+    return kind if kind in ITEMS else None
+
+
+def _answers(kind: str, item: Payload, called: Collection[tuple[str, str]]) -> tuple[str, str] | None:
+    """The type and id of the call that an output is for."""
+    name = item.get(RESULTS[kind])
+    if name is None and kind == "local_shell_call_output":
+        name = item.get("id")
+    if not isinstance(name, str):
+        return None
+    if kind == "mcp_approval_response":
+        return "mcp_approval_request", name
+    searched = ("tool_search_call", name) in called and ("function_call", name) not in called
+    if kind == "tool_search_output" or (kind == "function_call_output" and searched):
+        return "tool_search_call", name
+    return kind.removesuffix("_output"), name
+
+
+def _leads_on(kinds: Sequence[str | None], items: Sequence[Payload | None], index: int) -> bool:
+    """Whether the next item can be what reasoning led to: one of the model's."""
+    if index + 1 == len(items):
+        return False
+    kind, item = kinds[index + 1], items[index + 1]
+    if kind == "message" and item is not None:
+        return item.get("role") == "assistant"
+    return kind not in RESULTS and kind != "compaction_trigger"
+
+
+def _item(problems: Problems, index: int, kind: str, item: Payload, seen: set[str]) -> None:
+    problems.require(index, item, [field for field in ITEMS[kind] if field not in _MAY_BE_NULL])
+    if isinstance(name := item.get("id"), str):
+        if name in seen:
+            problems.add(index, "duplicate_id", "two items have one id")
+        seen.add(name)
+    if len(text_of(item.get("call_id"))) > LONGEST_ID:
+        problems.add(index, "long_id", f"the call_id has more than {LONGEST_ID} characters")
+    if kind == "code_interpreter_call" and isinstance(outputs := item.get("outputs"), list):
+        for output in outputs:
+            if (type_ := type_of(output)) not in IN_OUTPUTS:
+                problems.add(index, "block_type", "an output of code is neither logs nor an image")
+            else:
+                problems.require(index, output, [IN_OUTPUTS[type_]])
+    if kind == "message" and (role := problems.role(index, item, _ROLES)) is not None:
+        _content(problems, index, role, item.get("content"))
+
+
+def _content(problems: Problems, index: int, role: str, content: object) -> None:
+    if isinstance(content, list):
+        known = IN_REPLIES if role == "assistant" else IN_MESSAGES
+        for part in content:
+            kind = type_of(part)
+            if kind is None or kind not in known:
+                problems.add(index, "block_type", f"a part has no type that a message of the {role} may have")
+            elif field := known[kind]:
+                problems.require(index, part, [field])
+    elif not isinstance(content, str):
+        problems.add(index, "content", "the content is neither text nor a list of parts")

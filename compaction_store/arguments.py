@@ -1,0 +1,99 @@
+"""What callers give, judged before anything is sent; and how an error names a thread."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import cast
+
+from compaction_store.errors import InvalidInput, InvalidKey, InvalidThreadId
+
+_LARGEST = 2**53
+_HEAD_BYTES = 32
+MAX_NAME_BYTES = 255
+
+
+def about(thread_id: str) -> str:
+    """The end of an error's sentence."""
+    return f" (thread {thread_id!r})"
+
+
+def other(value: object) -> str:
+    """The end of a sentence on what a value must be: what it is. Of texts, which may be content, only the kind."""
+    if isinstance(value, datetime):
+        return ", not one without" if value.tzinfo is None else ""
+    return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
+
+
+def name(value: object, what: str) -> None:
+    if not _is_name(value):
+        raise InvalidInput(f"{what} must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL{other(value)}")
+
+
+def optional_name(value: object, what: str) -> None:
+    if value is not None:
+        name(value, what)
+
+
+def one_of(value: object, choices: tuple[str, ...], what: str) -> None:
+    if value is not None and value not in choices:
+        raise InvalidInput(f"{what} must be one of {', '.join(choices)}{other(value)}")
+
+
+def number(value: object, what: str, *, least: int) -> None:
+    if type(value) is not int or not least <= value < _LARGEST:
+        raise InvalidInput(f"{what} must be an integer >= {least}{other(value)}")
+
+
+def seconds(value: object, what: str) -> None:
+    if type(value) not in (int, float) or not cast("float", value) >= 0:
+        raise InvalidInput(f"{what} must be a number of seconds >= 0{other(value)}")
+
+
+def head(value: object, what: str) -> None:
+    """One entry of a thread's chain."""
+    if not isinstance(value, bytes) or len(value) != _HEAD_BYTES:
+        given = f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
+        raise InvalidInput(f"{what} must be {_HEAD_BYTES} bytes, not {given}")
+
+
+def moment(value: object, what: str) -> None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidInput(f"{what} must be a datetime with a time zone{other(value)}")
+
+
+def instance(value: object, kind: type, what: str) -> None:
+    """Refuses what is of another kind, such as a record's number where the record is wanted."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise InvalidInput(f"{what} must be {article} {kind.__name__}, not {type(value).__name__}")
+
+
+def text(value: object, what: str) -> None:
+    """Free text that is kept: anything JSON can carry."""
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"{what} must be text{other(value)}")
+
+
+def _is_name(value: object) -> bool:
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        return 1 <= len(value.encode()) <= MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def check_thread_id(thread_id: object) -> None:
+    if not _is_name(thread_id):
+        raise InvalidThreadId(f"thread_id must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
+
+
+def check_new_thread_id(thread_id: str) -> None:
+    """Refuses a name for a new thread that could be taken for the stub of an erased one."""
+    if thread_id.startswith("erased:"):
+        raise InvalidThreadId('a thread_id must not begin with "erased:"')
+
+
+def check_key(key: object) -> None:
+    if not _is_name(key):
+        raise InvalidKey(f"key must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")

@@ -1,0 +1,222 @@
+"""A bundle on its way into a store: proved whole, and laid ready as the rows that COPY takes, before anything is sent.
+
+What is laid ready is in memory, and beyond a few megabytes in temporary files that have no name and go with the
+process: a bundle of any length takes little memory, no transaction waits for whoever brings the lines, and a copy that
+was cut off can be tried again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from compaction_store.bundles.line_format import Line
+from compaction_store.bundles.verification import Walk, check_line
+from compaction_store.errors import InvalidBundle
+from compaction_store.integrity import chain, erasure
+from compaction_store.jsonable import AsDict
+from compaction_store.messages import load_chunk
+
+KINDS = ("message", "compaction", "event")
+_IN_MEMORY = 8 * 1024 * 1024
+_BLOCK_BYTES = 64 * 1024
+# Ten times what the database takes to hold an entry to its chain.
+_SECONDS_AN_ENTRY = 0.0005
+_SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_TRAILER = b"\xff\xff"
+_NULL = struct.pack(">i", -1)
+# Postgres counts from the year 2000.
+_POSTGRES_EPOCH = 946_684_800_000_000
+_LENGTH = struct.Struct(">i")
+_SMALL = struct.Struct(">ii")
+_LARGE = struct.Struct(">iq")
+_INT8_OID = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Imported(AsDict):
+    """The thread a bundle brought. `added` is False where it was there already, with the same head."""
+
+    thread_id: str
+    last_seq: int
+    last_number: int
+    last_pos: int
+    head: bytes
+    added: bool
+
+
+def _raw(value: bytes) -> bytes:
+    return _LENGTH.pack(len(value)) + value
+
+
+def _text(value: str) -> bytes:
+    return _raw(value.encode())
+
+
+def _bytes(value: str) -> bytes:
+    return _raw(bytes.fromhex(value))
+
+
+def _uuid(value: str) -> bytes:
+    return _raw(UUID(value).bytes)
+
+
+def _small(value: int) -> bytes:
+    return _SMALL.pack(4, value)
+
+
+def _large(value: int) -> bytes:
+    return _LARGE.pack(8, value)
+
+
+def _moment(value: int) -> bytes:
+    return _LARGE.pack(8, value - _POSTGRES_EPOCH)
+
+
+def _numbers(values: list[int]) -> bytes:
+    if not values:
+        return _raw(struct.pack(">iii", 0, 0, _INT8_OID))
+    return _raw(struct.pack(">iiiii", 1, 0, _INT8_OID, len(values), 1) + b"".join(map(_large, values)))
+
+
+_Columns = dict[str, tuple[str, Callable[[Any], bytes]]]
+_ENTRY: _Columns = {
+    "pos": ("pos", _large), "created_at": ("microseconds", _moment), "salt": ("salt", _bytes),
+    "commitment": ("commitment", _bytes), "entry": ("entry", _bytes),
+}  # fmt: skip
+# The columns of each kind, each with the line's field it is made of.
+_COLUMNS: dict[str, _Columns] = {
+    "message": {
+        **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
+        "call_size": ("call_size", _small), "role": ("role", _text), "counter": ("counter", _text),
+        "key": ("key", _text), "meta_commitment": ("meta_commitment", _bytes), "receipt": ("receipt", _text),
+        "meta": ("meta", _text), "body": ("payload", _text),
+    },
+    "compaction": {
+        **_ENTRY, "ordinal": ("number", _large), "redacted_pos": ("redacted_pos", _large), "run_id": ("run_id", _uuid),
+        "inputs": ("inputs", _numbers),
+        **{
+            name: (name, _large)
+            for name in ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "revokes")
+        },
+        **{
+            name: (name, _text)
+            for name in ("kind", "outcome", "callback", "trigger", "actor", "model", "counter", "body")
+        },
+        **{name: (name, _bytes) for name in ("source_before", "source_end")},
+    },
+    "event": {**_ENTRY, **{name: (name, _text) for name in ("kind", "actor", "body")}},
+}  # fmt: skip
+COLUMNS = {kind: ("type", *columns) for kind, columns in _COLUMNS.items()}
+
+
+class Staged:
+    """A bundle's lines, one after the other, until `finish`; then its rows."""
+
+    def __init__(self, tenant: str, *, stubs: bool) -> None:
+        self.stubs = stubs
+        self.count = 0
+        self.size = 0
+        self.sent = False
+        self._tenant = tenant
+        self._walk = Walk()
+        self._files = {kind: SpooledTemporaryFile(_IN_MEMORY) for kind in KINDS}  # noqa: SIM115 — closed by __exit__
+        self._beginnings: dict[str, bytes] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def manifest(self) -> Line:
+        assert self._walk.manifest is not None  # noqa: S101 — a bundle without one is refused at its first line
+        return self._walk.manifest
+
+    @property
+    def thread_uid(self) -> UUID:
+        name = self.manifest["thread_id"]
+        return erasure.stub_uid(name) or chain.thread_uid(self._tenant, name)
+
+    @property
+    def head(self) -> bytes:
+        return bytes.fromhex(self.manifest["head"])
+
+    @property
+    def genesis(self) -> bytes:
+        return self._walk.genesis or b""
+
+    @property
+    def seconds(self) -> float:
+        """The time besides a call's own deadline that a slow line and a slow database would take."""
+        return self.size / load_chunk.SLOWEST_BYTES_A_SECOND + self.count * _SECONDS_AN_ENTRY
+
+    def add(self, data: object) -> None:
+        line = self._walk.feed(check_line(data))
+        self._judge()
+        if line is not None:
+            self._lay(line)
+        elif self._walk.lines == 1:
+            self._open()
+
+    def finish(self) -> None:
+        self._walk.finish()
+        self._judge()
+        if not self.count:
+            self._refuse("the bundle has no entries", None)
+        if not self.manifest["last_seq"]:
+            self._refuse("the bundle has no messages, and no store writes such a thread", None)
+        for file in self._files.values():
+            file.write(_TRAILER)
+
+    def result(self, *, added: bool) -> Imported:
+        said = self.manifest
+        return Imported(
+            said["thread_id"], said["last_seq"], said["last_number"], said["last_pos"], self.head, added
+        )  # fmt: skip
+
+    def blocks(self, kind: str) -> Iterator[bytes]:
+        """What COPY takes for a kind, from the start each time."""
+        file = self._files[kind]
+        file.seek(0)
+        while block := file.read(_BLOCK_BYTES):
+            yield block
+
+    def _open(self) -> None:
+        if self.manifest["tenant"] != self._tenant:
+            self._refuse("the bundle is of another tenant", None)
+        if not self.stubs and erasure.stub_uid(self.manifest["thread_id"]) is not None:
+            self._refuse(
+                "the bundle is of an erased thread, which proves neither its tenant nor its key: stubs=True takes it",
+                None,
+            )
+        for kind, file in self._files.items():
+            self._beginnings[kind] = struct.pack(">h", len(COLUMNS[kind])) + _text(kind)
+            file.write(_SIGNATURE)
+
+    def _lay(self, line: Line) -> None:
+        kind = line["type"]
+        if line["salt"] is None and line.get("redacted_pos") is None:
+            self._refuse("the content is withheld, and a store takes a thread only with all of it", line["pos"])
+        values = [(line[name], write) for name, write in _COLUMNS[kind].values()]
+        row = b"".join([_NULL if value is None else write(value) for value, write in values])
+        self._files[kind].write(self._beginnings[kind] + row)
+        self.count += 1
+        self.size += len(row)
+
+    def _judge(self) -> None:
+        if self._walk.findings:
+            finding = self._walk.findings[0]
+            raise InvalidBundle(finding.what, line=finding.line, pos=finding.pos)
+
+    def _refuse(self, what: str, pos: int | None) -> None:
+        raise InvalidBundle(what, line=self._walk.lines, pos=pos)

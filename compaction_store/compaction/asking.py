@@ -1,0 +1,151 @@
+"""What a callback asks of a context: spans to summarize, to replace or to remove, and what it gets back."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, overload
+
+from compaction_store.errors import InvalidCallback, InvalidInput
+from compaction_store.messages.framing import ROLES, Role
+from compaction_store.models import Element, Payload, Summary
+
+SummaryResult = str | Summary
+Summarize = Callable[[Sequence[Element]], "SummaryResult | Awaitable[SummaryResult]"]
+
+ALLOWED = frozenset({"larger", "system", "last_user"})
+
+
+class Stalled(NamedTuple):
+    """An attempt that was rejected for making no progress, since when the thread has not changed."""
+
+    callback: str
+    start_seq: int
+    end_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a strategy yields: this span, to be summarized, or replaced, or removed. It is sent what came of it.
+
+    A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. With `room`, the framed
+    summary takes at most so many tokens: a longer one is rejected, or with `cut` shortened. `told` is the room that the
+    summarizer is told, where that is less than what it has.
+    """
+
+    start_seq: int
+    end_seq: int
+    summarize: SummaryResult | Summarize | None = field(default=None, repr=False)
+    replacement: tuple[Payload, ...] | None = field(default=None, repr=False)
+    allow: frozenset[str] = frozenset()
+    reason: str | None = field(default=None, repr=False)
+    min_saving: float = 0
+    room: int | None = None
+    told: int | None = None
+    cut: bool = False
+    role: Role = "user"
+
+
+Steps = Generator[Ask, "Exception | None", None]
+
+
+class Planned(Sequence["Payload | None"]):
+    """What `compact` returns: the messages of the view with everything folded that was planned by then.
+
+    Where the summarizer is awaited, the plan is made, and the messages are known, when this is awaited.
+    """
+
+    def __init__(
+        self, result: Callable[[], list[Payload | None]], waiting: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._result = result
+        self._waiting = waiting
+        self._known: list[Payload | None] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the plan is still to be made, by awaiting this."""
+        return self._waiting is not None
+
+    def __await__(self) -> Generator[Any, None, Planned]:
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            yield from waiting().__await__()
+        return self
+
+    def settle(self) -> None:
+        """Works the messages out now, before the plan changes."""
+        if self._known is None and self._waiting is None:
+            self._known = self._result()
+
+    def _list(self) -> list[Payload | None]:
+        if self._waiting is not None:
+            raise InvalidCallback("await ctx.compact(…) before its messages are looked at")
+        self.settle()
+        assert self._known is not None  # noqa: S101 — settled just now
+        return self._known
+
+    @overload
+    def __getitem__(self, index: int) -> Payload | None: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Payload | None]: ...
+
+    def __getitem__(self, index: int | slice) -> Payload | list[Payload | None] | None:
+        return self._list()[index]
+
+    def __len__(self) -> int:
+        return len(self._list())
+
+    def __bool__(self) -> bool:
+        # A lambda may return it where nobody looks at the messages.
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self._list() == (other._list() if isinstance(other, Planned) else other)
+
+    # asyncio.gather keeps what it waits for in a dict.
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<Planned: {len(self)} messages>" if self._waiting is None else "<Planned: to be awaited>"
+
+
+class LastPlanned:
+    """The last result that a caller may still hold. It is worked out before the plan changes under it.
+
+    Most callers drop the result at once, and a plan of many spans must not pay for it each time.
+    """
+
+    def __init__(self) -> None:
+        self._last: weakref.ref[Planned] | None = None
+
+    def settle(self) -> None:
+        planned = None if self._last is None else self._last()
+        if planned is not None:
+            planned.settle()
+        self._last = None
+
+    def forget(self) -> None:
+        """Leaves the last result to be worked out when it is looked at: a strategy never does."""
+        self._last = None
+
+    def keep(self, planned: Planned) -> Planned:
+        self._last = weakref.ref(planned)
+        return planned
+
+
+def allowed_rules(allow: Collection[str], reason: object) -> frozenset[str]:
+    """What a call insists on, once its reason is seen to be text."""
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidInput(f"reason must be text, not {type(reason).__name__}")
+    allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
+    if not allowed <= ALLOWED:
+        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
+    return allowed
+
+
+def check_role(role: object) -> None:
+    if role not in ROLES:
+        raise InvalidInput(f"role must be 'user' or 'assistant', not {role!r}: a summary never speaks as the system")

@@ -1,0 +1,85 @@
+"""How many tokens a thread's view may take, and when that is worth a compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from compaction_store.errors import CompactionStoreError, InvalidInput
+from compaction_store.models import Measured
+from compaction_store.rendering.view import View
+
+ViewCounter = Callable[[View], "int | Measured | Awaitable[int | Measured]"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget:
+    """A model's window, what of it is not for the view, and two marks: compaction begins above `trigger` and aims for
+    `target`.
+
+    `reserve_output` is kept for the model's answer; `overhead` for what is sent beside the view, such as tools and
+    instructions. A mark that is a float is a fraction of what remains, a whole number is tokens.
+
+    `counter` counts a view exactly: an `AnthropicCounter`, or any callable that is given a view. It is asked outside of
+    transactions, where the best figure without it is above half the trigger; whatever it fails with, that figure holds.
+    """
+
+    context_window: int
+    reserve_output: int = 0
+    overhead: int = 0
+    trigger: int | float = 0.8
+    target: int | float = 0.5
+    counter: ViewCounter | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("context_window", "reserve_output", "overhead"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise InvalidInput(f"{name} must be an integer >= 0, in tokens")
+        if self.limit < 1:
+            raise InvalidInput("reserve_output and overhead leave nothing of the context window")
+        for name in ("trigger", "target"):
+            value = getattr(self, name)
+            fraction = type(value) is float and 0 < value <= 1
+            if not (fraction or type(value) is int) or not 0 < self._tokens(value) <= self.limit:
+                raise InvalidInput(f"{name} must be a fraction above 0 and up to 1.0, or tokens that fit the window")
+        if self.target_tokens > self.trigger_tokens:
+            raise InvalidInput("target must not be above trigger")
+
+    def _tokens(self, mark: float) -> int:
+        return mark if isinstance(mark, int) else round(mark * self.limit)
+
+    @property
+    def limit(self) -> int:
+        """The most a view may take."""
+        return self.context_window - self.reserve_output - self.overhead
+
+    @property
+    def trigger_tokens(self) -> int:
+        return self._tokens(self.trigger)
+
+    @property
+    def target_tokens(self) -> int:
+        return self._tokens(self.target)
+
+    def is_over(self, view: View | int) -> bool:
+        """Whether a view, by the best figure known, or one of so many tokens should be compacted."""
+        return _best(view) > self.trigger_tokens
+
+    def fits(self, view: View | int) -> bool:
+        """Whether the model can be sent a view, by the best figure known, or one of so many tokens."""
+        return _best(view) <= self.limit
+
+
+def _best(view: View | int) -> int:
+    if isinstance(view, int):
+        return view
+    return view.tokens if view.measured is None else view.measured.tokens
+
+
+class BudgetExceeded(CompactionStoreError):
+    """The view does not fit the window. It is .view all the same."""
+
+    def __init__(self, message: str, *, view: View) -> None:
+        super().__init__(message)
+        self.view = view

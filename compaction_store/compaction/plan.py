@@ -1,0 +1,233 @@
+"""A plan over a view: which spans something else would stand for, and what the view would then be.
+
+Positions are seqs outside and indexes of the view's elements inside; every question is answered by bisection, so that a
+plan of thousands of spans over a long thread stays cheap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import NamedTuple, cast, overload
+
+from compaction_store.compaction.summary_calls import without_text
+from compaction_store.errors import InvalidSpan, SpanConflict
+from compaction_store.jsonable import AsDict
+from compaction_store.models import Compaction, Element, Payload, Summary
+from compaction_store.rendering.view import View
+
+# Among a record's inputs: it may repeat anything that stands before it in the log.
+EVERYTHING = 0
+
+
+class Span(NamedTuple):
+    """Seqs, inclusive at both ends."""
+
+    start_seq: int
+    end_seq: int
+
+    def __str__(self) -> str:
+        return f"seqs {self.start_seq} to {self.end_seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(AsDict):
+    """One record to be: what a callback tried on a span, and what came of it."""
+
+    callback: str
+    kind: str
+    outcome: str
+    start_seq: int | None
+    end_seq: int | None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    replacement: tuple[Payload, ...] = field(default=(), repr=False)
+    summary: Summary | None = field(default=None, repr=False)
+    inputs: tuple[int, ...] = ()
+    allow: frozenset[str] = frozenset()
+    reason: str | None = field(default=None, repr=False)
+    error: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan(AsDict):
+    """What a compaction would do: its records to be, a sentence on why, and the view before and after.
+
+    `errors` are the exceptions of callbacks and summarizers, in the order in which they came.
+    """
+
+    attempts: tuple[Attempt, ...]
+    reason: str
+    before: View = field(repr=False)
+    after: View = field(repr=False)
+    errors: tuple[Exception, ...] = field(default=(), repr=False)
+
+
+class Placed(NamedTuple):
+    """A planned span in force: the first and last index of the view's elements it covers, and its attempt's index."""
+
+    low: int
+    high: int
+    attempt: int
+
+
+class Mark(NamedTuple):
+    """Where a plan stood."""
+
+    attempts: int
+    placed: tuple[Placed, ...]
+
+
+class Plan:
+    """The elements of a view, and what was attempted on them, whatever came of it."""
+
+    def __init__(self, elements: Sequence[Element]) -> None:
+        self.base = elements
+        self.attempts: list[Attempt] = []
+        # Disjoint, in order. One that is planned over others takes their place.
+        self._placed: list[Placed] = []
+        self._starts = [element.seq for element in elements]
+        self._sums = [0, *accumulate(element.tokens for element in elements)]
+        self._folded: tuple[Element, ...] | None = None
+
+    def indexes(self, span: Span) -> tuple[int, int]:
+        """Where a span lies: on the borders of the view's elements, and of what is planned."""
+        start, end = span
+        last_seq = self.base[-1].end_seq
+        if type(start) is not int or type(end) is not int or not 1 <= start <= end <= last_seq:
+            raise InvalidSpan(f"a span lies within seqs 1 to {last_seq}, its start not after its end")
+        low = bisect_right(self._starts, start) - 1
+        high = bisect_right(self._starts, end) - 1
+        cut = self.base[low].seq != start or self.base[high].end_seq != end
+        if cut or any(p.low < low or p.high > high for p in self._placed[self._overlapping(low, high)]):
+            raise SpanConflict(f"{span} cuts through a compaction's span: a span touches none or holds it whole")
+        return low, high
+
+    def indexes_inside(self, span: Span) -> tuple[int, int]:
+        """The largest range of whole elements inside a span; the first index is above the last where there is none."""
+        low = bisect_left(self._starts, span.start_seq)
+        high = bisect_right(self._starts, span.end_seq) - 1
+        if high >= 0 and self.base[high].end_seq > span.end_seq:
+            high -= 1
+        if low <= high:
+            for placed in self._placed[self._overlapping(low, high)]:
+                if placed.low < low:
+                    low = placed.high + 1
+                if placed.high > high:
+                    high = placed.low - 1
+        return low, high
+
+    def tokens(self, low: int, high: int) -> int:
+        """What a range takes with everything folded that is planned."""
+        total = self._sums[high + 1] - self._sums[low]
+        for placed in self._placed[self._overlapping(low, high)]:
+            after = self.attempts[placed.attempt].tokens_after or 0
+            total += after - (self._sums[placed.high + 1] - self._sums[placed.low])
+        return total
+
+    def elements(self, low: int, high: int) -> Iterator[Element]:
+        """A range with everything folded that is planned."""
+        at = low
+        for placed in self._placed[self._overlapping(low, high)]:
+            yield from self.base[at : placed.low]
+            yield self._element(placed)
+            at = placed.high + 1
+        yield from self.base[at : high + 1]
+
+    @property
+    def folds(self) -> bool:
+        """Whether anything is planned."""
+        return bool(self._placed)
+
+    def folded(self) -> tuple[Element, ...]:
+        """The whole view with everything folded that is planned."""
+        if self._folded is None:
+            self._folded = tuple(self.elements(0, len(self.base) - 1))
+        return self._folded
+
+    def place(self, low: int, high: int, attempt: Attempt) -> None:
+        """Puts an attempt in force on a range that `indexes` gave."""
+        self._placed[self._overlapping(low, high)] = [Placed(low, high, len(self.attempts))]
+        self.attempts.append(attempt)
+        self._folded = None
+
+    def mark(self) -> Mark:
+        return Mark(len(self.attempts), tuple(self._placed))
+
+    def void(self, mark: Mark) -> None:
+        """Takes out of force what was placed since; what was rejected or failed stays on the list."""
+        tried = self.attempts[mark.attempts :]
+        self.attempts[mark.attempts :] = [attempt for attempt in tried if attempt.outcome != "applied"]
+        self._placed = list(mark.placed)
+        self._folded = None
+
+    def withdraw(self, mark: Mark, error: Payload) -> None:
+        """Takes out of force what was placed since. Every attempt keeps its place on the list, because later ones may
+        name it; an applied one is rejected now.
+        """
+        for index in range(mark.attempts, len(self.attempts)):
+            attempt = self.attempts[index]
+            if attempt.outcome == "applied":
+                kept = None if attempt.summary is None else without_text(attempt.summary)
+                self.attempts[index] = replace(
+                    attempt, outcome="rejected", tokens_after=None, replacement=(), summary=kept, error=error
+                )
+        self._placed = list(mark.placed)
+        self._folded = None
+
+    def _overlapping(self, low: int, high: int) -> slice:
+        """Which of the placed spans touch a range of indexes."""
+        if not self._placed or self._placed[-1].high < low:
+            # Most plans are made from the first message to the last.
+            return slice(len(self._placed), None)
+        return slice(
+            bisect_left(self._placed, low, key=lambda placed: placed.high),
+            bisect_right(self._placed, high, key=lambda placed: placed.low),
+        )
+
+    def _element(self, placed: Placed) -> Element:
+        attempt = self.attempts[placed.attempt]
+        return Element(
+            cast("int", attempt.start_seq), cast("int", attempt.end_seq), None, attempt.replacement,
+            attempt.tokens_after or 0, -1 - placed.attempt, self.base[placed.high].created_at, attempt.kind,
+            attempt.callback,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRun(AsDict, Sequence[Compaction]):
+    """What one call of `compact` did: its records in order, whatever their outcome; a sentence on why; and the view.
+
+    `errors` are the exceptions of callbacks and summarizers, in the order in which they came. With a budget, the view
+    has what it takes by the best figure known as `.measured`.
+    """
+
+    records: tuple[Compaction, ...]
+    reason: str
+    view: View = field(repr=False)
+    errors: tuple[Exception, ...] = field(default=(), repr=False)
+
+    @overload
+    def __getitem__(self, index: int) -> Compaction: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Compaction, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Compaction | tuple[Compaction, ...]:
+        return self.records[index]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def applied(self) -> bool:
+        """Whether the view is another one now."""
+        return any(record.outcome == "applied" for record in self.records)
+
+    @property
+    def covered(self) -> tuple[Payload, ...]:
+        """The failed calls of summarizers for which another summarizer covered: see `Compaction.failed_before`."""
+        written = (record for record in self.records if record.outcome == "applied")
+        return tuple(failed for record in written for failed in record.failed_before)

@@ -1,0 +1,291 @@
+"""What a summarizer is asked: elements of a view, and how little may be said of them.
+
+A request *is* the sequence of its elements, so that any callable which takes elements is a summarizer. What a model is
+shown of them is one JSON document: whatever a message says, it stays a string inside it and can forge neither a turn
+nor a tag.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
+
+from compaction_store.errors import InvalidCallback
+from compaction_store.messages.framing import framed_text
+from compaction_store.models import Element, Payload, Summary
+from compaction_store.tokenizing import media
+from compaction_store.tokenizing.message_text import read
+from compaction_store.tokens import Counter, count_text
+
+SummaryResult = str | Summary
+
+_SEALED = frozenset({"signature", "encrypted_content", "encrypted_stdout"})
+_BYTES = ("data", "file_data", "bytes", "blob")
+_SHORT = 64
+# Nothing that looks like a tag reaches the model, and no line can end.
+_AS_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_ESCAPED = re.compile("[<>\u2028\u2029]")
+
+
+@runtime_checkable
+class Summarizer(Protocol):
+    """Called with the elements, it returns a text or a `Summary`, or on an AsyncStore something to await.
+
+    One whose result must be awaited has a true `needs_async`, or is an async function.
+    """
+
+    def __call__(self, elements: Sequence[Element], /) -> SummaryResult | Awaitable[SummaryResult]: ...
+
+
+def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: str = "a callable") -> None:
+    """Refuses what cannot be called, and a class where its instance is meant."""
+    if isinstance(summarize, type):
+        raise InvalidCallback(f"{what} must be {choices}, not the class {summarize.__name__}")
+    if not callable(summarize):
+        raise InvalidCallback(f"{what} must be {choices}, not {type(summarize).__name__}")
+
+
+class Around:
+    """The view around a span. It notes whether a summarizer was shown more than the span, since the record may then
+    repeat any of it.
+    """
+
+    def __init__(self, look: Callable[[], Sequence[Element]], noted_by: Around | None = None) -> None:
+        self._look = look
+        self._noted_by = noted_by
+        self.was_shown = False
+
+    def __call__(self) -> Sequence[Element]:
+        self.note()
+        return self._look()
+
+    def note(self) -> None:
+        self.was_shown = True
+        if self._noted_by is not None:
+            self._noted_by.note()
+
+    def unquoted(self) -> Sequence[Element]:
+        """Returns the view for a check that repeats nothing of it."""
+        return self._look()
+
+
+@dataclass(frozen=True)
+class Request(Sequence[Element]):
+    """The elements to be summarized. `view` gives the view they are of; None where nobody told.
+
+    `budget` is the most tokens that the text of the summary may take, by `counter`. A store, `compress_context` and
+    `Ladder` always set it; None where a caller made the request and did not say.
+    """
+
+    elements: tuple[Element, ...] = field(repr=False)
+    view: Callable[[], Sequence[Element]] | None = field(default=None, repr=False)
+    budget: int | None = None
+    counter: Counter | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, elements: Sequence[Element]) -> Request:
+        """The request itself, or one made of nothing but elements."""
+        return elements if isinstance(elements, Request) else cls(tuple(elements))
+
+    @classmethod
+    def within(cls, elements: Sequence[Element], view: Sequence[Element], budget: int | None = None) -> Request:
+        """A request that knows what stands before and after its elements."""
+        outer = elements.view if isinstance(elements, Request) and isinstance(elements.view, Around) else None
+        return cls(tuple(elements), Around(lambda: view, outer), budget)
+
+    @overload
+    def __getitem__(self, index: int) -> Element: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Element, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Element | tuple[Element, ...]:
+        return self.elements[index]
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    @property
+    def start_seq(self) -> int:
+        return self.elements[0].seq
+
+    @property
+    def end_seq(self) -> int:
+        return self.elements[-1].end_seq
+
+    @cached_property
+    def before(self) -> tuple[Element, ...] | None:
+        """What stands before them in the view; None where nobody told."""
+        return self._shown(None if self.view is None else self._before)
+
+    @cached_property
+    def after(self) -> tuple[Element, ...] | None:
+        """What follows them in the view; None where nobody told."""
+        return self._shown(self.unquoted_after)
+
+    @property
+    def unquoted_after(self) -> tuple[Element, ...] | None:
+        """The same as `after`, for a check that repeats nothing of it."""
+        return None if self.view is None else tuple(e for e in self._unquoted() if e.seq > self.end_seq)
+
+    @property
+    def _before(self) -> tuple[Element, ...]:
+        return tuple(e for e in self._unquoted() if e.end_seq < self.start_seq)
+
+    def _unquoted(self) -> Sequence[Element]:
+        if isinstance(self.view, Around):
+            return self.view.unquoted()
+        return () if self.view is None else self.view()
+
+    def _shown(self, elements: tuple[Element, ...] | None) -> tuple[Element, ...] | None:
+        if elements and isinstance(self.view, Around):
+            self.view.note()
+        return elements
+
+    @property
+    def tokens(self) -> int:
+        """What the elements take by the store's counter."""
+        return sum(element.tokens for element in self.elements)
+
+    @property
+    def max_tokens(self) -> int:
+        return max(1, self.tokens - 1 if self.budget is None else min(self.budget, self.tokens - 1))
+
+    def count(self, text: str) -> int:
+        """The tokens of a text, as the budget counts them."""
+        return count_text(text) if self.counter is None else self.counter.text(text)
+
+    @property
+    def earlier(self) -> tuple[int, ...]:
+        """The numbers of the records whose words are among the elements: the `inputs` of the record to be."""
+        return tuple(element.number for element in self.elements if element.number is not None)
+
+    @cached_property
+    def size(self) -> int:
+        """The characters that a model would read."""
+        return sum(len(text) for element in self.elements for text in texts(element))
+
+
+def texts(element: Element) -> Iterator[str]:
+    """What a model would read of an element."""
+    for payload in element.messages:
+        if payload is not None:
+            inside = framed_text(payload) if element.is_summary else None
+            yield from read(payload)[0] if inside is None else (inside,)
+
+
+class Piece(NamedTuple):
+    """An element as JSON, or as a part of its JSON where that was too long. `at` is the part's place in the whole."""
+
+    start_seq: int
+    end_seq: int
+    text: str
+    at: int | None = None
+
+    @property
+    def entry(self) -> str:
+        if self.at is None:
+            return self.text
+        return dump({"seq": self.start_seq, "part_of_its_json": self.text, "from_character": self.at})
+
+
+class Source(NamedTuple):
+    """The pieces that a model is shown, and what it is not shown: the seqs of erased messages and of media."""
+
+    pieces: tuple[Piece, ...]
+    erased: tuple[int, ...]
+    media: tuple[int, ...]
+
+
+def source(elements: Iterable[Element]) -> Source:
+    pieces, erased, with_media = [], [], []
+    for element in elements:
+        messages = []
+        left_out: list[int] = []
+        for payload in element.messages:
+            if payload is None:
+                erased.append(element.seq)
+            messages.append(_erased() if payload is None else _plain(payload, left_out))
+        if left_out:
+            with_media.append(element.seq)
+        pieces.append(Piece(element.seq, element.end_seq, dump(_entry(element, messages))))
+    return Source(tuple(pieces), tuple(erased), tuple(with_media))
+
+
+def notes_piece(start_seq: int, end_seq: int, text: str) -> Piece:
+    """Notes on some messages, to be summarized in their place."""
+    return Piece(start_seq, end_seq, dump({"seq": start_seq, "end_seq": end_seq, "notes": text}))
+
+
+def document(pieces: Iterable[Piece]) -> str:
+    return '{"messages":[' + ",".join(piece.entry for piece in pieces) + "]}"
+
+
+def halves(pieces: Sequence[Piece], least: int) -> tuple[Sequence[Piece], Sequence[Piece]] | None:
+    """Two parts of about the same length, cut between elements if there are several; None if they get too short."""
+    if len(pieces) > 1:
+        sums = list(accumulate(len(piece.text) for piece in pieces))
+        place = min(bisect_left(sums, sums[-1] / 2) + 1, len(pieces) - 1)
+        return pieces[:place], pieces[place:]
+    [piece] = pieces
+    if len(piece.text) < 2 * least:
+        return None
+    middle, start = len(piece.text) // 2, piece.at or 0
+    return [piece._replace(text=piece.text[:middle], at=start)], [
+        piece._replace(text=piece.text[middle:], at=start + middle)
+    ]
+
+
+def _entry(element: Element, messages: list[Any]) -> Payload:
+    place: Payload = {"seq": element.seq}
+    if element.end_seq != element.seq:
+        place = {"seq": element.seq, "end_seq": element.end_seq}
+    if element.is_summary:
+        notes = [framed_text(message) or message for message in messages]
+        return {**place, "notes": notes[0] if len(notes) == 1 else notes}
+    return {**place, "message": messages[0] if len(messages) == 1 else messages}
+
+
+def _erased() -> Payload:
+    return {"erased": True}
+
+
+def _plain(value: Any, left_out: list[int]) -> Any:
+    """A payload without what no model could read: pictures, sounds, files and sealed text."""
+    if isinstance(value, str):
+        if media.found_in(value) is None:
+            return value
+        left_out.append(len(value))
+        return f"(left out: {len(value):,} characters of base64)"
+    if isinstance(value, list):
+        return [_plain(item, left_out) for item in value]
+    if not isinstance(value, dict):
+        return value
+    copy = {}
+    typed = any(name in value for name in ("media_type", "mime_type", "format", "filename"))
+    for name, item in value.items():
+        if name in _SEALED or (name == "data" and value.get("type") == "redacted_thinking"):
+            continue
+        if typed and name in _BYTES and isinstance(item, str) and len(item) > _SHORT and value.get("type") != "text":
+            left_out.append(len(item))
+            copy[name] = f"(left out: {len(item):,} characters of base64)"
+        else:
+            copy[name] = _plain(item, left_out)
+    return copy
+
+
+def dump(value: Any) -> str:
+    """The JSON that a model is shown: one line, without anything that looks like a tag."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Halves of surrogate pairs, which no request could carry.
+        text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return _ESCAPED.sub(lambda found: _AS_ESCAPES[found[0]], text)

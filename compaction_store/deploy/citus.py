@@ -1,0 +1,195 @@
+"""Spreading the tables over the nodes of a Citus cluster: `compaction-store distribute`, or this function.
+
+A thread is one shard's: every table is spread by thread_uid and together, and every call about a thread runs whole on
+the node that has it, as one statement outside of any transaction of the client's. One transaction does it all or
+nothing, and doing it again changes nothing. What the cluster's planner does not take is replaced by what it does, which
+`verify` knows: `migrations/sql/distributed/`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
+from compaction_store.postgres import connections, engines, queries, schema
+
+_OLDEST = 12
+_MOST_SHARDS = 64_000
+# The first of them is what the others are placed with.
+TABLES = ("threads", "heads", "messages", "compactions", "events")
+# Moving what is there takes as long as there is of it.
+_SECONDS = 24 * 3600.0
+
+_EXTENSION = "SELECT extversion::text FROM pg_catalog.pg_extension WHERE extname = 'citus'"
+_NODES = (
+    "SELECT count(*) FROM pg_catalog.pg_dist_node"
+    " WHERE isactive AND noderole = 'primary' AND shouldhaveshards AND hasmetadata"
+)
+_DONE = """
+    SELECT c.relname::text, d.partmethod = 'h' AND a.attname = 'thread_uid', d.colocationid::int4
+    FROM pg_catalog.pg_dist_partition AS d
+    JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    LEFT JOIN pg_catalog.pg_attribute AS a
+        ON a.attrelid = c.oid AND a.attname = pg_catalog.column_to_column_name(d.logicalrelid, d.partkey)
+    WHERE n.nspname = 'compaction_store'
+"""
+_LOCAL = (
+    # In this transaction alone. Tables and functions are made on one node after the other: what is done on several at
+    # once could not be seen by what follows.
+    "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
+    # Ours read the row that they stand before, and nothing else.
+    "SET LOCAL citus.enable_unsafe_triggers = on",
+    "SET LOCAL search_path = pg_catalog, pg_temp",
+    "SET LOCAL client_min_messages = warning",
+)
+_POLICY = (
+    "ALTER POLICY tenant ON compaction_store.{table}"
+    " USING (tenant = compaction_store.tenant()) WITH CHECK (tenant = compaction_store.tenant())"
+)
+_TABLE = (
+    "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', 'thread_uid', colocate_with => '{with_}')"
+)
+# A unique index must have the column that the tables are spread by. Names stay unique: the key follows from the name.
+_NAMES = (
+    "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
+    "CREATE INDEX threads_tenant_thread_id_idx ON compaction_store.threads (tenant, thread_id)",
+)
+# What lay in a table before it was spread is still in the coordinator's own, where no erasure would reach it. The
+# trigger is put aside there alone, and for this alone.
+_EMPTIED = (
+    "SET LOCAL citus.enable_ddl_propagation = off",
+    "ALTER TABLE compaction_store.{table} DISABLE TRIGGER refuse_truncate",
+    "SELECT pg_catalog.truncate_local_data_after_distributing_table('compaction_store.{table}')",
+    "ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER refuse_truncate",
+    "SET LOCAL citus.enable_ddl_propagation = on",
+)
+# Those that a client calls are sent whole to the node of the thread that they are given.
+_FUNCTIONS = """
+    SELECT p.oid::regprocedure::text, p.prosecdef AND 'p_thread_uid' = ANY (p.proargnames)
+    FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    WHERE n.nspname = 'compaction_store' ORDER BY p.proname
+"""
+_FUNCTION = "SELECT pg_catalog.create_distributed_function(%b::text::regprocedure)"
+_CALLED = (
+    "SELECT pg_catalog.create_distributed_function("
+    "%b::text::regprocedure, 'p_thread_uid', colocate_with => 'compaction_store.threads')"
+)
+
+
+class Distributed(NamedTuple):
+    """What came of it: whether the tables were spread now or had been before, and how many nodes have shards."""
+
+    now: bool
+    nodes: int
+
+
+def distribute(url: str, *, shards: int | None = None) -> Distributed:
+    """Spreads a migrated database's tables over the nodes of its Citus cluster, with what is in them.
+
+    The URL is the coordinator's, and the login one that owns everything and may log in on every node: a superuser.
+    `shards` is how many there will be, else what `citus.shard_count` says; it cannot be changed by doing it again.
+    """
+    if shards is not None and (type(shards) is not int or not 1 <= shards <= _MOST_SHARDS):
+        raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}")
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
+    try:
+        return connections.call(
+            engine, time.sleep, _SECONDS, None, "", lambda connection: _distribute(connection, shards)
+        )  # fmt: skip
+    finally:
+        engine.dispose()
+
+
+def _distribute(connection: Connection, shards: int | None) -> Distributed:
+    queries.check(connection)
+    nodes = _check(connection)
+    with _transaction(connection):
+        for statement in _LOCAL:
+            queries.fetch(connection, statement)
+        now = not _is_done(connection)
+        if now:
+            if shards is not None:
+                queries.fetch(connection, f"SET LOCAL citus.shard_count = {shards:d}")
+            _spread(connection)
+        for statement in replaced():
+            queries.fetch(connection, statement.replace("%", "%%"))
+        for signature, is_called in queries.fetch(connection, _FUNCTIONS):
+            queries.fetch(connection, _CALLED if is_called else _FUNCTION, (signature,))
+        [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
+        # A query over several threads says its tenant to every node it goes to.
+        setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
+        queries.fetch(connection, setting.as_string().replace("%", "%%"))
+    return Distributed(now, nodes)
+
+
+def _check(connection: Connection) -> int:
+    """How many nodes there are to spread over."""
+    found = queries.fetch(connection, _EXTENSION)
+    if not found:
+        raise UnsupportedDatabase("the database has no Citus: CREATE EXTENSION citus, on every node of the cluster")
+    version = found[0][0]
+    if int(version.partition(".")[0]) < _OLDEST:
+        raise UnsupportedDatabase(f"Citus {_OLDEST} or newer is needed; this is {version}")
+    [(nodes,)] = queries.fetch(connection, _NODES)
+    if not nodes:
+        raise NotConfigured(
+            "no node of the cluster takes shards: SELECT citus_set_coordinator_host(…), then SELECT citus_add_node(…)"
+        )
+    return int(nodes)
+
+
+def _is_done(connection: Connection) -> bool:
+    found = {name: (fits, group) for name, fits, group in queries.fetch(connection, _DONE)}
+    if not found:
+        return False
+    if found.keys() != set(TABLES) or len(set(found.values())) != 1 or not found["threads"][0]:
+        raise NotConfigured(
+            "the tables are spread already, and not together by thread_uid: distribute a newly migrated database"
+        )
+    return True
+
+
+def _spread(connection: Connection) -> None:
+    for table in TABLES:
+        # Citus takes no sub-select in a policy.
+        queries.fetch(connection, _POLICY.format(table=table))
+    for statement in _NAMES:
+        queries.fetch(connection, statement)
+    for table in TABLES:
+        with_ = "none" if table == TABLES[0] else f"{schema.SCHEMA}.{TABLES[0]}"
+        queries.fetch(connection, _TABLE.format(table=table, with_=with_))
+    for table in TABLES:
+        for statement in _EMPTIED:
+            queries.fetch(connection, statement.format(table=table))
+
+
+def replaced() -> Iterator[str]:
+    """The functions that a cluster has another way than a single server: where they read, they say it so that the
+    planner sees one thread in every part of a query, and nothing that it would send calls what reads again.
+    """
+    for path in sorted((schema.scripts() / "sql" / "distributed").glob("*.sql")):
+        yield path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    queries.fetch(connection, "BEGIN")
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        queries.fetch(connection, "ROLLBACK")
+        raise PermissionDenied(
+            "spreading the tables needs their owner, who may log in on every node: a superuser", sqlstate=error.sqlstate
+        ) from None
+    except BaseException:
+        queries.fetch(connection, "ROLLBACK")
+        raise
+    queries.fetch(connection, "COMMIT")

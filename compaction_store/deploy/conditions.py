@@ -1,0 +1,225 @@
+"""What goes on around a store on its server: old snapshots, slots, standbys, settings of logins, statistics, shards.
+
+Each is a look at the server's own views. Where a login may not see other sessions, that is said, and nothing is taken
+to be well that was not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store.postgres import queries, role_members
+
+State = Literal["ok", "note", "problem"]
+
+# A thread's appends slow down with the versions of its head that a snapshot keeps.
+OLD_SECONDS = 300.0
+OLD_TRANSACTIONS = 100_000
+_UNANALYZED_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. A problem has a remedy; a note is something to know."""
+
+    name: str
+    state: State
+    what: str
+    remedy: str | None = None
+
+
+_SEES_OTHERS = """
+    SELECT pg_catalog.pg_has_role(current_user, r.oid, 'USAGE') FROM pg_catalog.pg_roles AS r
+    WHERE r.rolname = 'pg_read_all_stats'
+"""
+_SESSIONS = """
+    SELECT a.pid::int4, a.application_name, a.usename::text, a.state LIKE 'idle in transaction%%',
+        (extract(epoch FROM pg_catalog.clock_timestamp() - a.xact_start))::float8
+    FROM pg_catalog.pg_stat_activity AS a
+    WHERE a.xact_start < pg_catalog.clock_timestamp() - %b::float8 * interval '1 second'
+        AND a.backend_type = 'client backend' AND a.pid <> pg_catalog.pg_backend_pid()
+        AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL OR a.state LIKE 'idle in transaction%%')
+        AND (a.datname IS NULL OR a.datname = pg_catalog.current_database())
+    ORDER BY a.xact_start
+"""
+_PREPARED = """
+    SELECT p.gid, (extract(epoch FROM pg_catalog.clock_timestamp() - p.prepared))::float8
+    FROM pg_catalog.pg_prepared_xacts AS p
+    WHERE p.prepared < pg_catalog.clock_timestamp() - %b::float8 * interval '1 second' ORDER BY p.prepared
+"""
+_SLOTS = """
+    SELECT s.slot_name::text, CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL
+        ELSE pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn)::int8 END
+    FROM pg_catalog.pg_replication_slots AS s WHERE NOT s.active AND NOT s.temporary ORDER BY 1
+"""
+_STANDBYS = """
+    SELECT r.application_name, pg_catalog.age(r.backend_xmin)::int4, r.sync_state
+    FROM pg_catalog.pg_stat_replication AS r ORDER BY 1
+"""
+_HELD_BY_SLOTS = """
+    SELECT s.slot_name::text, pg_catalog.age(s.xmin)::int4 FROM pg_catalog.pg_replication_slots AS s
+    WHERE s.active AND s.xmin IS NOT NULL ORDER BY 1
+"""
+_SETTINGS = """
+    SELECT r.rolname::text, s.setdatabase <> 0,
+        pg_catalog.split_part(c.setting, '=', 1), pg_catalog.substr(c.setting, pg_catalog.strpos(c.setting, '=') + 1)
+    FROM pg_catalog.pg_db_role_setting AS s
+    LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
+    CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
+    WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_catalog.pg_database AS d
+            WHERE d.datname = pg_catalog.current_database()))
+        AND (s.setrole = 0 OR r.rolname = ANY (%b::text[]))
+    ORDER BY 1, 3
+"""
+_HERE = """
+    SELECT s.name, pg_catalog.current_setting(s.name) FROM pg_catalog.unnest(%b::text[]) AS s (name)
+"""
+_UNANALYZED = """
+    SELECT c.relname::text FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = c.oid
+    WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND c.reltuples < 0
+        AND t.last_analyze IS NULL AND t.last_autoanalyze IS NULL AND pg_catalog.pg_relation_size(c.oid) > %b::int8
+    ORDER BY 1
+"""
+_SHARDS = "SELECT pg_catalog.count(*)::int8 FROM pg_catalog.pg_dist_shard"
+_NODES = """
+    SELECT pg_catalog.count(*) FILTER (WHERE isactive AND shouldhaveshards)::int8,
+        pg_catalog.count(*) FILTER (WHERE NOT isactive)::int8
+    FROM pg_catalog.pg_dist_node WHERE noderole = 'primary'
+"""
+# What ends badly for a login or a database that has it set: the values, what follows, and whether that is a problem.
+_HARMFUL: Mapping[str, tuple[tuple[str, ...], str, State]] = {
+    "synchronous_commit": (("off",), "a crash may lose messages that were acknowledged", "problem"),
+    "row_security": (("off",), "calls are refused, those of a superuser as well", "problem"),
+    "default_transaction_read_only": (("on",), "nothing can be written", "problem"),
+    "default_transaction_isolation": (
+        ("serializable", "repeatable read"), "writers of one thread retry where they could wait", "note",
+    ),
+    "session_replication_role": (("replica", "local"), "triggers of other tables are passed over", "note"),
+}  # fmt: skip
+_SWITCHES = dict.fromkeys(("true", "yes", "1"), "on") | dict.fromkeys(("false", "no", "0"), "off")
+
+
+def look(connection: Connection) -> list[Check]:
+    """All of it; a standby is looked at as it is."""
+    sees_others = bool(queries.fetch(connection, _SEES_OTHERS)[0][0])
+    found = [*_snapshots(connection, sees_others=sees_others), *_slots(connection)]
+    found += _standbys(connection, sees_others=sees_others)
+    found += _of_logins(connection)
+    found += _statistics(connection)
+    return found
+
+
+def _snapshots(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
+    slow = "appends to busy threads slow down until it ends"
+    for pid, application, login, is_idle, seconds in queries.fetch(connection, _SESSIONS, (OLD_SECONDS,)):
+        doing = "idle in a transaction" if is_idle else "in a transaction"
+        what = f"process {pid} ({application!r}, login {login!r}) is {doing} for {seconds:,.0f} s: {slow}"
+        remedy = f"SELECT pg_terminate_backend({pid}), and set idle_in_transaction_session_timeout"
+        yield Check("snapshots", "problem" if is_idle else "note", what, remedy if is_idle else None)
+    for name, seconds in queries.fetch(connection, _PREPARED, (OLD_SECONDS,)):
+        what = f"transaction {name!r} was prepared {seconds:,.0f} s ago and never ended: {slow}"
+        yield Check("snapshots", "problem", what, "COMMIT PREPARED or ROLLBACK PREPARED")
+    if not sees_others:
+        what = "whether another session holds an old snapshot is not for this login to see"
+        yield Check("snapshots", "note", what, "ask again as a member of pg_monitor")
+
+
+def _slots(connection: Connection) -> Iterator[Check]:
+    for name, kept in queries.fetch(connection, _SLOTS):
+        size = "" if kept is None else f" ({kept:,} bytes by now)"
+        what = f"nobody reads from replication slot {name!r}: the server keeps WAL for it{size}, without end"
+        yield Check("slots", "problem", what, "bring its reader back, or SELECT pg_drop_replication_slot(…)")
+    for name, age in queries.fetch(connection, _HELD_BY_SLOTS):
+        if age > OLD_TRANSACTIONS:
+            yield _feedback(f"replication slot {name!r}", age)
+
+
+def _feedback(who: str, age: int) -> Check:
+    what = f"{who} keeps what {age:,} transactions have replaced: appends to busy threads slow down"
+    return Check("snapshots", "note", what, "look for long queries there, or hot_standby_feedback = off on the standby")
+
+
+def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
+    [(names, commit, feedback, in_recovery)] = queries.fetch(
+        connection,
+        "SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),"
+        " current_setting('hot_standby_feedback'), pg_catalog.pg_is_in_recovery()",
+    )
+    if in_recovery and feedback == "on":
+        what = "hot_standby_feedback is on: long queries on this standby slow down appends on the primary"
+        yield Check("snapshots", "note", what)
+    standbys = queries.fetch(connection, _STANDBYS)
+    for name, age, _ in standbys:
+        if age is not None and age > OLD_TRANSACTIONS:
+            yield _feedback(f"standby {name!r}", age)
+    if not names or in_recovery:
+        return
+    if commit in {"off", "local"}:
+        what = f"synchronous_standby_names is set, and synchronous_commit is {commit}: a failover may lose messages"
+        yield Check("standby", "note", what, "ALTER DATABASE … SET synchronous_commit = on")
+    if not sees_others:
+        yield Check("standby", "note", "whether a synchronous standby stands by is not for this login to see")
+    elif not any(state in {"sync", "quorum"} for _, _, state in standbys):
+        what = "synchronous_standby_names is set, and no synchronous standby stands by: nothing is stored twice"
+        yield Check(
+            "standby", "problem", what, "bring a standby back: until then commits wait, or are stored once only"
+        )
+    else:
+        yield Check("standby", "ok", "a synchronous standby stands by")
+
+
+def _of_logins(connection: Connection) -> Iterator[Check]:
+    """Settings that other sessions will have, of logins with one of our roles and of all. What this session has itself
+    is looked at elsewhere.
+    """
+    here = dict(queries.fetch(connection, _HERE, (list(_HARMFUL),)))
+    ours = [member.login for member in role_members.read(connection) if member.roles]
+    for login, of_database, name, given in queries.fetch(connection, _SETTINGS, (ours,)):
+        value = _SWITCHES.get(given.strip().lower(), given.strip().lower())
+        values, follows, state = _HARMFUL.get(name, ((), "", "note"))
+        if value in values and (login is not None or here[name] != value):
+            who = "every login" if login is None else f"login {login!r}"
+            where = " in this database" if of_database else ""
+            remedy = "ALTER DATABASE … RESET" if login is None else "ALTER ROLE … RESET"
+            what = f"{name} is {value} for {who}{where}: {follows}"
+            yield Check("settings", state, what, f"{remedy} {name}")
+    if here["row_security"] == "off":
+        what = f"row_security is off here: {_HARMFUL['row_security'][1]}"
+        yield Check("settings", "problem", what, "row_security = on")
+
+
+def _statistics(connection: Connection) -> Iterator[Check]:
+    names = [name for (name,) in queries.fetch(connection, _UNANALYZED, (_UNANALYZED_BYTES,))]
+    if names:
+        what = f"never analyzed: {', '.join(names)}; queries across threads may read whole tables"
+        yield Check("statistics", "note", what, "ANALYZE, or wait for autovacuum")
+
+
+def on_cluster(connection: Connection) -> list[Check]:
+    """Of a Citus cluster: whether every node with shards is there, and is told the tenant."""
+    placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
+    if not placements[0][0]:
+        return []
+    [(shards,)] = queries.fetch(connection, _SHARDS)
+    if not shards:
+        return [
+            Check("cluster", "note", "Citus is there, and the tables are not spread", "compaction-store distribute")
+        ]
+    [(nodes, away)] = queries.fetch(connection, _NODES)
+    found = [Check("cluster", "ok", f"the tables are spread over {shards:,} shards on {nodes:,} nodes")]
+    if away:
+        what = f"{away:,} nodes are not active: their threads cannot be reached"
+        found.append(Check("cluster", "problem", what, "bring them back: SELECT citus_activate_node(…)"))
+    [(tells,)] = queries.fetch(
+        connection, "SELECT pg_catalog.current_setting('citus.propagate_set_commands', true) = 'local'"
+    )
+    if not tells:
+        what = "citus.propagate_set_commands is not local: queries across threads fail on the nodes"
+        found.append(Check("cluster", "problem", what, "compaction-store distribute sets it; then connect anew"))
+    return found

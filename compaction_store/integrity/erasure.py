@@ -1,0 +1,159 @@
+"""What the events around an erasure say, and what a thread is called that has no name any more: pure.
+
+The event of a redaction names every row it erased, as ranges, so that `verify` tells an erasure that was ordered from
+one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from compaction_store.errors import InvalidInput
+from compaction_store.messages import documents, encoding
+from compaction_store.models import Event, Redaction
+
+MOST_REASON_BYTES = 8 * 1024
+_STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_LARGEST = 2**53
+
+Range = tuple[int, int]
+
+
+def stub_name(thread_uid: UUID) -> str:
+    """What an erased thread is called; no other thread can be called so."""
+    return f"erased:{thread_uid}"
+
+
+def stub_uid(thread_id: str) -> UUID | None:
+    """The thread_uid in the name of an erased thread; None for any other name."""
+    found = _STUB.fullmatch(thread_id) if thread_id.startswith("erased:") else None
+    return UUID(found[1]) if found else None
+
+
+def ranges(numbers: Iterable[int]) -> list[Range]:
+    """Whole numbers as ranges, inclusive at both ends, in order and never touching."""
+    found: list[Range] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def seq_ranges(seqs: int | Iterable[int]) -> list[Range]:
+    """The seqs a caller gives, one or many, as ranges."""
+    given = [seqs] if isinstance(seqs, int) else seqs
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidInput(f"seqs must be a seq or several, not {type(seqs).__name__}")
+    listed = list(given)
+    if not listed or any(type(seq) is not int or not 1 <= seq < _LARGEST for seq in listed):
+        raise InvalidInput("seqs must be integers >= 1, at least one")
+    return ranges(listed)
+
+
+def missing(wanted: Iterable[Range], there: Iterable[Range]) -> list[Range]:
+    """The parts of the ranges wanted that are not there. Both are in order and never touch."""
+    found = []
+    others = iter(there)
+    other = next(others, None)
+    for start, end in wanted:
+        at = start
+        while other is not None and other[0] <= end:
+            if other[0] > at:
+                found.append((at, other[0] - 1))
+            at = max(at, other[1] + 1)
+            if other[1] > end:
+                break
+            other = next(others, None)
+        if at <= end:
+            found.append((at, end))
+    return found
+
+
+def check_text(value: object, what: str, *, optional: bool = False) -> None:
+    """A reason, or whatever else a person will read in the event for as long as the thread exists."""
+    if value is None and optional:
+        return
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInput(f"{what} must be a non-empty string")
+    if len(value.encode(errors="surrogatepass")) > MOST_REASON_BYTES:
+        raise InvalidInput(f"{what} must be at most {MOST_REASON_BYTES:,} bytes")
+
+
+def body(**parts: str | None) -> str:
+    """An event's body: what is there of its parts, in their order."""
+    # ASCII with escapes: a lone surrogate cannot travel otherwise.
+    return json.dumps({name: part for name, part in parts.items() if part is not None}, separators=(",", ":"))
+
+
+def until_text(until: object) -> str:
+    """The end of a retention as its event says it, which SQL reads without parsing the JSON around it."""
+    if not isinstance(until, datetime) or until.tzinfo is None:
+        raise InvalidInput("until must be a datetime with a time zone")
+    try:
+        moment = until.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput("until= is out of range") from None
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+class Named(NamedTuple):
+    """What a redaction's event names: ranges of seqs and of records' numbers, and the genesis of a whole thread."""
+
+    seqs: list[Range]
+    records: list[Range]
+    genesis: bytes | None
+
+
+def named(text: str) -> Named | None:
+    """What an event's body names; None where it is none that a redaction writes."""
+    try:
+        said = encoding.decode(text)
+        genesis = said.get("genesis")
+        found = Named(
+            _checked(said["seqs"]), _checked(said["records"]), None if genesis is None else bytes.fromhex(genesis)
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return found
+
+
+def _checked(given: Any) -> list[Range]:
+    found = [(start, end) for start, end in given]
+    if any(type(number) is not int for pair in found for number in pair):
+        raise TypeError
+    if any(start > end for start, end in found) or any(a[1] + 1 >= b[0] for a, b in pairwise(found)):
+        raise ValueError
+    return found
+
+
+def names(event: Event, seq: int) -> bool:
+    """Whether a redaction's event names a message."""
+    try:
+        ranges = _checked(event.body.get("seqs", ()))
+    except (ValueError, TypeError):
+        return False
+    return any(start <= seq <= end for start, end in ranges)
+
+
+def event(thread_id: str, row: tuple[Any, ...]) -> Event:
+    pos, kind, actor, created_at, text = row
+    body, fault = (None, None) if text is None else documents.parsed("body", text)
+    return Event(thread_id, pos, kind, actor, created_at, body or {}, fault)
+
+
+def redaction(row: tuple[Any, ...]) -> Redaction:
+    """What a redaction erased, from ranges as Postgres has them: without their upper bound."""
+    pos, seqs, numbers = row
+    return Redaction(pos, _numbers(seqs), _numbers(numbers))
+
+
+def _numbers(found: Iterable[Any] | None) -> tuple[int, ...]:
+    return tuple(number for part in found or () for number in range(part.lower, part.upper))

@@ -1,0 +1,150 @@
+"""Checks the JSON documents that a thread stores: payload, meta, metadata, and the body of a record or an event. Pure.
+
+Every reader can parse a document that obeys this rule, and parses it alike, so one bad row never stops a query over a
+whole tenant. `docs/integrity.md` states the rule; the SQL functions, `verify`, imports and both bundle verifiers apply
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any, Literal, cast
+
+from pydantic_core import from_json, to_json
+
+from compaction_store.models import Payload
+
+Kind = Literal["payload", "meta", "metadata", "body"]
+
+# A body may nest deeper than a message, because it holds whole messages.
+LEVELS = 200
+BODY_LEVELS = 210
+DIGITS = 4300
+MOST_BYTES: dict[Kind, int] = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
+
+_BRACKETS = b"{[}]"
+_NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
+_STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+
+
+class _Refused(ValueError):
+    """Never leaves this module."""
+
+
+def fault(kind: Kind, text: str) -> str | None:
+    """Says what is wrong with a document, without quoting it; None if nothing is."""
+    try:
+        read(kind, text)
+    except ValueError as refusal:
+        return str(refusal)
+    return None
+
+
+def record_fault(kind: str, outcome: str, text: str) -> str | None:
+    """Says what is wrong with the body of a compaction record: if it folds, it must also hold its stand-ins."""
+    try:
+        body = read("body", text)
+    except ValueError as refusal:
+        return str(refusal)
+    if outcome == "applied" and kind != "revocation":
+        stand_ins = body.get("replacement")
+        if type(stand_ins) is not list or any(type(message) is not dict for message in stand_ins):
+            return "the body's replacement is not a list of JSON objects"
+    return None
+
+
+def message_fault(role: str | None, text: str) -> str | None:
+    """Says what is wrong with a message's payload: the role column, where there is one, must be its role."""
+    try:
+        said = read("payload", text)
+    except ValueError as refusal:
+        return str(refusal)
+    return None if role is None or said.get("role") == role else "the role is not the message's"
+
+
+def read(kind: Kind, text: str) -> dict[str, Any]:
+    """Parses a document; raises ValueError with the text of `fault` if it breaks the rule."""
+    levels = BODY_LEVELS if kind == "body" else LEVELS
+    most = MOST_BYTES.get(kind)
+    try:
+        data = text.encode()
+        if most is not None and len(data) > most:
+            raise _Refused(f"is longer than {most:,} bytes")
+        if _is_deeper(data, levels):
+            raise _Refused(f"nests deeper than {levels} levels")
+        found = _parsed(text, data, unique=kind != "payload")
+    except _Refused as refusal:
+        raise ValueError(f"the {kind} {refusal}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"the {kind} is not JSON") from None
+    if type(found) is not dict:
+        raise ValueError(f"the {kind} is not a JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
+    """A stored document for whoever reads it, or None and what is wrong with it: one bad row ends no query.
+
+    What the fast parser reads is taken as it is: whether it obeys every part of the rule is for `verify` to say.
+    """
+    try:
+        found = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        try:
+            return read(kind, text), None
+        except ValueError as refusal:
+            return None, str(refusal)
+    if type(found) is not dict:
+        return None, f"the {kind} is not a JSON object"
+    return found, None
+
+
+def _is_deeper(data: bytes, levels: int) -> bool:
+    # Counted, not parsed: how deep a parser can go depends on who calls it.
+    if data.count(b"{") + data.count(b"[") <= levels:
+        return False
+    without_escapes = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    outside_strings = b"".join(without_escapes.split(b'"')[::2]).translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_STEP.__getitem__, outside_strings)), default=0) > levels
+
+
+def _parsed(text: str, data: bytes, *, unique: bool) -> Any:
+    # A text that the fast parser reads, and writes again byte for byte, has no name twice.
+    try:
+        found = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return _DECODE(text) if unique else _DECODE_LAST(text)
+    if unique and to_json(found) != data:
+        return _DECODE(text)
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits.removeprefix("-")) > DIGITS:
+        raise _Refused(f"has an integer of more than {DIGITS:,} digits")
+    return int(digits)
+
+
+def _refuse_constant(_name: str) -> None:
+    raise _Refused("has a number that is NaN or infinite")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Refused("has a name twice in one object")
+    return found
+
+
+_DECODE = json.JSONDecoder(object_pairs_hook=_once, parse_int=_whole, parse_constant=_refuse_constant).decode
+_DECODE_LAST = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse_constant).decode
+
+
+def record(columns: Mapping[str, Any], body: Payload) -> Payload:
+    """One record: its columns, and its body as text with a salt of its own."""
+    # ASCII with escapes: a lone surrogate cannot travel otherwise.
+    text = json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return {"columns": columns, "salt": os.urandom(16).hex(), "body": text}

@@ -1,0 +1,217 @@
+"""From what a caller appends to the JSON text that is stored, and back. Nothing is altered: it is lossless or refused.
+
+The text is compact JSON in UTF-8; where a lone surrogate occurs, which UTF-8 cannot carry, it is ASCII with escapes.
+Pydantic's writer and parser are several times faster than Python's own, which stand in where those refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from compaction_store.errors import (
+    BatchTooLarge,
+    InvalidMessage,
+    InvalidMeta,
+    MessageTooDeep,
+    MessageTooLarge,
+)
+from compaction_store.messages import documents
+from compaction_store.models import Payload
+
+MAX_MESSAGE_BYTES = documents.MOST_BYTES["payload"]
+MAX_BATCH_BYTES = 64 * 1024 * 1024
+MAX_BATCH = 1000
+_SIMPLE_SIZE = 64 * 1024
+MAX_DEPTH = documents.LEVELS
+MAX_META_BYTES = documents.MOST_BYTES["meta"]
+# The longest integer that Python itself will read back, 4,300 digits, has this many bits.
+_MAX_INTEGER_BITS = 14_285
+_MAX_INTEGER = 10**4300
+_ROLE = re.compile(r"[!-~]{1,64}")
+
+
+class Encoded(NamedTuple):
+    text: str
+    size: int
+    role: str | None
+    payload: Payload
+
+
+class _Refused(Exception):
+    """Never leaves this module."""
+
+
+class _TooDeep(_Refused):
+    """Never leaves this module."""
+
+
+def _plain(value: Any) -> Any:
+    """An SDK's object as the JSON its API accepts: the SDK's own `to_param` or `to_dict` knows best.
+
+    Pydantic's warnings are off because they quote the value.
+    """
+    kind = type(value)
+    try:
+        if not isinstance(value, type):
+            if callable(to_param := getattr(value, "to_param", None)):
+                return to_param()
+            maker = kind.__module__.partition(".")[0]
+            if maker in {"anthropic", "openai"} and callable(to_dict := getattr(value, "to_dict", None)):
+                return to_dict(mode="json", warnings=False)
+            if callable(model_dump := getattr(value, "model_dump", None)):
+                return model_dump(mode="json", by_alias=True, warnings=False)
+    except (PydanticSerializationError, ValueError, RecursionError):
+        # What they say may quote the value.
+        pass
+    raise _Refused(f"a value of type {kind.__name__} has no JSON form")
+
+
+def _checked(value: Any, depth: int = 1) -> Any:  # noqa: C901, PLR0911 — one kind of value after another
+    """The value itself where it is plain JSON; a copy with the models replaced where it holds any."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is float:
+        if value - value != 0:
+            raise _Refused("a number is NaN or infinite")
+        return value
+    if kind is int:
+        if value.bit_length() > _MAX_INTEGER_BITS or not -_MAX_INTEGER < value < _MAX_INTEGER:
+            raise _Refused("an integer has more than 4,300 digits")
+        return value
+    if depth > MAX_DEPTH:
+        raise _TooDeep
+    if isinstance(value, Mapping):
+        changed = kind is not dict
+        copy = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                raise _Refused(f"a key of type {type(key).__name__} is not text")
+            copy[key] = new = item if type(item) is str else _checked(item, depth + 1)
+            changed = changed or new is not item
+        return copy if changed else value
+    if isinstance(value, list | tuple):
+        return [item if type(item) is str else _checked(item, depth + 1) for item in value]
+    if isinstance(value, str | int | float):
+        # Subclasses, such as enumerations, are stored as what they are underneath.
+        base = next(b for b in (str, int, float) if isinstance(value, b))
+        return _checked(base.__str__(value) if base is str else base(value), depth)
+    return _checked(_plain(value), depth)
+
+
+_ASCII_JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), check_circular=False)
+
+
+def _dump(value: Any) -> tuple[str, int]:
+    try:
+        data = to_json(value)
+        return data.decode(), len(data)
+    except PydanticSerializationError:
+        text = _ASCII_JSON.encode(value)
+    # Two surrogates that make a pair are one character to JSON: what would come back is not what was given.
+    if json.loads(text) != value:
+        raise _Refused("the two halves of a surrogate pair stand as two characters")
+    return text, len(text)
+
+
+def encode(message: Any) -> Encoded:
+    """The stored form of one message."""
+    try:
+        payload = _checked(message)
+        if type(payload) is not dict:
+            raise _Refused(f"a message must be a JSON object, not {type(message).__name__}")
+        text, size = _dump(payload)
+    except _TooDeep:
+        raise MessageTooDeep(f"a message nests deeper than {MAX_DEPTH} levels") from None
+    except _Refused as refusal:
+        raise InvalidMessage(str(refusal)) from None
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageTooLarge(f"a message of {size:,} bytes exceeds {MAX_MESSAGE_BYTES:,}")
+    role = payload.get("role")
+    if type(role) is not str or not _ROLE.fullmatch(role):
+        role = None
+    return Encoded(text, size, role, payload)
+
+
+def is_simple(value: Any) -> bool:
+    """Whether it is plain JSON of no great size: no object of a caller's own, and nothing that takes long to encode."""
+    room = _SIMPLE_SIZE
+    values = [value]
+    while values and room >= 0:
+        one = values.pop()
+        kind = type(one)
+        if kind is dict:
+            for key, item in one.items():
+                if type(key) is not str:
+                    return False
+                room -= len(key) + 1
+                if type(item) is str:
+                    room -= len(item)
+                else:
+                    values.append(item)
+        elif kind is list or kind is tuple:
+            room -= len(one)
+            values.extend(one)
+        elif kind is str:
+            room -= len(one)
+        elif kind is int:
+            room -= one.bit_length()
+        elif kind is not float and kind is not bool and one is not None:
+            return False
+    return room >= 0
+
+
+def is_one(messages: Any) -> bool:
+    """Whether this is one message rather than several."""
+    if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
+        return True
+    if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):
+        raise InvalidMessage(f"a message must be a JSON object, not {type(messages).__name__}")
+    return False
+
+
+def encode_many(messages: Iterable[Any]) -> list[Encoded]:
+    encoded: list[Encoded] = []
+    size = 0
+    for message in messages:
+        if len(encoded) == MAX_BATCH:
+            raise BatchTooLarge(f"one append takes at most {MAX_BATCH:,} messages")
+        encoded.append(encode(message))
+        size += encoded[-1].size
+        if size > MAX_BATCH_BYTES:
+            raise BatchTooLarge(f"one append takes at most {MAX_BATCH_BYTES:,} bytes")
+    if not encoded:
+        raise InvalidMessage("an append needs at least one message")
+    return encoded
+
+
+def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
+    if meta is None:
+        return None
+    try:
+        value = _checked(meta)
+        if type(value) is not dict:
+            raise _Refused
+        text, size = _dump(value)
+    except (_Refused, ValueError, RecursionError):
+        raise InvalidMeta("meta is one JSON object with text keys and finite numbers") from None
+    if size > MAX_META_BYTES:
+        raise InvalidMeta(f"meta of {size:,} bytes exceeds {MAX_META_BYTES:,}")
+    return text
+
+
+def decode(text: str) -> Any:
+    """What the text says. The fast parser refuses lone surrogates and deep nesting; Python's own reads everything."""
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return json.loads(text)
+
+
+def decode_object(text: str) -> Payload:
+    return cast("Payload", decode(text))

@@ -1,0 +1,272 @@
+"""What is asked across threads, in a short read transaction with the tenant in it; SQLAlchemy's Core builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from compaction_store.errors import NotPrimary, PermissionDenied
+from compaction_store.postgres import schema
+from compaction_store.postgres.cursor import DIALECT, Connection, fetch, literal, select, transaction
+from compaction_store.postgres.queries import turns
+
+_ALL_HEADS = (
+    "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
+    " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
+)
+_HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
+# By way of the heads: what joins the other tables is a column of each thread's shard, wherever it is.
+_ENTRIES_AT = """
+    SELECT w.i, coalesce(
+        (
+            SELECT c.entry FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = h.thread_uid AND c.pos = w.pos LIMIT 1
+        ),
+        (SELECT e.entry FROM compaction_store.events AS e WHERE e.thread_uid = h.thread_uid AND e.pos = w.pos),
+        (
+            SELECT m.entry FROM compaction_store.messages AS m
+            WHERE m.thread_uid = h.thread_uid AND m.pos = w.pos AND m.seq = w.pos
+                - (SELECT count(*) FROM compaction_store.compactions AS c
+                    WHERE c.thread_uid = h.thread_uid AND c.pos <= w.pos)
+                - (SELECT count(*) FROM compaction_store.events AS e
+                    WHERE e.thread_uid = h.thread_uid AND e.pos <= w.pos)
+        )
+    )
+    FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
+    JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
+"""
+
+
+class CompactionFilter(NamedTuple):
+    """Which records; None is any."""
+
+    thread_uid: UUID | None = None
+    number: int | None = None
+    numbers: list[int] | None = None
+    within: tuple[int, int] | None = None
+    covering: int | None = None
+    kind: str | None = None
+    outcome: str | None = None
+    actor: str | None = None
+    model: str | None = None
+    callback: str | None = None
+    run_id: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class CompactionKey(NamedTuple):
+    """A record's place in the order in which pages are read: across threads by time, within one by number."""
+
+    created_at: datetime
+    thread_uid: UUID
+    number: int
+
+
+def compactions(
+    connection: Connection,
+    tenant: str,
+    wanted: CompactionFilter,
+    *,
+    after: CompactionKey | None,
+    newest_first: bool,
+    limit: int,
+) -> list[tuple[Any, ...]]:
+    """A page of records, and what was made of each since. The last column is the thread_uid, for the next page."""
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    statement = _compactions(tuple(given), after is not None, newest_first)
+    values: dict[str, Any] = {"tenant": tenant, "limit": limit, **given}
+    if wanted.within is not None:
+        values["within_start"], values["within_end"] = wanted.within
+    if after is not None:
+        values |= {f"after_{name}": value for name, value in after._asdict().items()}
+    with transaction(connection, tenant, read_only=True):
+        return fetch(connection, statement, values)
+
+
+# Writing the statement out takes longer than running it.
+@cache
+def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> str:
+    """The statement for the filters that are given."""
+    c, t = schema.compactions.c, schema.threads.c
+    order = [c.number] if "thread_uid" in given else [c.created_at, c.thread_uid, c.number]
+    # Literals, because a partial index is only used where its condition is seen to hold.
+    applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
+    undone = schema.compactions.alias("undone")
+    later = schema.compactions.alias("later")
+    head = schema.heads.alias("head")
+    # A row beyond the head is no record. Asked for each row, so that the plan is what it would be without it.
+    last_number = (
+        sa.select(head.c.last_number)
+        .where(head.c.thread_uid == c.thread_uid)
+        .correlate(schema.compactions)
+        .scalar_subquery()
+    )
+    revoked_by = (
+        sa.select(sa.func.min(undone.c.number))
+        .where(
+            undone.c.thread_uid == c.thread_uid, undone.c.revokes == c.number, undone.c.outcome == applied,
+            undone.c.number <= last_number,
+        )
+        .scalar_subquery()
+    )  # fmt: skip
+    # Spans in force are nested or disjoint: of those that hold this one, the nearest is the first that came. Thread and
+    # start are compared as one, so that whatever the planner takes a thread for, they are looked up in one index; that
+    # the threads are equal is said for a cluster, which has one of them in one place.
+    place = sa.tuple_(later.c.thread_uid, later.c.start_seq)
+    superseded_by = (
+        sa.select(later.c.number)
+        .where(
+            c.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
+            later.c.thread_uid == c.thread_uid,
+            place >= sa.tuple_(c.thread_uid, sa.literal_column("1")), place <= sa.tuple_(c.thread_uid, c.start_seq),
+            later.c.redacted_pos.is_(None), later.c.number > c.number, later.c.number <= last_number,
+            later.c.end_seq >= c.end_seq,
+            ~sa.exists().where(
+                undone.c.thread_uid == later.c.thread_uid, undone.c.revokes == later.c.number,
+                undone.c.outcome == applied, undone.c.number <= last_number,
+            ),
+        )
+        .order_by(later.c.thread_uid.desc(), later.c.start_seq.desc(), later.c.end_seq, later.c.number)
+        .limit(sa.literal_column("1"))
+        .scalar_subquery()
+    )  # fmt: skip
+    query = sa.select(
+        t.thread_id, c.number, c.pos, c.created_at, c.kind, c.outcome, c.start_seq, c.end_seq, c.tokens_before,
+        c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.model, c.counter,
+        c.revokes, c.redacted_pos, superseded_by, revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
+    ).join(schema.threads, t.thread_uid == c.thread_uid)  # fmt: skip
+    query = query.where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
+    if goes_on:
+        at = sa.tuple_(*order)
+        reached = sa.tuple_(*[_value(f"after_{column.name}", column) for column in order])
+        query = query.where(at < reached if newest_first else at > reached)
+    query = query.order_by(*[column.desc() if newest_first else column for column in order])
+    return str(query.limit(_value("limit", c.number)).compile(dialect=DIALECT))
+
+
+def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
+    return sa.bindparam(name, type_=like.type)
+
+
+def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
+    c = schema.compactions.c
+    for name in given:
+        if name == "numbers":
+            yield c.number == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
+        elif name == "within":
+            yield c.start_seq >= _value("within_start", c.start_seq)
+            yield c.end_seq <= _value("within_end", c.end_seq)
+        elif name == "covering":
+            yield c.start_seq <= _value(name, c.start_seq)
+            yield c.end_seq >= _value(name, c.end_seq)
+        elif name == "since":
+            yield c.created_at >= _value(name, c.created_at)
+        elif name == "until":
+            yield c.created_at <= _value(name, c.created_at)
+        else:
+            yield c[name] == _value(name, c[name])
+
+
+def due(
+    connection: Connection, tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int
+) -> list[tuple[Any, ...]]:
+    """A page of the threads whose view takes more than `trigger`, the largest first, each with its place in the order.
+
+    Left out: one that was erased, one that a run holds now, and one whose last attempt made no progress and whose view
+    has not grown by `margin` since.
+    """
+    t, h = schema.threads.c, schema.heads.c
+    query = (
+        sa.select(*_thread_columns(), h.view_tokens_coarse, h.thread_uid)
+        .join_from(schema.heads, schema.threads, t.thread_uid == h.thread_uid)
+        .where(
+            h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger, h.erased_pos.is_(None),
+            sa.or_(h.stalled_tokens.is_(None), h.view_tokens >= h.stalled_tokens + margin),
+            sa.or_(h.lease_until.is_(None), h.lease_until < sa.func.clock_timestamp()),
+        )
+        .order_by(h.view_tokens_coarse.desc(), h.thread_uid.desc())
+        .limit(limit)
+    )  # fmt: skip
+    if after is not None:
+        query = query.where(sa.tuple_(h.view_tokens_coarse, h.thread_uid) < sa.tuple_(*after))
+    with transaction(connection, tenant, read_only=True):
+        return select(connection, query)
+
+
+def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
+    t, h = schema.threads.c, schema.heads.c
+    return (
+        t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
+        h.last_at, h.head, h.erased_pos,
+    )  # fmt: skip
+
+
+def threads(connection: Connection, tenant: str, after: str, limit: int) -> list[tuple[Any, ...]]:
+    """A page of a tenant's threads in the order of their names: across threads, so a query in a read transaction."""
+    t, h = schema.threads.c, schema.heads.c
+    query = (
+        sa.select(*_thread_columns())
+        .join_from(schema.threads, schema.heads, t.thread_uid == h.thread_uid)
+        .where(t.tenant == tenant, h.tenant == tenant, t.thread_id > after)
+        .order_by(t.thread_id)
+        .limit(limit)
+    )
+    with transaction(connection, tenant, read_only=True):
+        return select(connection, query)
+
+
+@contextmanager
+def checkpointing(connection: Connection, tenant: str | None, patience: float) -> Iterator[None]:
+    """A transaction on the primary in which nobody else makes a checkpoint, over one tenant or over all.
+
+    Waits for its turn for `patience` seconds, and then says who has it.
+
+    Every statement in it sees what was committed before it: a snapshot taken before the wait for the lock would be
+    older than the checkpoint that was waited for.
+    """
+    if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
+        raise NotPrimary("a checkpoint is made on the primary: this server is a standby")
+    # It writes nothing, but Postgres takes no lock of that kind in a transaction that says so.
+    fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    try:
+        if tenant is None:
+            # A policy that applies is then an error, and never a list with tenants missing.
+            fetch(connection, "SET LOCAL row_security = off")
+        else:
+            fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
+        turns.take_checkpoint_turn(connection, patience)
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        fetch(connection, "ROLLBACK")
+        what = (
+            "a checkpoint over all tenants needs a login that may read every table and that policies do not bind: "
+            "ALTER ROLE … BYPASSRLS" if tenant is None else "grant this login compaction_store_auditor"
+        )  # fmt: skip
+        raise PermissionDenied(what, sqlstate=error.sqlstate) from None
+    except BaseException:
+        fetch(connection, "ROLLBACK")
+        raise
+    fetch(connection, "COMMIT")
+
+
+def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Where every thread stands, as of one moment, in the order of their thread_uid, in pages."""
+    fetch(connection, _ALL_HEADS if all_tenants else _HEADS)
+    while rows := fetch(connection, f"FETCH {page:d} FROM heads"):
+        yield rows
+    fetch(connection, "CLOSE heads")
+
+
+def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
+    """The entry of each thread at a pos, in the order given; None where there is none."""
+    found = dict(fetch(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
+    return [found.get(i) for i in range(1, len(places) + 1)]

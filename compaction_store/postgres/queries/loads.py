@@ -1,0 +1,134 @@
+"""Whole threads in bulk: chunks of a load, what others compacted, and bundles."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from compaction_store.bundles import import_rows
+from compaction_store.errors import InvalidBundle, PermissionDenied, ThreadExists
+from compaction_store.messages import load_chunk
+from compaction_store.postgres.cursor import (
+    BYTEA,
+    INT4S,
+    INT8,
+    TEXT,
+    TEXTS,
+    UUID_TYPE,
+    Connection,
+    call,
+    copy,
+    driver_of,
+    fetch,
+    transaction,
+)
+from compaction_store.postgres.queries.one_thread import ThreadKey, entries
+
+_LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8)
+# The function's row as Postgres sends it: how many fields, and each after its type and its length.
+_PLACED = struct.Struct(">i 2iq 2ii 2i?")
+_BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b, %b::text)"
+_FINISH_IMPORT = (
+    "SELECT * FROM compaction_store.finish_import"
+    "(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::int8, %b::int8, %b::int8, %b)"
+)
+# No chain, a name or a document that no store of ours would have written.
+_REFUSED = {"CS010", "CS018", "CS019"}
+_LOADER = "grant this login compaction_store_loader"
+
+
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise PermissionDenied(f"{what} needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
+
+
+def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int] | None:
+    """The first seq and the number of the messages stored under a chunk's key."""
+    with _loading("a load"):
+        rows = fetch(
+            connection, "SELECT * FROM compaction_store.find_load(%b, %b::text, %b::text)", (*key, chunk_key)
+        )  # fmt: skip
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[Any, ...]]:
+    """The seq, salt and commitment of messages, from a seq on."""
+    return [(row[1], row[5], row[6]) for row in entries(connection, key, "message", start, False, limit)]
+
+
+def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
+    """Records a compaction of others, once; False where it was on record before."""
+    with _loading("a load"):
+        return bool(
+            fetch(
+                connection, "SELECT compaction_store.observe(%b, %b::text, %b, %b::text)", (*key, run_id, records)
+            )[0][0]
+        )  # fmt: skip
+
+
+def load(
+    connection: Connection,
+    key: ThreadKey,
+    thread_id: str,
+    chunk: load_chunk.Chunk,
+    meanwhile: Callable[[], Iterator[None]] = lambda: iter(()),
+) -> load_chunk.Placed:
+    """Appends a chunk in one call, or finds it. While the server is at work, the steps of `meanwhile` are taken."""
+    values = load_chunk.values(key.uid, key.tenant, thread_id, chunk, driver_of(connection).info.encoding)
+    with _loading("a load"):
+        result = call(connection, _LOAD, _LOAD_TYPES, values, meanwhile())
+    value = result.get_value(0, 0)
+    assert value is not None  # noqa: S101 — the function returns a row, or raises
+    _, _, _, first_seq, _, _, size, _, _, replayed = _PLACED.unpack(value)
+    return load_chunk.Placed(first_seq, size, replayed)
+
+
+def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
+    """Stores the thread of a bundle, all or nothing; False where it is there with the same head already."""
+    said = staged.manifest
+    with _loading("an import"), _stored(about):
+        if _is_there(staged, fetch(connection, _BEGIN_IMPORT, tuple(key)), about):
+            # Where an attempt before this one has sent it, and its reply was lost, it was that one.
+            return staged.sent
+        staged.sent = True
+        with transaction(connection, key.tenant, read_only=False):
+            for kind in import_rows.KINDS:
+                statement = (
+                    f"COPY compaction_store.staged ({', '.join(import_rows.COLUMNS[kind])}) FROM STDIN (FORMAT BINARY)"
+                )
+                copy(connection, statement.encode(), staged.blocks(kind))
+            found = fetch(
+                connection, _FINISH_IMPORT,
+                (*key, said["thread_id"], staged.genesis, said["metadata"], staged.stubs, said["last_seq"],
+                 said["last_number"], said["last_pos"], staged.head),
+            )  # fmt: skip
+            return not _is_there(staged, found, about)
+
+
+def _is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: str) -> bool:
+    [(pos, head)] = found
+    if head is not None and head != staged.head:
+        raise ThreadExists(f"the thread is there already, and stands at pos {pos} with another head{about}")
+    return head is not None
+
+
+@contextmanager
+def _stored(about: str) -> Iterator[None]:
+    """What a table refuses of rows that were proved is the bundle's: no store of ours would have written it."""
+    try:
+        yield
+    except (psycopg.errors.DataError, psycopg.errors.IntegrityError) as error:
+        raise InvalidBundle(f"Postgres refuses an entry of the bundle: SQLSTATE {error.sqlstate}{about}") from None
+    except psycopg.Error as error:
+        if error.sqlstate not in _REFUSED:
+            raise
+        raise InvalidBundle(f"{error.diag.message_primary}{about}") from None

@@ -1,0 +1,313 @@
+"""What is read and written of one thread: one call of a SQL function each, with the thread first."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from compaction_store.messages.keys import Key
+from compaction_store.postgres import schema
+from compaction_store.postgres.cursor import (
+    BOOL,
+    BYTEA,
+    EARLIEST,
+    INT4,
+    INT8,
+    LATEST,
+    TEXT,
+    UUID_TYPE,
+    Connection,
+    call,
+    driver_of,
+    fetch,
+    fetch_value,
+    select,
+    transaction,
+)
+
+
+class ThreadKey(NamedTuple):
+    """What names a thread in every statement."""
+
+    uid: UUID
+    tenant: str
+
+
+class NewMessage(NamedTuple):
+    payload: str
+    salt: bytes
+    role: str | None
+    tokens: int
+    meta: str | None
+
+
+class Expected(NamedTuple):
+    """What the thread must be for an append: its last seq, its head, and the entry at the pos of the receipt's view."""
+
+    seq: int | None = None
+    head: bytes | None = None
+    seen_head: bytes | None = None
+
+
+class Written(NamedTuple):
+    first_seq: int
+    first_pos: int
+    written_at: datetime
+    head: bytes
+    replayed: bool
+
+
+# One composite value: as a scan of a function, it would cost Postgres a tuple store.
+_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA)
+_APPEND_MANY = (
+    "SELECT compaction_store.append_many"
+    "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
+    " %b::int8, %b, %b::bytea, %b::bytea)"
+)
+_APPEND_OBSERVED = (
+    "SELECT compaction_store.append_observed"
+    "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
+    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea)"
+)
+# That value as Postgres sends it: how many fields, and each after its type and its length. The driver makes its loader
+# of such values anew at every call, which takes a tenth of the call in Python.
+_WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i?")
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def _moment(microseconds: int) -> datetime:
+    """As Postgres counts them; one that Python cannot say as the nearest that it can, as `fetch` gives it."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return EARLIEST if microseconds < 0 else LATEST
+
+
+def _written(connection: Connection, value: bytes | None) -> Written:
+    """What one call of a function that appends returned."""
+    assert value is not None  # noqa: S101 — the functions return a row, or raise
+    _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed = _WRITTEN.unpack(value)
+    written_at = _moment(microseconds).astimezone(driver_of(connection).info.timezone)
+    return Written(seq, pos, written_at, head, replayed)
+
+
+def append(
+    connection: Connection,
+    thread: ThreadKey,
+    thread_id: str,
+    new: Sequence[NewMessage],
+    counter: str,
+    key: Key,
+    receipt: str | None,
+    expected: Expected,
+) -> Written:
+    """Appends one message by the door with plain parameters, several by the one with lists, which costs more."""
+    if len(new) > 1:
+        parameters = (
+            *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
+            key.is_fresh(), expected.head, expected.seen_head,
+        )  # fmt: skip
+        return _written(connection, fetch_value(connection, _APPEND_MANY, parameters))
+    payload, salt, role, tokens, meta = new[0]
+    values = (
+        thread.uid.bytes, thread.tenant, thread_id, payload, salt, role, tokens.to_bytes(4), counter, key.text, meta,
+        receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
+        expected.seen_head,
+    )  # fmt: skip
+    return _written(connection, call(connection, _APPEND, _TYPES, values).get_value(0, 0))
+
+
+def append_observed(
+    connection: Connection,
+    thread: ThreadKey,
+    thread_id: str,
+    new: Sequence[NewMessage],
+    counter: str,
+    key: Key,
+    receipt: str | None,
+    expected: Expected,
+    run_id: UUID,
+    observed: str,
+) -> Written:
+    """Appends messages and the records of what a provider did by itself, which they tell of."""
+    parameters = (
+        *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
+        run_id, observed, key.is_fresh(), expected.head, expected.seen_head,
+    )  # fmt: skip
+    return _written(connection, fetch_value(connection, _APPEND_OBSERVED, parameters))
+
+
+def _lists(
+    thread: ThreadKey,
+    thread_id: str,
+    new: Sequence[NewMessage],
+    counter: str,
+    key: Key,
+    receipt: str | None,
+    expected_seq: int | None,
+) -> tuple[Any, ...]:
+    metas = [m.meta for m in new]
+    return (
+        thread.uid, thread.tenant, thread_id, [m.payload for m in new], b"".join([m.salt for m in new]),
+        [m.role for m in new], [m.tokens for m in new], counter, key.text, metas if any(metas) else None, receipt,
+        expected_seq,
+    )  # fmt: skip
+
+
+def replay(
+    connection: Connection, thread: ThreadKey, after: int, until: int | None, limit: int
+) -> list[tuple[Any, ...]]:
+    """One page of messages, oldest first."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.replay(%b, %b::text, %b::int8, %b::int8, %b::int4)",
+        (*thread, after, until, limit),
+    )  # fmt: skip
+
+
+def newest(connection: Connection, thread: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
+    """The newest messages, newest first."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.newest(%b, %b::text, %b::int4)", (*thread, limit)
+    )  # fmt: skip
+
+
+def view(connection: Connection, thread: ThreadKey, at: int | None) -> list[tuple[Any, ...]]:
+    """The rows of the view at a pos, or now."""
+    return fetch(connection, "SELECT * FROM compaction_store.view(%b, %b::text, %b::int8)", (*thread, at))
+
+
+def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
+    """The last pos not later than a moment; 0 if there is none."""
+    rows = fetch(connection, "SELECT compaction_store.pos_at(%b, %b::text, %b::timestamptz)", (*thread, moment))
+    return int(rows[0][0])
+
+
+def thread(connection: Connection, key: ThreadKey) -> tuple[Any, ...]:
+    return fetch(connection, "SELECT * FROM compaction_store.thread(%b, %b::text)", tuple(key))[0]
+
+
+def set_metadata(connection: Connection, key: ThreadKey, metadata: str) -> None:
+    fetch(connection, "SELECT compaction_store.set_metadata(%b, %b::text, %b::text)", (*key, metadata))
+
+
+def entries(
+    connection: Connection, key: ThreadKey, kind: str, start: int, content: bool, limit: int
+) -> list[tuple[Any, ...]]:
+    """One page of what a verifier recomputes: the messages, compactions or events of a thread."""
+    return fetch(
+        connection,
+        "SELECT * FROM compaction_store.entries(%b, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
+        (*key, kind, start, content, limit),
+    )
+
+
+def standing(connection: Connection, key: ThreadKey, pos: int | None) -> tuple[Any, ...]:
+    """Where a thread stands, and how it stood at a pos, as a verifier reads it."""
+    return fetch(connection, "SELECT * FROM compaction_store.standing(%b, %b::text, %b::int8)", (*key, pos))[0]
+
+
+def events(connection: Connection, key: ThreadKey, after: int, limit: int) -> list[tuple[Any, ...]]:
+    """A page of a thread's events after a pos, oldest first."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.events(%b, %b::text, %b::int8, %b::int4)", (*key, after, limit)
+    )
+
+
+def record_event(
+    connection: Connection, key: ThreadKey, kind: str, actor: str | None, salt: bytes, body: str
+) -> tuple[Any, ...]:
+    """Records a hold, a release or a retention; returns its pos and its time."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.record_event(%b, %b::text, %b::text, %b::text, %b, %b::text)",
+        (*key, kind, actor, salt, body),
+    )[0]  # fmt: skip
+
+
+def redact(
+    connection: Connection,
+    key: ThreadKey,
+    ranges: Sequence[tuple[int, int]],
+    actor: str | None,
+    salt: bytes,
+    body: str,
+    insist: bool,
+    dry_run: bool,
+) -> tuple[Any, ...]:
+    """Erases messages and every record made from them; returns the event's pos, the seqs and the numbers erased."""
+    starts, ends = [r[0] for r in ranges], [r[1] for r in ranges]
+    return fetch(
+        connection,
+        "SELECT * FROM compaction_store.redact"
+        "(%b, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool, %b::bool)",
+        (*key, starts, ends, actor, salt, body, insist, dry_run),
+    )[0]
+
+
+def erase(
+    connection: Connection, key: ThreadKey, actor: str | None, salt: bytes, body: str, insist: bool, dry_run: bool
+) -> tuple[Any, ...]:
+    """Erases a whole thread; returns the same."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.erase(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool)",
+        (*key, actor, salt, body, insist, dry_run),
+    )[0]  # fmt: skip
+
+
+def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> datetime | None:
+    """None when the run has the thread now, else until when another has it."""
+    rows = fetch(
+        connection, "SELECT compaction_store.lease(%b, %b::text, %b, %b::float8)", (*key, run_id, seconds)
+    )  # fmt: skip
+    until: datetime | None = rows[0][0]
+    return until
+
+
+def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool) -> None:
+    fetch(connection, "SELECT compaction_store.release(%b, %b::text, %b, %b::bool)", (*key, run_id, stalled))
+
+
+def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
+    """The newest records, where they are attempts that came to nothing and nothing has happened since."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.stalled(%b, %b::text, %b::int4)", (*key, limit)
+    )  # fmt: skip
+
+
+def commit_compactions(
+    connection: Connection, key: ThreadKey, run_id: UUID, base: tuple[int, bytes | None], records: str
+) -> list[int]:
+    """Writes what a run decided on the view at a pos and the entry there, all or nothing; the same run again writes
+    nothing. Returns the records' numbers.
+    """
+    rows = fetch(
+        connection,
+        "SELECT number FROM compaction_store.commit_compactions(%b, %b::text, %b, %b::int8, %b::bytea, %b::text)",
+        (*key, run_id, *base, records),
+    )
+    return [row[0] for row in rows]
+
+
+def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:
+    """The newest of the last messages with a receipt and a usage: its seq, the tokens of its view, payload, meta."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.reported(%b, %b::text, %b::int4)", (*key, among)
+    )  # fmt: skip
+
+
+def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None] | None:
+    """The pos of a message and the receipt stored with it."""
+    m, h = schema.messages.c, schema.heads.c
+    query = (
+        sa.select(m.pos, m.receipt)
+        .join(schema.heads, h.thread_uid == m.thread_uid)
+        .where(m.thread_uid == key.uid, h.thread_uid == key.uid, m.seq == seq, m.seq <= h.last_seq)
+    )
+    with transaction(connection, key.tenant, read_only=True):
+        rows = select(connection, query)
+    return (rows[0][0], rows[0][1]) if rows else None

@@ -1,0 +1,49 @@
+"""What the server is, and which schema it has."""
+
+from __future__ import annotations
+
+from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
+from compaction_store.postgres import schema
+from compaction_store.postgres.cursor import Connection, fetch
+
+OLDEST_SERVER = 150000
+WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
+# Where there is no Citus the table is not there to be asked.
+IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
+IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
+
+
+def check(connection: Connection) -> bool:
+    """Refuses a database this version cannot work with, naming what to do. Whether it is one of a Citus cluster."""
+    [(version, encoding, spread)] = fetch(
+        connection,
+        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
+        " to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
+    )
+    if version < OLDEST_SERVER:
+        raise UnsupportedDatabase("Postgres 15 or newer is needed")
+    if encoding != "UTF8":
+        raise UnsupportedDatabase(f"the database's encoding is {encoding}; UTF8 is needed")
+    found = revision(connection)
+    if found is None:
+        refuse_worker(connection)
+    if found != schema.REVISION:
+        what = f"at revision {found}" if found else "without its schema"
+        raise SchemaOutOfDate(
+            f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
+        )
+    return bool(spread)
+
+
+def refuse_worker(connection: Connection) -> None:
+    """A worker of a Citus cluster has shards of the tables, and no schema to be brought up to date."""
+    if fetch(connection, IS_WORKER_ASKED)[0][0] and fetch(connection, IS_WORKER)[0][0]:
+        raise UnsupportedDatabase(WORKER)
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision of the database's schema; None where there is none."""
+    if fetch(connection, "SELECT to_regclass('compaction_store.alembic_version')::text")[0][0] is None:
+        return None
+    rows = fetch(connection, "SELECT version_num FROM compaction_store.alembic_version")
+    return str(rows[0][0]) if rows else None

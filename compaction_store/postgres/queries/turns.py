@@ -1,0 +1,63 @@
+"""Waiting for a turn: checkpoints and migrations go one after the other, by a lock on alembic's version table.
+
+A table's lock takes a privilege on the table, or the one function that takes it on behalf of others; an advisory lock
+would take none, so any login of the database could hold it for ever.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import psycopg
+
+from compaction_store.errors import DatabaseUnavailable
+from compaction_store.postgres.cursor import Connection, fetch
+
+# Who holds what a turn waits for. A prepared transaction has no process.
+HOLDER = """
+    SELECT l.pid, a.application_name, a.usename::text
+    FROM pg_catalog.pg_locks AS l
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'relation' AND l.granted
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+        AND l.relation = (
+            SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname = 'compaction_store' AND c.relname = 'alembic_version'
+        )
+        AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+    ORDER BY a.xact_start LIMIT 1
+"""
+
+
+class Holder(NamedTuple):
+    pid: int | None
+    application: str | None
+    login: str | None
+
+
+def held_by(holder: Holder | None) -> str:
+    """The end of an error's sentence. An application's name is whatever it says of itself, so it is quoted."""
+    if holder is None:
+        return ""
+    if holder.pid is None:
+        return ": a prepared transaction holds the lock"
+    return f": process {holder.pid} ({holder.application!r}, login {holder.login!r}) holds the lock"
+
+
+def take_checkpoint_turn(connection: Connection, patience: float) -> None:
+    """Keeps every other checkpoint and every migration waiting until the end of this transaction."""
+    fetch(connection, f"SET LOCAL lock_timeout = {max(1, round(patience * 1000))}")
+    fetch(connection, "SAVEPOINT turn")
+    try:
+        fetch(connection, "SELECT compaction_store.checkpoint_turn()")
+    except psycopg.errors.LockNotAvailable as error:
+        state = error.sqlstate
+    else:
+        fetch(connection, "SET LOCAL lock_timeout = DEFAULT")
+        return
+    fetch(connection, "ROLLBACK TO SAVEPOINT turn")
+    rows = fetch(connection, HOLDER)
+    holder = Holder._make(rows[0]) if rows else None
+    raise DatabaseUnavailable(
+        f"another checkpoint or a migration did not end in time{held_by(holder)}", sqlstate=state
+    )  # fmt: skip

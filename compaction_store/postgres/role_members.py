@@ -1,0 +1,96 @@
+"""Who has the schema's roles, and who of them may more than the role is meant for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store.postgres import queries
+
+_OWNER, _APP, _AUDITOR, _LOADER = ROLES = (
+    "compaction_store_owner", "compaction_store_app", "compaction_store_auditor", "compaction_store_loader",
+)  # fmt: skip
+SUPERUSER = "a superuser"
+BYPASSES = "exempt from row-level security"
+# Postgres's own roles that write past what was granted; the last two may do what the server's account may.
+WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
+
+# A membership counts that can be used: since Postgres 16 there are some that only let the role be granted.
+_MEMBERS = """
+    WITH RECURSIVE edges AS (
+        SELECT a.member, a.roleid FROM pg_catalog.pg_auth_members AS a
+        WHERE coalesce((pg_catalog.to_jsonb(a) ->> 'inherit_option')::bool, true)
+            OR coalesce((pg_catalog.to_jsonb(a) ->> 'set_option')::bool, true)
+    ), held (login, roleid) AS (
+        SELECT r.oid, r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolcanlogin
+        UNION
+        SELECT h.login, e.roleid FROM held AS h JOIN edges AS e ON e.member = h.roleid
+    )
+    SELECT pg_catalog.pg_get_userbyid(h.login)::text,
+        pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(ours)s::text[])),
+        pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(writers)s::text[])),
+        pg_catalog.bool_or(g.rolsuper),
+        pg_catalog.bool_or(g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[]))
+    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
+    GROUP BY h.login
+    HAVING pg_catalog.bool_or(g.rolname = ANY (%(ours)s::text[]) OR g.rolname = ANY (%(writers)s::text[]))
+    ORDER BY 1
+"""
+
+
+class Member(NamedTuple):
+    """A login, which of the schema's roles it has, and what it is besides."""
+
+    login: str
+    roles: Sequence[str]
+    powers: Sequence[str]
+
+
+def read(connection: Connection) -> list[Member]:
+    """Every login that has one of the schema's roles, or one of Postgres's own that writes to all tables."""
+    found = []
+    parameters = {"ours": list(ROLES), "writers": list(WRITERS)}
+    for login, roles, writers, is_superuser, bypasses in queries.fetch(connection, _MEMBERS, parameters):
+        powers = [what for what, so in ((SUPERUSER, is_superuser), (BYPASSES, bypasses)) if so]
+        powers += [f"a member of {name}" for name in sorted(writers or ())]
+        found.append(Member(login, sorted(roles or ()), powers))
+    return found
+
+
+def findings(members: Sequence[Member]) -> Iterator[str]:
+    """What `grants.grant` refuses, and somebody did all the same or did afterwards."""
+    for member in members:
+        bound = [role for role in member.roles if role != _OWNER]
+        powers = [power for power in member.powers if power not in _allowed(bound)]
+        if bound and powers:
+            yield f"login {member.login!r} is a member of {_and(bound)}, and {_and(powers)}"
+        elif {_APP, _OWNER} <= set(member.roles) and SUPERUSER not in member.powers:
+            yield f"login {member.login!r} is owner and application at once"
+
+
+def notes(members: Sequence[Member]) -> Iterator[str]:
+    """Who may change everything, or read it all, and is meant to."""
+    owners = [m.login for m in members if _OWNER in m.roles and SUPERUSER not in m.powers]
+    if owners:
+        yield f"logins that may change everything, as members of {_OWNER}: {_names(owners)}"
+    auditors = [m.login for m in members if _AUDITOR in m.roles and BYPASSES in m.powers]
+    if auditors:
+        yield f"auditors of all tenants, {BYPASSES}: {_names(auditors)}"
+    writers = [m.login for m in members if not m.roles and m.powers and SUPERUSER not in m.powers]
+    if writers:
+        yield f"logins that may write to every table of the server: {_names(writers)}"
+
+
+def _allowed(roles: Sequence[str]) -> Sequence[str]:
+    """A checkpoint over all tenants is made by an auditor whom no policy binds."""
+    return (BYPASSES,) if list(roles) == [_AUDITOR] else ()
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(parts)
+
+
+def _names(logins: Sequence[str]) -> str:
+    return ", ".join(repr(login) for login in logins)

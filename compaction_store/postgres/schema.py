@@ -1,0 +1,207 @@
+"""The tables as SQLAlchemy sees them: for the audit queries, and for alembic to compare with a database.
+
+The truth is `migrations/sql/`; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+SCHEMA = "compaction_store"
+REVISION = "0001"
+# The seqs by which a thread's messages are listed: the partial index holds no others.
+LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
+# Always true, and said by the listing alone, so that no query about one thread uses its indexes.
+LISTED_RECORD = "(number * 1) IS NOT NULL"
+LISTED_EVENT = "(pos * 1) IS NOT NULL"
+
+metadata = sa.MetaData(schema=SCHEMA)
+
+
+def scripts() -> Path:
+    """The migrations: inside an installed package, beside it in a source tree."""
+    package = Path(__file__).parent.parent
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"
+
+
+_text = sa.Text(collation="C")
+_when = sa.DateTime(timezone=True)
+_json = postgresql.JSON
+
+
+def _tenant() -> sa.Column[str]:
+    return sa.Column("tenant", _text, nullable=False)
+
+
+def _thread_uid() -> sa.Column[object]:
+    return sa.Column("thread_uid", sa.Uuid(), primary_key=True)
+
+
+threads = sa.Table(
+    "threads",
+    metadata,
+    _thread_uid(),
+    _tenant(),
+    sa.Column("thread_id", _text, nullable=False),
+    sa.Column("metadata", _json, nullable=False, server_default=sa.text("'{}'::json")),
+    sa.Column("created_at", _when, nullable=False, server_default=sa.text("clock_timestamp()")),
+    sa.Index("threads_tenant_thread_id_idx", "tenant", "thread_id", unique=True),
+)
+
+heads = sa.Table(
+    "heads",
+    metadata,
+    _thread_uid(),
+    sa.Column("last_seq", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("last_number", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("last_pos", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("view_tokens", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("stalled_tokens", sa.BigInteger),
+    sa.Column("erased_pos", sa.BigInteger),
+    sa.Column("last_at", _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz")),
+    sa.Column("lease_until", _when),
+    sa.Column("lease_run", sa.Uuid()),
+    sa.Column(
+        "view_tokens_coarse",
+        sa.Integer,
+        sa.Computed("(LEAST((view_tokens >> 14), (2147483647)::bigint))::integer", persisted=True),
+    ),
+    _tenant(),
+    sa.Column("head", sa.LargeBinary, nullable=False),
+    sa.Index("heads_due_idx", "tenant", "view_tokens_coarse"),
+)
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    _thread_uid(),
+    sa.Column("seq", sa.BigInteger, primary_key=True),
+    sa.Column("pos", sa.BigInteger, nullable=False),
+    sa.Column("created_at", _when, nullable=False),
+    sa.Column("redacted_pos", sa.BigInteger),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("call_size", sa.Integer),
+    _tenant(),
+    sa.Column("role", _text),
+    sa.Column("counter", _text, nullable=False),
+    sa.Column("key", _text),
+    sa.Column("salt", sa.LargeBinary),
+    sa.Column("commitment", sa.LargeBinary, nullable=False),
+    sa.Column("entry", sa.LargeBinary, nullable=False),
+    sa.Column("meta_commitment", sa.LargeBinary),
+    sa.Column("receipt", sa.Text),
+    sa.Column("meta", _json),
+    sa.Column("payload", _json),
+    sa.Index("messages_key_idx", "thread_uid", "key", unique=True, postgresql_where=sa.text("key IS NOT NULL")),
+    sa.Index("messages_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(f"seq IN ({LISTED})")),
+)
+
+compactions = sa.Table(
+    "compactions",
+    metadata,
+    _thread_uid(),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("pos", sa.BigInteger, nullable=False),
+    sa.Column("created_at", _when, nullable=False),
+    sa.Column("redacted_pos", sa.BigInteger),
+    sa.Column("start_seq", sa.BigInteger),
+    sa.Column("end_seq", sa.BigInteger),
+    sa.Column("tokens_before", sa.BigInteger),
+    sa.Column("tokens_after", sa.BigInteger),
+    sa.Column("source_count", sa.BigInteger),
+    sa.Column("revokes", sa.BigInteger),
+    sa.Column("run_id", sa.Uuid(), nullable=False),
+    _tenant(),
+    sa.Column("kind", _text, nullable=False),
+    sa.Column("outcome", _text, nullable=False),
+    sa.Column("callback", _text),
+    sa.Column("trigger", _text),
+    sa.Column("actor", _text),
+    sa.Column("model", _text),
+    sa.Column("counter", _text),
+    sa.Column("inputs", postgresql.ARRAY(sa.BigInteger), nullable=False, server_default=sa.text("'{}'::bigint[]")),
+    sa.Column("source_before", sa.LargeBinary),
+    sa.Column("source_end", sa.LargeBinary),
+    sa.Column("salt", sa.LargeBinary),
+    sa.Column("commitment", sa.LargeBinary, nullable=False),
+    sa.Column("entry", sa.LargeBinary, nullable=False),
+    sa.Column("body", _json),
+    sa.Index("compactions_run_idx", "run_id", "thread_uid"),
+    sa.Index(
+        "compactions_revokes_idx",
+        "thread_uid",
+        "revokes",
+        postgresql_include=["number", "pos", "tenant"],
+        postgresql_where=sa.text("outcome = 'applied' AND revokes IS NOT NULL"),
+    ),
+    sa.Index("compactions_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(LISTED_RECORD)),
+    sa.Index("compactions_audit_idx", "tenant", "created_at", "thread_uid", "number"),
+    sa.Index(
+        "compactions_in_force_idx",
+        "thread_uid",
+        "start_seq",
+        sa.text("end_seq DESC"),
+        sa.text("number DESC"),
+        postgresql_include=["pos", "redacted_pos", "tokens_after", "tenant"],
+        postgresql_where=sa.text("outcome = 'applied' AND revokes IS NULL"),
+    ),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    _thread_uid(),
+    sa.Column("pos", sa.BigInteger, primary_key=True),
+    sa.Column("created_at", _when, nullable=False),
+    _tenant(),
+    sa.Column("kind", _text, nullable=False),
+    sa.Column("actor", _text),
+    sa.Column("salt", sa.LargeBinary),
+    sa.Column("commitment", sa.LargeBinary, nullable=False),
+    sa.Column("entry", sa.LargeBinary, nullable=False),
+    sa.Column("body", _json),
+    sa.Index("events_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(LISTED_EVENT)),
+)
+
+# Not a table of the log: an import's entries on their way into it.
+staging = sa.MetaData(schema=SCHEMA)
+staged = sa.Table(
+    "staged",
+    staging,
+    sa.Column(
+        "staged_by",
+        sa.BigInteger,
+        nullable=False,
+        server_default=sa.text("((pg_current_xact_id())::text)::bigint"),
+    ),
+    sa.Column("type", _text, nullable=False),
+    sa.Column("ordinal", sa.BigInteger),
+    sa.Column("pos", sa.BigInteger, nullable=False),
+    sa.Column("created_at", _when, nullable=False),
+    sa.Column("redacted_pos", sa.BigInteger),
+    sa.Column("salt", sa.LargeBinary),
+    sa.Column("commitment", sa.LargeBinary, nullable=False),
+    sa.Column("entry", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.Text),
+    sa.Column("tokens", sa.Integer),
+    sa.Column("call_size", sa.Integer),
+    *[sa.Column(name, _text) for name in ("role", "counter", "key")],
+    sa.Column("receipt", sa.Text),
+    sa.Column("meta_commitment", sa.LargeBinary),
+    sa.Column("meta", sa.Text),
+    *[sa.Column(name, _text) for name in ("kind", "outcome")],
+    *[
+        sa.Column(name, sa.BigInteger)
+        for name in ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "revokes")
+    ],
+    sa.Column("run_id", sa.Uuid()),
+    *[sa.Column(name, _text) for name in ("callback", "trigger", "actor", "model")],
+    sa.Column("inputs", postgresql.ARRAY(sa.BigInteger)),
+    sa.Column("source_before", sa.LargeBinary),
+    sa.Column("source_end", sa.LargeBinary),
+    sa.Index("staged_by_idx", "staged_by"),
+)

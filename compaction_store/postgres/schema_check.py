@@ -1,0 +1,286 @@
+"""Whether the schema in a database is the one this package ships: what keeps rows from being changed in passing.
+
+What should be so is read from the SQL files that made it and from `schema`; what is so is `catalog`. They are compared
+fact by fact: nothing may be missing, nothing may differ, and nothing may have been added that could change, discard or
+redirect what is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from compaction_store.models import Finding
+from compaction_store.postgres import role_members, schema
+from compaction_store.postgres.introspection import OURS, Facts
+
+_OWNER = OURS[0]
+_DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
+# As Postgres writes it out again.
+_TENANT_ONLY = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
+_TENANT_ONLY_SPREAD = "(tenant = compaction_store.tenant())"
+_TABLE_ONLY = "alembic_version"
+_OF_ALEMBIC = {
+    f"table {_TABLE_ONLY}": "table",
+    f"column {_TABLE_ONLY}.version_num": "character varying(32) not null",
+    f"constraint {_TABLE_ONLY}.alembic_version_pkc": "PRIMARY KEY (version_num)",
+}
+_ROW, _BEFORE = 1, 2
+_EVENTS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
+_ALIASES = {"timestamptz": "timestamp with time zone", "int": "integer", "int8": "bigint", "int4": "integer"}
+
+_FUNCTION = re.compile(
+    r"CREATE (?:OR REPLACE )?FUNCTION compaction_store\.(?P<name>\w+)\((?P<arguments>[^)]*)\)\s*"
+    r"(?:RETURNS (?P<result>.*?))?\s*LANGUAGE (?P<says>[^\n]*)\n(?P<settings>(?:SET [^\n]*\n|--[^\n]*\n)*)"
+    r"AS \$\$(?P<body>.*?)\$\$;",
+    re.DOTALL,
+)
+_TRIGGER = re.compile(
+    r"CREATE TRIGGER (?P<name>\w+) BEFORE (?P<events>[A-Z ]+?) ON compaction_store\.(?P<table>\w+)\s+"
+    r"FOR EACH (?P<each>ROW|STATEMENT) EXECUTE FUNCTION compaction_store\.(?P<function>\w+)\(\)"
+)
+_CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<says>\(.*?\))(?=,?\n(?:    CONSTRAINT|\)))", re.DOTALL)
+# What Postgres adds to an expression when it writes it out again: parentheses, types, and quotes around large
+# numbers. It has other words for some.
+_ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
+_BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
+_OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
+_GRANT = re.compile(
+    r"\bGRANT (?P<privileges>[A-Z, ]+?)(?: \((?P<columns>[a-z_,\s]+)\))? ON\s+(?P<objects>[^;]+?)"
+    r"\s+TO (?P<roles>[^;]+);"
+)
+
+
+class Judged(NamedTuple):
+    """What was found, and what could not be looked at."""
+
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+def judge(seen: Facts) -> Judged:
+    """Compares what is so with what should be."""
+    seen = seen._replace(facts={subject: _bare(fact) for subject, fact in seen.facts.items()})
+    has_roles = all(f"role {role}" in seen.roles for role in OURS)
+    facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not k.startswith("owner of ")}
+    whats = [*_compare(_expected(has_roles, is_spread=seen.is_spread), facts), *_shards(seen)]
+    notes: tuple[str, ...] = (*role_members.notes(seen.members), *seen.notes)
+    if has_roles:
+        whats += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
+        whats += role_members.findings(seen.members)
+    else:
+        owners = {fact for subject, fact in seen.facts.items() if subject.startswith("owner of ")}
+        notes = (f"the roles could not be made here: everything belongs to {', '.join(sorted(owners))}", *notes)
+        if len(owners) > 1:
+            whats.append(f"the objects belong to several owners: {', '.join(sorted(owners))}")
+    return Judged(tuple(Finding(None, what) for what in whats), notes)
+
+
+def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
+    for subject in sorted(expected.keys() | seen.keys()):
+        wanted, found = expected.get(subject), seen.get(subject)
+        if wanted == found:
+            continue
+        if found is None:
+            yield f"{subject} is missing"
+        elif wanted is None:
+            yield f"{subject} is not part of the schema ({found})"
+        elif subject.startswith("body of "):
+            yield f"the {subject} is not the one that was shipped"
+        else:
+            yield f"{subject}: {found}; it should be: {wanted}"
+
+
+def _shards(seen: Facts) -> Iterator[str]:
+    """Where a table is spread over shards, each has its triggers and its policy, and each node the functions."""
+    rule = _rule(is_spread=True)
+    for table, shard, found in seen.shards:
+        triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers().items()) if on == table]
+        policy = f"tenant * using {rule} check {rule}"
+        wanted = f"row security, forced; policies {policy}; triggers {'; '.join(triggers)}"
+        if found != wanted:
+            yield f"shard {shard} of table {table}: {found}; it should be: {wanted}"
+    for node, found in seen.nodes:
+        if found != seen.functions:
+            yield f"node {node}: its functions are not the coordinator's ({found})"
+
+
+@cache
+def _sql(folder: str) -> str:
+    """Every SQL file of a folder, one after the other."""
+    files = sorted((schema.scripts() / "sql" / folder).glob("*.sql"))
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+@cache
+def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
+    facts = dict(_OF_ALEMBIC)
+    if has_roles:
+        facts |= {"owner of the schema": _OWNER, f"owner of table {_TABLE_ONLY}": _OWNER}
+    rule = _rule(is_spread)
+    for table in schema.metadata.sorted_tables:
+        facts[f"table {table.name}"] = "table, row security, forced"
+        facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {rule}, check {rule}"
+        facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
+        facts |= dict(_unique(table, is_spread=is_spread))
+        if has_roles:
+            facts[f"owner of table {table.name}"] = _OWNER
+    facts[f"table {schema.staged.name}"] = "table, persistence u"
+    facts |= {f"column {schema.staged.name}.{column.name}": _column(column) for column in schema.staged.columns}
+    if has_roles:
+        facts[f"owner of table {schema.staged.name}"] = _OWNER
+    facts |= dict(_checks())
+    for (table_name, name), (kind, function) in _triggers().items():
+        facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
+    for name, says in _functions(is_spread).items():
+        facts |= says
+        if has_roles:
+            facts[f"owner of function {name}"] = _OWNER
+    if has_roles:
+        facts |= _grants()
+    return facts
+
+
+def _column(column: sa.Column[object]) -> str:
+    parts = [_type(column.type)]
+    if not column.nullable:
+        parts.append("not null")
+    if column.computed is not None:
+        parts.append(f"generated as {column.computed.sqltext}")
+    elif isinstance(column.server_default, sa.DefaultClause):
+        default = str(column.server_default.arg)
+        parts.append(f"default {default.replace('timestamptz', _ALIASES['timestamptz'])}")
+    return " ".join(parts)
+
+
+def _type(kind: sa.types.TypeEngine[object]) -> str:
+    name = _DIALECT.type_compiler_instance.process(kind).lower()
+    return name.replace(' collate "c"', " collate C")
+
+
+def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
+    key = ", ".join(column.name for column in table.primary_key)
+    yield f"constraint {table.name}.{table.name}_pkey", f"PRIMARY KEY ({key})"
+    for index in table.indexes:
+        where = index.dialect_options["postgresql"]["where"]
+        if not index.unique and where is not None:
+            yield f"index {index.name}", "with a condition"
+        # A cluster has unique indexes only with the column that the tables are spread by.
+        if index.unique and not (is_spread and "thread_uid" not in index.columns):
+            columns = ", ".join(str(column.name) for column in index.columns)
+            yield (
+                f"unique index {index.name}",
+                f"CREATE UNIQUE INDEX {index.name} ON compaction_store.{table.name} USING btree ({columns})"
+                + (f" WHERE ({where})" if where is not None else ""),
+            )
+
+
+def _checks() -> Iterator[tuple[str, str]]:
+    for table in schema.metadata.sorted_tables:
+        text = (schema.scripts() / "sql" / "tables" / f"{table.name}.sql").read_text(encoding="utf-8")
+        for match in _CHECK.finditer(text):
+            yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['says']}")
+
+
+def _bare(fact: str) -> str:
+    """What a check says, however it is written; any other fact as it is."""
+    kind, _, says = fact.partition(" ")
+    if kind != "check":
+        return fact
+    for written, meant in _OTHERWISE:
+        says = says.replace(written, meant)
+    return f"check {_ADDED.sub('', _BETWEEN.sub(_bounds, says))}"
+
+
+def _bounds(found: re.Match[str]) -> str:
+    what, least, most = found.groups()
+    what = what.lstrip("(") if what.count("(") > what.count(")") else what
+    return f"{what} >= {least} AND {what} <= {most}"
+
+
+@cache
+def _triggers() -> dict[tuple[str, str], tuple[int, str]]:
+    """The type, as Postgres encodes it, and the function of each trigger, by table and name."""
+    found = {}
+    for match in _TRIGGER.finditer(_sql("triggers")):
+        kind = _BEFORE | (_ROW if match["each"] == "ROW" else 0)
+        for event in match["events"].split(" OR "):
+            kind |= _EVENTS[event.strip()]
+        found[match["table"], match["name"]] = (kind, match["function"])
+    return found
+
+
+def _rule(is_spread: bool) -> str:
+    """What a policy says: a cluster takes no sub-select in it."""
+    return _TENANT_ONLY_SPREAD if is_spread else _TENANT_ONLY
+
+
+@cache
+def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
+    """The facts of each function, by its name; of those that a cluster has another way, that one."""
+    found = {}
+    text = _sql("functions") + (_sql("distributed") if is_spread else "")
+    for match in _FUNCTION.finditer(text):
+        arguments = [_words(part) for part in match["arguments"].split(",") if part.strip()]
+        name = f"{match['name']}()"
+        settings = (_setting(line) for line in match["settings"].splitlines() if line.startswith("SET "))
+        found[name] = {
+            f"function {name}": _says(match["says"], match["result"], arguments),
+            f"settings of function {name}": "; ".join(sorted(settings)) or "none",
+            f"body of function {name}": sha256(match["body"].encode()).hexdigest(),
+        }
+    return found
+
+
+def _words(text: str) -> str:
+    return " ".join(_ALIASES.get(word, word) for word in text.split())
+
+
+def _says(says: str, result: str | None, arguments: list[str]) -> str:
+    language, _, rest = says.partition(" ")
+    parts = [language, *(word.lower() for word in ("IMMUTABLE", "STABLE", "STRICT") if word in rest)]
+    if "SECURITY DEFINER" in rest:
+        parts.append("security definer")
+    return ", ".join((*parts, f"takes {', '.join(arguments)}", f"returns {_result(result, arguments)}"))
+
+
+def _result(result: str | None, arguments: list[str]) -> str:
+    if result is None:
+        out = [argument.split(maxsplit=2)[2] for argument in arguments if argument.startswith(("OUT ", "INOUT "))]
+        return out[0] if len(out) == 1 else "record"
+    if table := re.fullmatch(r"TABLE\s*\((.*)\)", result.strip(), re.DOTALL):
+        return f"TABLE({', '.join(map(_words, table[1].split(',')))})"
+    return _words(result)
+
+
+def _setting(line: str) -> str:
+    name, _, value = line.removeprefix("SET ").partition(" = ")
+    return f"{name}={value.strip().strip(chr(39))}"
+
+
+def _grants() -> dict[str, str]:
+    """What the SQL grants, by object and role."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for match in _GRANT.finditer(_sql("roles")):
+        for name in _objects(match["objects"], match["columns"]):
+            for role in match["roles"].split(","):
+                found.setdefault((name, role.strip()), set()).update(
+                    privilege.strip() for privilege in match["privileges"].split(",")
+                )  # fmt: skip
+    return {f"grant on {name} to {role}": ", ".join(sorted(privileges)) for (name, role), privileges in found.items()}
+
+
+def _objects(text: str, columns: str | None) -> list[str]:
+    kind = text.split(maxsplit=1)[0]
+    if kind == "SCHEMA":
+        return ["the schema"]
+    names = re.findall(r"compaction_store\.(\w+)", text)
+    if columns is not None:
+        return [f"{name}.{column.strip()}" for name in names for column in columns.split(",")]
+    return [f"{name}()" for name in names] if kind == "FUNCTION" else names

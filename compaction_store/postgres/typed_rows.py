@@ -1,0 +1,66 @@
+"""From the ledger's rows to the values that callers get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compaction_store.arguments import about
+from compaction_store.errors import Unreadable
+from compaction_store.messages import documents
+from compaction_store.models import Element, Message, Payload, Thread
+from compaction_store.rendering.view import View
+
+
+def message(row: tuple[Any, ...]) -> Message:
+    seq, pos, role, text, count, created_at, meta_text, redacted_pos = row
+    payload, fault = (None, None) if text is None else documents.parsed("payload", text)
+    meta, meta_fault = (None, None) if meta_text is None else documents.parsed("meta", meta_text)
+    return Message(
+        seq, pos, role, payload, count, created_at, meta, redacted_pos is not None, text, fault or meta_fault
+    )
+
+
+def thread(row: tuple[Any, ...]) -> Thread:
+    (
+        thread_id, text, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos,
+    ) = row  # fmt: skip
+    metadata, fault = documents.parsed("metadata", text)
+    return Thread(
+        thread_id, metadata or {}, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos,
+        fault,
+    )  # fmt: skip
+
+
+def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
+    """The view of a thread from its rows, in order of seq. A thread at a pos has at least one."""
+    if not rows:
+        raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
+    elements = []
+    for _, seq, end_seq, number, own_pos, text, tokens, created_at, kind, callback, _ in rows:
+        if text is None:
+            messages: tuple[Any, ...] = (None,)
+        elif number is None:
+            messages = (_read("payload", text, f"seq {seq}", thread_id),)
+        else:
+            messages = _stand_ins(text, number, thread_id)
+        elements.append(Element(seq, end_seq, own_pos, messages, tokens, number, created_at, kind, callback))
+    return View(thread_id, rows[0][0], tuple(elements), head=rows[0][10])
+
+
+def _stand_ins(text: str, number: int, thread_id: str) -> tuple[Payload, ...]:
+    found = _read("body", text, f"compaction {number}", thread_id).get("replacement")
+    if type(found) is not list or any(type(message) is not dict for message in found):
+        raise _unreadable("the body's replacement is not a list of JSON objects", f"compaction {number}", thread_id)
+    return tuple(found)
+
+
+def _read(kind: documents.Kind, text: str, what: str, thread_id: str) -> Payload:
+    found, fault = documents.parsed(kind, text)
+    if found is None:
+        raise _unreadable(fault or "", what, thread_id)
+    return found
+
+
+def _unreadable(fault: str, what: str, thread_id: str) -> Unreadable:
+    return Unreadable(f"{what} cannot be read: {fault}; run verify{about(thread_id)}")

@@ -1,0 +1,156 @@
+"""A view of a thread, and the arguments of a request that are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from compaction_store.errors import InvalidInput
+from compaction_store.jsonable import AsDict
+from compaction_store.models import Element, Measured, Payload
+from compaction_store.rendering import chat, messages, responses
+
+MESSAGES = "messages/1"
+ANTHROPIC = "anthropic/1"
+OPENAI_CHAT = "openai-chat/1"
+OPENAI_RESPONSES = "openai-responses/1"
+
+System = Literal["apart", "in_place"]
+Thinking = Literal["drop_after_compaction", "keep", "drop"]
+Cache = Literal["5m", "1h"]
+
+
+@dataclass(frozen=True, slots=True)
+class View(AsDict):
+    """What the model should see of a thread at a pos. `tokens` are the store's own figures for its messages.
+
+    `measured` is what it takes by the best figure known; only what was measured against a budget has it. `head` is the
+    entry of the thread's chain at `pos`: what is written from the view is refused by a thread with another entry there.
+    """
+
+    thread_id: str
+    pos: int
+    elements: tuple[Element, ...] = field(repr=False)
+    measured: Measured | None = field(default=None, repr=False, compare=False)
+    head: bytes = field(default=b"", repr=False)
+    _derived: ClassVar = ("tokens",)
+
+    @property
+    def messages(self) -> list[Payload | None]:
+        """In order, every active span folded. A redacted message is None."""
+        return [message for element in self.elements for message in element.messages]
+
+    @property
+    def tokens(self) -> int:
+        return sum(element.tokens for element in self.elements)
+
+    def for_anthropic(
+        self,
+        *,
+        system: System = "apart",
+        thinking: Thinking = "drop_after_compaction",
+        cache: Cache | None = None,
+    ) -> Rendered:
+        """The arguments of a request to Anthropic's Messages API."""
+        return for_anthropic(self, system=system, thinking=thinking, cache=cache)
+
+    def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
+        """The arguments of a request to OpenAI's Chat Completions or Responses API."""
+        return for_openai(self, api=api)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenView(AsDict):
+    """The view a reply was written from, and how far that is known.
+
+    `proved`: the reply's receipt names it and its hash. `reconstructed`: there is no receipt; it is the view just
+    before the reply. `differs`: rendered again it is not what the receipt's hash says, as after a redaction.
+    """
+
+    evidence: Literal["proved", "reconstructed", "differs"]
+    view: View
+    receipt: Payload | None
+
+
+class Rendered(dict[str, Any]):
+    """The arguments of a request, to be unpacked into an SDK's call, and what they were made of.
+
+    Given as `view=` to the append of the reply, the receipt says which renderer and options the model was sent.
+    """
+
+    def __init__(self, arguments: Payload, view: View, renderer: str, options: Payload) -> None:
+        super().__init__(arguments)
+        self.view = view
+        self.renderer = renderer
+        self.options = options
+
+    @property
+    def thread_id(self) -> str:
+        return self.view.thread_id
+
+    @property
+    def pos(self) -> int:
+        return self.view.pos
+
+    @property
+    def head(self) -> bytes:
+        return self.view.head
+
+    def __repr__(self) -> str:
+        return f"<Rendered by {self.renderer}: the view of thread {self.thread_id!r} at pos {self.pos}>"
+
+
+def for_anthropic(
+    view: View,
+    *,
+    system: System = "apart",
+    thinking: Thinking = "drop_after_compaction",
+    cache: Cache | None = None,
+) -> Rendered:
+    """The arguments for Anthropic's Messages API: `messages`, `system`, and `betas` where a block needs one.
+
+    `system`: all system messages together before the conversation, or those inside of it where they are. `thinking`:
+    what was thought before a compaction of ours was written is left out after it, or all is kept, or none. `cache`: a
+    breakpoint after the last summary, for so long.
+    """
+    _check("system", system, ("apart", "in_place"))
+    _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
+    _check("cache", cache, (None, "5m", "1h"))
+    options = {"system": system, "thinking": thinking, "cache": cache}
+    return Rendered(
+        messages.request(view.elements, messages.Options(system, thinking, cache)), view, ANTHROPIC, options
+    )
+
+
+def for_openai(view: View, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
+    """The arguments for OpenAI's Chat Completions (`messages`) or Responses (`input`)."""
+    _check("api", api, ("chat", "responses"))
+    if api == "chat":
+        return Rendered(chat.request(view.elements), view, OPENAI_CHAT, {})
+    return Rendered(responses.request(view.elements), view, OPENAI_RESPONSES, {})
+
+
+_RENDERERS: dict[str, Callable[..., Mapping[str, Any]]] = {
+    ANTHROPIC: for_anthropic,
+    OPENAI_CHAT: for_openai,
+    OPENAI_RESPONSES: lambda view, **options: for_openai(view, api="responses", **options),
+}
+
+
+def rerender(view: View, renderer: object, options: object) -> Any:
+    """What a renderer makes of a view with these options; None if there is no such renderer or option."""
+    if renderer == MESSAGES and not options:
+        return view.messages
+    render = _RENDERERS.get(renderer) if isinstance(renderer, str) else None
+    if render is None or not isinstance(options, dict):
+        return None
+    try:
+        return render(view, **options)
+    except (InvalidInput, TypeError):
+        return None
+
+
+def _check(name: str, value: object, choices: tuple[str | None, ...]) -> None:
+    if value not in choices:
+        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}")

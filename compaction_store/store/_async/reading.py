@@ -1,0 +1,217 @@
+"""The async face of reading: opening and closing, messages, views and threads.
+
+The files of this package are the sources of pairs: those of `store` are derived from them by `scripts/unasync.py`. What
+decides is elsewhere and pure; what is here checks input, calls the ledger, and makes values of what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from compaction_store import arguments, embedded, tokens
+from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
+from compaction_store.integrity import chain, erasure
+from compaction_store.models import Compaction, Message, Payload, Thread
+from compaction_store.postgres import connections, engines, queries, typed_rows
+from compaction_store.postgres.connections import AsyncConnections
+from compaction_store.postgres.engines import AsyncEngine
+from compaction_store.postgres.observed_connections import AsyncWatched
+from compaction_store.postgres.queries import ThreadKey
+from compaction_store.rendering.view import View
+from compaction_store.store import opening
+from compaction_store.store.last_seqs import LastSeqs
+from compaction_store.telemetry.telemetry import Telemetry
+
+_FIRST_PAGE = 16
+_LONGEST_PAGE = 2000
+_PAGE_BYTES = 4 * 1024 * 1024
+_THREADS_PAGE = 500
+
+
+class AsyncReading:
+    """Reads threads; has no method that writes. Made by `open`, closed by `close` or as a context manager."""
+
+    def __init__(
+        self, reach: AsyncConnections, tenant: str, counter: tokens.Counter, share: embedded.Share | None = None
+    ) -> None:
+        self._reach = reach
+        self._tenant = tenant
+        self._counter = counter
+        self._share = share
+        self._callbacks: list[Callable[..., Any]] = []
+        self._last_seqs = LastSeqs()
+        self._actor: str | None = None
+        self._require_actor = False
+
+    @classmethod
+    @opening.opens
+    async def open(
+        cls,
+        url: str | None = None,
+        *,
+        engine: AsyncEngine | None = None,
+        tenant: str = "default",
+        counter: tokens.Counter | Callable[[Payload], int] | None = None,
+        pool_size: int = 16,
+        connect_timeout: float = 10.0,
+        deadline: float = 30.0,
+        actor: str | None = None,
+        require_actor: bool = False,
+        telemetry: Telemetry | None = None,
+    ) -> Self:
+        """Connects and checks the database's schema.
+
+        Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how long a call goes on
+        trying while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that
+        is given a message and returns its tokens. `actor` is recorded with every compaction, revocation, erasure and
+        hold of this store that names no other; with `require_actor`, one without any is refused. With `telemetry` the
+        store tells OpenTelemetry what it does.
+        """
+        arguments.name(tenant, "tenant")
+        arguments.optional_name(actor, "actor")
+        arguments.number(pool_size, "pool_size", least=1)
+        arguments.seconds(connect_timeout, "connect_timeout")
+        arguments.seconds(deadline, "deadline")
+        if engine is not None:
+            arguments.instance(engine, AsyncEngine, "engine")
+        count = tokens.chosen(counter)
+        if telemetry is not None and not isinstance(telemetry, Telemetry):
+            raise InvalidInput("telemetry must be a Telemetry")
+        share = None
+        if engine is None:
+            url = engines.chosen_url(url)
+            if url is None:
+                share = await embedded.join_aio()
+                url = share.url
+            engine = engines.create_aio_engine(
+                url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline
+            )
+        # The first contact is tried once: a wrong address should not take the deadline to show.
+        first = AsyncConnections(engine, connections.first_time(connect_timeout, deadline), once=True)
+        try:
+            spread = await first.run(queries.check)
+        except BaseException:
+            await first.close()
+            if share is not None:
+                await share.close_aio()
+            raise
+        reach = AsyncConnections(engine, deadline, spread=spread)
+        if telemetry is not None:
+            reach = AsyncWatched(engine, deadline, telemetry, spread=spread)
+        store = cls(reach, tenant, count, share)
+        store._actor, store._require_actor = actor, require_actor
+        if telemetry is not None:
+            telemetry.watch(store, tenant)
+        return store
+
+    async def close(self) -> None:
+        await self._reach.close()
+        if self._share is not None:
+            await self._share.close_aio()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _key(self, thread_id: str) -> ThreadKey:
+        arguments.check_thread_id(thread_id)
+        uid = erasure.stub_uid(thread_id) or chain.thread_uid(self._tenant, thread_id)
+        return ThreadKey(uid, self._tenant)
+
+    def replay(
+        self, thread_id: str, *, after: int = 0, until: int | None = None, last: int | None = None
+    ) -> AsyncIterator[Message]:
+        """Every message as it was appended, never folded, in pages: memory does not grow with the thread.
+
+        Messages after one seq and up to another, or the newest `last`, always oldest first.
+        """
+        key = self._key(thread_id)
+        arguments.number(after, "after", least=0)
+        if until is not None:
+            arguments.number(until, "until", least=0)
+        if last is None:
+            return self._pages(key, thread_id, after, until)
+        arguments.number(last, "last", least=1)
+        if after or until is not None:
+            raise InvalidInput("last= is given alone, without after= and until=")
+        return self._newest(key, thread_id, last)
+
+    async def _pages(self, key: ThreadKey, thread_id: str, after: int, until: int | None) -> AsyncIterator[Message]:
+        limit = _FIRST_PAGE
+        while True:
+            rows = await self._reach.write(None, arguments.about(thread_id), queries.replay, key, after, until, limit)
+            for row in rows:
+                yield typed_rows.message(row)
+            if len(rows) < limit:
+                return
+            after = rows[-1][0]
+            limit = _next_limit(rows, limit)
+
+    async def _newest(self, key: ThreadKey, thread_id: str, last: int) -> AsyncIterator[Message]:
+        if last > _LONGEST_PAGE:
+            newest = await self._reach.write(None, arguments.about(thread_id), queries.newest, key, 1)
+            until = newest[0][0] if newest else 0
+            async for message in self._pages(key, thread_id, max(0, until - last), until):
+                yield message
+            return
+        rows = await self._reach.write(None, arguments.about(thread_id), queries.newest, key, last)
+        for row in reversed(rows):
+            yield typed_rows.message(row)
+
+    async def message(self, thread_id: str, seq: int) -> Message:
+        """The message at a seq."""
+        key = self._key(thread_id)
+        arguments.number(seq, "seq", least=1)
+        rows = await self._reach.write(None, arguments.about(thread_id), queries.replay, key, seq - 1, seq, 1)
+        if not rows:
+            raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
+        return typed_rows.message(rows[0])
+
+    async def view(self, thread_id: str, *, at: int | datetime | Compaction | None = None) -> View:
+        """What the model should see: now, at a pos, at the last pos not later than an aware datetime, or just after a
+        compaction.
+        """
+        key = self._key(thread_id)
+        about = arguments.about(thread_id)
+        if isinstance(at, Compaction):
+            if self._key(at.thread_id) != key:
+                raise InvalidInput(f"the compaction is one of thread {at.thread_id!r}, not of {thread_id!r}")
+            at = at.pos
+        if isinstance(at, datetime):
+            arguments.moment(at, "at")
+            at = await self._reach.write(None, about, queries.pos_at, key, at)
+            if at == 0:
+                raise PositionNotFound(f"nothing yet at that moment{about}")
+        elif at is not None:
+            arguments.number(at, "at", least=1)
+        return typed_rows.view(thread_id, await self._reach.write(None, about, queries.view, key, at))
+
+    async def thread(self, thread_id: str) -> Thread:
+        """Where a thread stands."""
+        key = self._key(thread_id)
+        return typed_rows.thread(await self._reach.write(None, arguments.about(thread_id), queries.thread, key))
+
+    async def threads(self, *, after: str = "") -> AsyncIterator[Thread]:
+        """The tenant's threads in the order of their names' bytes, those after a name, in pages."""
+        if after:
+            arguments.check_thread_id(after)
+        while True:
+            rows = await self._reach.run(queries.threads, self._tenant, after, _THREADS_PAGE)
+            for row in rows:
+                yield typed_rows.thread(row)
+            if len(rows) < _THREADS_PAGE:
+                return
+            after = rows[-1][0]
+
+
+def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:
+    """A page of about four megabytes, however large the messages are."""
+    size = sum(len(row[3] or "") for row in rows) // len(rows) + 1
+    return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))

@@ -1,0 +1,135 @@
+"""Finding a text in what is stored, as a request to erase needs it: wherever it stands, and however it is written.
+
+A match is literal, but case, Unicode's normal forms, invisible characters and runs of white space make no difference.
+Every string of a message is looked at, and what it says to a reader as well, so that a text that is cut into blocks or
+escaped inside a tool call's arguments is found too. Text inside pictures and files is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from compaction_store.errors import InvalidInput
+from compaction_store.jsonable import plain
+from compaction_store.models import Compaction, Message, Thread
+from compaction_store.tokenizing.message_text import read
+
+MOST_CHARACTERS = 1000
+_BEFORE, _AFTER = 40, 80
+_DEEPEST = 3
+_SPACE = re.compile(r"\s+")
+# Characters that nobody sees and that part a word: soft hyphens, zero-width spaces and joiners, variation selectors.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+)
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class Found(NamedTuple):
+    """A place where a text stands: a message by its seq, a record by its number, or the thread's metadata.
+
+    `excerpt` is what stands around it, with case and spaces as they are compared.
+    """
+
+    thread_id: str
+    kind: Literal["message", "compaction", "metadata"]
+    seq: int | None
+    number: int | None
+    created_at: datetime
+    excerpt: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields as `json.dumps` takes them: times as ISO 8601."""
+        found: dict[str, Any] = plain(self._asdict())
+        return found
+
+    def __repr__(self) -> str:
+        place = {"message": f"seq={self.seq}", "compaction": f"number={self.number}"}.get(self.kind, "")
+        return f"Found(thread_id={self.thread_id!r}, kind={self.kind!r}, {place}{', ' * bool(place)}…)"
+
+
+class Search:
+    """A text to look for."""
+
+    def __init__(self, text: object) -> None:
+        self._wanted = folded(text).strip() if isinstance(text, str) and len(text) <= MOST_CHARACTERS else ""
+        if not self._wanted:
+            raise InvalidInput(f"text must be 1 to {MOST_CHARACTERS:,} characters of what can be seen")
+
+    def in_message(self, thread_id: str, message: Message) -> Found | None:
+        if message.payload is None:
+            return None
+        # What is said in one piece, because a text may be cut into blocks.
+        excerpt = self._excerpt(" ".join(read(message.payload)[0])) or self._in_strings((message.payload, message.meta))
+        if excerpt is None:
+            return None
+        return Found(thread_id, "message", message.seq, None, message.created_at, excerpt)
+
+    def in_record(self, record: Compaction) -> Found | None:
+        excerpt = self._in_strings(record.body)
+        if excerpt is None:
+            return None
+        return Found(record.thread_id, "compaction", None, record.number, record.created_at, excerpt)
+
+    def in_thread(self, thread: Thread) -> Found | None:
+        excerpt = self._in_strings(thread.metadata)
+        return None if excerpt is None else Found(thread.thread_id, "metadata", None, None, thread.created_at, excerpt)
+
+    def _in_strings(self, value: Any) -> str | None:
+        return next((excerpt for text in strings(value) if (excerpt := self._excerpt(text)) is not None), None)
+
+    def _excerpt(self, given: str) -> str | None:
+        """What stands around the first match in a text, written as it is or escaped as JSON; None if there is none."""
+        for written in _unescaped(given):
+            text = folded(written)
+            place = text.find(self._wanted)
+            if place >= 0:
+                low, high = max(0, place - _BEFORE), place + len(self._wanted) + _AFTER
+                return ("…" if low else "") + text[low:high] + ("…" if high < len(text) else "")
+        return None
+
+
+def folded(text: str) -> str:
+    """A text as it is compared."""
+    if not text.isascii():
+        # Twice, because folding the case may undo what normalizing did.
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        text = _UNSEEN.sub("", text)
+    return _SPACE.sub(" ", text.casefold())
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every string of a JSON value, the names of its parts too."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, dict):
+            waiting += [*found.values(), *found.keys()]
+        elif isinstance(found, list | tuple):
+            waiting += found
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    """The text, and what it says where it is JSON in a string: each level of escapes undone."""
+    yield text
+    for _ in range(_DEEPEST):
+        if "\\" not in text:
+            return
+        undone = _ESCAPE.sub(_character, text)
+        # Halves of surrogate pairs, put together.
+        undone = undone.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if undone == text:
+            return
+        yield undone
+        text = undone
+
+
+def _character(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else _SHORT.get(found[2], found[2])

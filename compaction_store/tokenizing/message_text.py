@@ -1,0 +1,256 @@
+"""What of a message a model reads: the texts to be counted, and the tokens of what is no text.
+
+A message costs three tokens for its role and its frame, and one more for a name. Read are contents, names, arguments,
+inputs, outputs, results, reasoning, titles and addresses, and the ids of calls inside the content. Not read are the
+fields of the frame (role, id, status, usage, `tool_call_id` …), cache marks, citations and annotations. Inputs that are
+JSON are counted as compact JSON, and so is everything whose shape is unknown, with what is base64 in it taken out and
+counted by `media`. Thinking and reasoning are their text, and what their sealed form holds beyond it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from compaction_store.models import Payload
+from compaction_store.tokenizing import media
+
+MESSAGE = 3
+NAME = 1
+
+# A call's input is the caller's own JSON: a "type" inside it means nothing here.
+_JSON_FIELDS = frozenset({"input", "arguments", "tools"})
+_SEALED_FIELDS = ("encrypted_content", "encrypted_stdout", "signature")
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+_MESSAGE = ("content", "refusal", "audio", "tool_calls", "function_call", *_REASONING)
+_MEDIA_TYPES = ("media_type", "mime_type", "mediaType", "mimeType")
+_IMAGES = frozenset({"image", "image_url", "input_image", "output_image", "computer_screenshot"})
+_FILES = frozenset({"file", "input_file", "audio", "input_audio", "output_audio", "video", "video_url", "input_video"})
+_DATA = ("data", "image", "image_url", "file_data", "url", "file_url", "video_url", "bytes", "blob")
+
+_FIELDS: dict[str, tuple[str, ...]] = {
+    # Anthropic's blocks, OpenAI's parts of a content
+    "text": ("text",),
+    "input_text": ("text",),
+    "output_text": ("text",),
+    "summary_text": ("text",),
+    "reasoning_text": ("text",),
+    "refusal": ("refusal",),
+    "message": ("content",),
+    "thinking": ("thinking",),
+    "tool_use": ("id", "name", "input"),
+    "server_tool_use": ("id", "name", "input"),
+    "mcp_tool_use": ("id", "server_name", "name", "input"),
+    "tool_result": ("tool_use_id", "content"),
+    "tool_reference": ("tool_name",),
+    "search_result": ("source", "title", "content"),
+    "web_search_result": ("title", "url", "page_age"),
+    "web_fetch_result": ("url", "retrieved_at", "content"),
+    "code_execution_result": ("stdout", "stderr", "content"),
+    "encrypted_code_execution_result": ("stderr", "content"),
+    "bash_code_execution_result": ("stdout", "stderr", "content"),
+    "code_execution_output": ("file_id",),
+    "bash_code_execution_output": ("file_id",),
+    "container_upload": ("file_id",),
+    "compaction": ("content",),
+    # OpenAI's items of a response
+    "reasoning": ("summary", "content"),
+    "function_call": ("call_id", "name", "arguments"),
+    "custom_tool_call": ("call_id", "name", "input"),
+    "mcp_call": ("server_label", "name", "arguments", "output", "error"),
+    "mcp_list_tools": ("server_label", "tools"),
+    "mcp_approval_request": ("server_label", "name", "arguments"),
+    "mcp_approval_response": ("reason",),
+    "web_search_call": ("action",),
+    "file_search_call": ("queries", "results"),
+    "computer_call": ("call_id", "action", "actions"),
+    "code_interpreter_call": ("code", "outputs"),
+    "logs": ("logs",),
+    "local_shell_call": ("call_id", "action"),
+    "shell_call": ("call_id", "action"),
+    "apply_patch_call": ("call_id", "operation"),
+    "item_reference": ("id",),
+}
+# Tools are added faster than this list grows, but what they return is named alike.
+_BY_ENDING = {"_tool_result": ("tool_use_id", "content"), "_call_output": ("call_id", "output")}
+
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+
+
+def read(message: Payload) -> tuple[list[str], int]:
+    """The texts to be counted, and the tokens to be added to their sum."""
+    content = message.get("content")
+    if type(content) is str and len(message) == 2 and "role" in message:  # noqa: PLR2004 — the shape of most messages
+        return [content], MESSAGE
+    reading = _Reading()
+    reading.message(message)
+    return reading.texts, reading.tokens
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.tokens = MESSAGE
+
+    def message(self, message: Payload) -> None:
+        if message.keys() <= {"role"}:
+            return
+        if message.keys().isdisjoint(_MESSAGE) or ("role" not in message and _kind(message) not in {"", "message"}):
+            self._block(message)
+        else:
+            self._value(message.get("content"))
+            self._value(message.get("refusal"))
+            if isinstance(audio := message.get("audio"), dict):
+                self._file({**audio, "type": "audio"})
+            # The same reasoning is often repeated under a second name.
+            self._value(next((message[field] for field in _REASONING if message.get(field)), None))
+            if "name" in message:
+                self.tokens += NAME
+                self._value(message["name"])
+            calls = message.get("tool_calls")
+            for call in calls if isinstance(calls, list) else [calls]:
+                self._call(call)
+            self._function(message.get("function_call"))
+
+    def _value(self, value: Any) -> None:
+        """A text, a block, a list of either, or nothing."""
+        if isinstance(value, str):
+            self.texts.append(value)
+        elif isinstance(value, dict):
+            self._block(value)
+        elif isinstance(value, list):
+            for item in value:
+                self._value(item)
+        elif value is not None:
+            self._json(value)
+
+    def _json(self, value: Any) -> None:
+        if isinstance(value, str):
+            self.texts.append(value)
+        elif value is not None:
+            self.texts.append(_JSON.encode(value))
+
+    def _call(self, call: Any) -> None:
+        """A call as OpenAI's chat has it: its kind names the field that holds name and arguments."""
+        function = call.get(_kind(call) or "function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            self._value(call.get("id"))
+            self._value(call.get("type"))
+            self._function(function)
+        else:
+            self._value(call)
+
+    def _function(self, function: Any) -> None:
+        if isinstance(function, dict):
+            self._value(function.get("name"))
+            self._json(function.get("arguments"))
+            self._json(function.get("input"))
+
+    def _block(self, block: dict[str, Any]) -> None:
+        kind = _kind(block)
+        fields = _fields(kind)
+        if fields is not None:
+            self._known(block, fields)
+        elif kind in _IMAGES:
+            self._image(block)
+        elif kind in _FILES:
+            self._file(block)
+        elif kind == "document":
+            self._document(block)
+        elif kind == "redacted_thinking":
+            self.tokens += media.sealed(str(block.get("data")))
+        elif kind == "image_generation_call":
+            self.tokens += media.image(block.get("result"))
+        else:
+            self._unknown(block)
+
+    def _known(self, block: dict[str, Any], fields: tuple[str, ...]) -> None:
+        before = len(self.texts)
+        for field in fields:
+            if field in _JSON_FIELDS:
+                self._json(block.get(field))
+            else:
+                self._value(block.get(field))
+        for field in _SEALED_FIELDS:
+            if isinstance(block.get(field), str):
+                shown = sum(len(text) for text in self.texts[before:])
+                self.tokens += media.sealed(block[field], shown)
+
+    def _image(self, block: dict[str, Any]) -> None:
+        data = _data(block)
+        detail = data.get("detail") if isinstance(data, dict) else block.get("detail")
+        self.tokens += media.image(_data(data) if isinstance(data, dict) else data, detail)
+
+    def _file(self, block: dict[str, Any]) -> None:
+        """OpenAI keeps what a part holds in a field that is named like its type; others have it in the block."""
+        inner = block.get(_kind(block))
+        held = inner if isinstance(inner, dict) else block
+        self._value(held.get("filename"))
+        if isinstance(held.get("transcript"), str):
+            self._value(held["transcript"])
+            return
+        kind = _media_type(held) or ("audio/*" if "audio" in _kind(block) else None)
+        self.tokens += media.file(_data(held), kind)
+
+    def _document(self, block: dict[str, Any]) -> None:
+        self._value(block.get("title"))
+        self._value(block.get("context"))
+        source = block.get("source")
+        if not isinstance(source, dict):
+            self.tokens += media.UNSEEN
+        elif source.get("type") == "content":
+            self._value(source.get("content"))
+        elif source.get("type") == "text":
+            self._value(source.get("data"))
+        else:
+            self.tokens += media.file(source.get("data"), _media_type(source))
+
+    def _unknown(self, value: dict[str, Any]) -> None:
+        self.texts.append(_JSON.encode(self._bare(value)))
+
+    def _bare(self, value: Any) -> Any:
+        """The value with null for what is base64, which is counted."""
+        if isinstance(value, str):
+            found = media.found_in(value)
+            self.tokens += found or 0
+            return value if found is None else None
+        if isinstance(value, list):
+            return [self._bare(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if _kind(value) in _IMAGES and _data(value) is not None:
+            self._image(value)
+            return None
+        bare = {}
+        for field, item in value.items():
+            if isinstance(item, str) and field in _SEALED_FIELDS:
+                self.tokens += media.sealed(item)
+            elif isinstance(item, str) and field in _DATA and (kind := _media_type(value)):
+                self.tokens += media.file(item, kind)
+            else:
+                bare[field] = self._bare(item)
+        return bare
+
+
+def _kind(block: dict[str, Any]) -> str:
+    kind = block.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _fields(kind: str) -> tuple[str, ...] | None:
+    found = _FIELDS.get(kind)
+    if found is None:
+        return next((fields for ending, fields in _BY_ENDING.items() if kind.endswith(ending)), None)
+    return found
+
+
+def _data(block: dict[str, Any]) -> Any:
+    """What an image or a file is given as: base64, a data URL, an address, or an object that has it."""
+    source = block.get("source")
+    if isinstance(source, dict):
+        return _data(source)
+    return next((block[field] for field in _DATA if block.get(field) is not None), None)
+
+
+def _media_type(block: dict[str, Any]) -> str | None:
+    return next((block[field] for field in _MEDIA_TYPES if isinstance(block.get(field), str)), None)
