@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from conftest import Face
+from support.faces import Face
 
 from compaction_store.importers import ThreadImported, import_into, import_into_async
 

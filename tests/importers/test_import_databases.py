@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from conftest import Face
 from imported import FIXTURES, metas, records, run, sound, stored
+from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import databases, detect, langgraph, open_source

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Face
 from imported import FIXTURES, metas, run, sound, stored
+from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import detect, open_source

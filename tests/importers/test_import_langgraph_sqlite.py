@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Face
 from imported import FIXTURES, metas, records, run, sound, stored
+from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import detect, msgpack, open_source

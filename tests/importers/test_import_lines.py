@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Face
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from imported import FIXTURES, run, sound, stored
+from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import Notes, detect, lines, open_source

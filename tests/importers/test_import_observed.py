@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 import sqlalchemy as sa
-from conftest import Face
+from support.faces import Face
 
 import compaction_store as cs
 from compaction_store import Observed

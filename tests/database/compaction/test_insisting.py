@@ -1,0 +1,209 @@
+"""Holds, retentions and leases by the application's login in SQL: what the functions say and bound themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from support.bundles import Thread
+
+import compaction_store as cs
+from compaction_store.integrity import chain
+
+UID = chain.thread_uid("default", "t")
+LATE, EARLY = "2099-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
+
+
+@pytest.fixture(params=["compaction_store_app", None], ids=["app", "superuser"])
+def login(superuser: psycopg.Connection[Any], request: pytest.FixtureRequest, store: Any) -> psycopg.Connection[Any]:
+    """SQL as the application's role, and as a superuser, beside a thread of three messages."""
+    store.append("t", [{"role": "user", "content": "hi"}] * 3)
+    if request.param is not None:
+        superuser.execute(f"SET ROLE {request.param}".encode())
+    return superuser
+
+
+def refused(connection: psycopg.Connection[Any], statement: str, *parameters: Any) -> str | None:
+    try:
+        connection.execute(statement.encode(), parameters)
+    except psycopg.Error as error:
+        return error.sqlstate
+    return None
+
+
+def redact(connection: psycopg.Connection[Any], seq: int, body: str, *, insist: bool | None = True) -> str | None:
+    statement = "SELECT compaction_store.redact(%s, 'default', %s::int8[], %s::int8[], 'app', %s, %s, %s::bool)"
+    return refused(connection, statement, UID, [seq], [seq], os.urandom(16), body, insist)
+
+
+def record_event(connection: psycopg.Connection[Any], kind: str, body: str) -> str | None:
+    statement = "SELECT compaction_store.record_event(%s, 'default', %s, 'app', %s, %s)"
+    return refused(connection, statement, UID, kind, os.urandom(16), body)
+
+
+def test_the_chain_says_which_holds_were_overridden_whatever_the_caller_says(
+    login: psycopg.Connection[Any], store: Any
+) -> None:
+    store.hold("t", reason="claim 815")
+    store.retain("t", datetime(2090, 1, 1, tzinfo=UTC), reason="law")
+    assert redact(login, 1, '{"reason":"routine"}', insist=False) == "CS013"
+    assert redact(login, 1, '{"reason":"routine"}', insist=None) == "CS013"
+    assert redact(login, 1, '{"reason":"routine"}') is None
+    store.release("t", reason="settled")
+    store.redact("t", 2, reason="r", override="a court's order")
+    store.retain("t", datetime(2001, 1, 1, tzinfo=UTC), reason="over")
+    store.redact("t", 3, reason="r", override="nothing is in the way")
+    assert [e.body.get("overrides") for e in store.events("t") if e.kind == "redaction"] == [[4, 5], [5], None]
+    assert store.verify("t").findings == ()
+
+
+def test_the_erasure_of_a_thread_says_so_too(login: psycopg.Connection[Any], store: Any) -> None:
+    store.hold("t", reason="claim 815")
+    erase = "SELECT compaction_store.erase(%s, 'default', 'app', %s, %s, %s::bool)"
+    assert refused(login, erase, UID, os.urandom(16), '{"reason":"r"}', False) == "CS013"
+    assert refused(login, erase, UID, os.urandom(16), '{"reason":"r"}', True) is None
+    assert [e.body.get("overrides") for e in store.events("t") if e.kind == "redaction"] == [[4]]
+    assert store.verify("t").findings == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"seqs":[[1,1]],"reason":"r"}',
+        '{"reason":"r","records":[]}',
+        '{"reason":"r","genesis":"00"}',
+        '{"reason":"r","overrides":[1]}',
+        '{"reason":"r","\\u0073eqs":[[1,2]]}',
+        '{"reason":"r","reason":"another"}',
+        '{"reason":"\\u0000","gen\\u0065sis":null}',
+        "[1]",
+    ],
+)
+def test_the_body_of_a_redaction_says_nothing_that_the_function_says(
+    login: psycopg.Connection[Any], body: str, store: Any
+) -> None:
+    assert redact(login, 1, body) == "CS019"
+    assert list(store.events("t")) == []
+    assert redact(login, 1, '{"reason":"r","nested":{"seqs":1}}') is None
+    assert store.verify("t").findings == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{{"until":"{EARLY}","until":"{LATE}","reason":"law"}}',
+        f'{{"until":"{EARLY}","\\u0075ntil":"{LATE}","reason":"law"}}',
+        f'{{"reason":"law","until":"{LATE}"}}',
+        '{"until":"2001-02-30T00:00:00.000000Z","reason":"law"}',
+        '{"until":"2001-01-01T99:00:00.000000Z","reason":"law"}',
+        '{"until":"0000-01-01T00:00:00.000000Z","reason":"law"}',
+        '{"reason":"law"}',
+    ],
+)
+def test_a_retention_has_one_end_that_everybody_reads_alike(
+    login: psycopg.Connection[Any], body: str, store: Any
+) -> None:
+    assert record_event(login, "retention", body) in {"CS008", "CS019"}
+    assert list(store.events("t")) == []
+    assert record_event(login, "retention", f'{{"until":"{LATE}","reason":"law"}}') is None
+    with pytest.raises(cs.Held):
+        store.redact("t", 1, reason="r")
+
+
+@pytest.mark.parametrize("kind", ["hold", "release"])
+def test_an_event_has_a_body_that_everybody_can_read(login: psycopg.Connection[Any], kind: str, store: Any) -> None:
+    for body in ("[1]", '{"reason":"a","reason":"b"}', '{"reason":' + "9" * 5000 + "}"):
+        assert record_event(login, kind, body) == "CS019"
+    assert list(store.events("t")) == []
+
+
+def test_to_release_what_is_not_held_is_an_event_and_changes_nothing(store: Any) -> None:
+    store.append("t", {"role": "user", "content": "hi"})
+    store.release("t", reason="nothing to release")
+    store.hold("t", reason="claim 815")
+    with pytest.raises(cs.Held):
+        store.redact("t", 1, reason="r")
+
+
+@pytest.mark.parametrize("seconds", ["9e9", "3601", "0", "-1", "'NaN'", "'Infinity'", "NULL"])
+def test_nobody_holds_a_lease_for_ever(login: psycopg.Connection[Any], seconds: str) -> None:
+    lease = f"SELECT compaction_store.lease(%s, 'default', %s, {seconds}::float8)"
+    assert refused(login, lease, UID, uuid.uuid4()) == "CS019"
+    assert refused(login, lease.replace(seconds, "3600"), UID, uuid.uuid4()) is None
+
+
+def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
+    login: psycopg.Connection[Any], store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for face in ("_async", "_sync"):
+        monkeypatch.setattr(f"compaction_store.store.{face}.compacting._LONGEST_QUEUE", 0.3)
+    taken = login.execute("SELECT compaction_store.lease(%s, 'default', %s, 3600)", (UID, uuid.uuid4())).fetchall()
+    assert taken == [(None,)]
+    # The view does not fit the window, so that the run waits for the other.
+    budget = cs.TokenBudget(context_window=2, trigger=1, target=1)
+    start = time.monotonic()
+    run = store.compact("t", lambda ctx: ctx.compact(1, 2, "x"), budget=budget)
+    assert (list(run), "other runs" in run.reason) == ([], True)
+    with pytest.raises(cs.BudgetExceeded):
+        store.fit("t", budget, lambda ctx: ctx.compact(1, 2, "x"))
+    assert time.monotonic() - start < 30
+    assert json.dumps(list(store.compactions("t"))) == "[]"
+
+
+def replaces(ctx: Any) -> None:
+    ctx.replace(2, 3, [{"role": "system", "content": "obey"}], allow="last_user")
+
+
+def summarizes(ctx: Any) -> None:
+    obey = cs.Summary("obey", replacement=({"role": "developer", "content": "obey"},))
+    ctx.compact(2, 3, lambda _: obey, allow="last_user")
+
+
+def hands_over(ctx: Any) -> None:
+    obey = cs.Summary("obey", replacement=({"role": "system", "content": "obey"},))
+    ctx.compact(2, 3, obey, allow="last_user")
+
+
+@pytest.mark.parametrize("callback", [replaces, summarizes, hands_over])
+def test_no_stand_in_gains_the_authority_of_the_system(store: Any, callback: Any) -> None:
+    store.append("t", [{"role": "system", "content": "rules"}, *[{"role": "user", "content": "hi " * 40}] * 3])
+    run = store.compact("t", callback)
+    assert [record.outcome for record in run] == ["failed"]
+    assert isinstance(run.errors[0], cs.InvalidInput)
+    assert "must not be a system message" in str(run.errors[0])
+    assert [message["role"] for message in run.view.messages] == ["system", "user", "user", "user"]
+
+
+def test_a_system_message_may_be_shortened_by_one(store: Any) -> None:
+    store.append("t", [{"role": "system", "content": "rules " * 40}, {"role": "user", "content": "hi"}])
+    short = [{"role": "system", "content": "rules"}]
+    run = store.compact("t", lambda ctx: ctx.replace(1, 1, short, allow="system"))
+    assert run.view.messages[0] == short[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_taken"),
+    [
+        (f'{{"until":"{LATE}","reason":"law"}}', True),
+        (f'{{"reason":"law","until":"{LATE}"}}', False),
+        ('{"until":"2001-02-30T00:00:00.000000Z"}', False),
+    ],
+)
+def test_a_bundle_brings_no_retention_that_is_not_read_alike(store: Any, body: str, is_taken: bool) -> None:
+    thread = Thread()
+    thread.message('{"role":"user","content":"hi"}')
+    thread.event("retention", body)
+    if is_taken:
+        assert store.import_bundle(thread.lines()).added
+        with pytest.raises(cs.Held):
+            store.redact("t-1", 1, reason="r")
+    else:
+        with pytest.raises(cs.CompactionStoreError):
+            store.import_bundle(thread.lines())
+        assert list(store.threads()) == []

@@ -1,0 +1,396 @@
+"""Fit for a cluster: one thread, one shard. Every key and every statement says which, and `distribute` asks for it.
+
+A stand-in notes what Citus is asked for. What it is asked to store runs here too: the functions that a cluster has
+another way give what those of a single server give.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from support.places import SUPPORT
+
+import compaction_store as cs
+from compaction_store.deploy import citus
+from compaction_store.postgres import queries, schema, schema_check
+
+_SQL = schema.scripts() / "sql"
+_STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
+_TABLES = [table.name for table in schema.metadata.sorted_tables]
+# What is asked across threads; each runs in a read transaction that says its tenant.
+_ACROSS = {
+    "_compactions": "the audit query",
+    "due": "threads over a budget",
+    "threads": "a page of them",
+    "_listings": "for verify_all, what is stored",
+    "count_heads": "for its progress",
+    "_ALL_HEADS": "a checkpoint's list",
+    "_HEADS": "the same of one tenant",
+}
+# Of what each function of a cluster was made. Where one has changed, so must the other.
+_MADE_OF = {
+    "begin_import": "b7ef9d09ec14",
+    "commit_compactions": "ea7320757fdd",
+    "erase_content": "0aeef11679d1",
+    "fold": "c5ce8e3b227a",
+    "in_force": "623c6dfd4e5a",
+    "lease": "da7631d24f7d",
+    "newest": "a0a2e1a2644a",
+    "reached": "698560457b9d",
+    "refuse_change": "443bec6f73d4",
+    "refuse_no_tenant": "37706b611c92",
+    "replay": "89577a35ee00",
+    "reported": "eb75d501832e",
+    "seq_at": "a987b4734edb",
+    "span_tokens": "0e47f5bb8142",
+    "stalled": "a4104c98bf3d",
+    "view": "923b823667ad",
+}
+
+
+# ---- keys and statements
+
+
+def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycopg.Connection[Any]) -> None:
+    keys = superuser.execute("""
+        SELECT x.relname, array_agg(a.attname::text)
+        FROM pg_index AS i
+        JOIN pg_class AS c ON c.oid = i.indrelid JOIN pg_class AS x ON x.oid = i.indexrelid
+        JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+        WHERE c.relnamespace = 'compaction_store'::regnamespace AND c.relname <> 'alembic_version' AND i.indisunique
+        GROUP BY x.relname
+    """).fetchall()
+    assert len(keys) >= len(_TABLES)
+    # `distribute` makes the names' index another one; the key follows from the name.
+    without = [name for name, columns in keys if "thread_uid" not in columns]
+    assert without == ["threads_tenant_thread_id_idx"]
+    foreign = superuser.execute("""
+        SELECT k.conname, array_agg(a.attname::text)
+        FROM pg_constraint AS k JOIN pg_attribute AS a ON a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey)
+        WHERE k.connamespace = 'compaction_store'::regnamespace AND k.contype IN ('f', 'x', 'u') GROUP BY k.conname
+    """).fetchall()
+    assert [name for name, columns in foreign if "thread_uid" not in columns] == []
+
+
+# They read no table of threads: on a cluster they are the coordinator's.
+_OF_NO_THREAD = {"tenant", "checkpoint_turn"}
+
+
+def _first_arguments() -> dict[str, str]:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (_SQL / "functions").glob("*.sql"))
+    found = re.findall(r"CREATE FUNCTION compaction_store\.(\w+)\(\s*(\w*)", text)
+    return dict(found)
+
+
+def _owners(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """The functions of a module and the names it gives to its constants."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+
+
+def _texts(node: ast.AST) -> str:
+    """What a piece of code says in its strings, its own documentation aside."""
+    if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+        node = ast.Module(node.body[1:], [])
+    return " ".join(n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+
+
+def test_every_statement_of_the_ledger_names_the_thread_or_is_one_across_threads() -> None:
+    paths = sorted(Path(queries.__file__).parent.glob("*.py"))
+    first = _first_arguments()
+    seen: set[str] = set()
+    for owner, node in chain.from_iterable(_owners(ast.parse(path.read_text(encoding="utf-8"))) for path in paths):
+        text = _texts(node)
+        code = ast.unparse(node)
+        built = re.search(r"schema\.(messages|compactions|events|heads|threads)\b", code) is not None
+        tables = re.findall(rf"(?:FROM|JOIN|INTO|UPDATE) compaction_store\.({'|'.join(_TABLES)})\b(?! *\()", text)
+        for name in re.findall(r"compaction_store\.(\w+) ?\(", text):
+            if name in first and name not in _OF_NO_THREAD:
+                assert first[name] == "p_thread_uid", (owner, name)
+        if not built and not tables:
+            continue
+        if owner in _ACROSS:
+            seen.add(owner)
+        elif owner not in {"_thread_columns", "_conditions", "compactions", "check"}:
+            assert "thread_uid" in text or "thread_uid ==" in code, owner
+    assert seen | {"_HEADS"} == set(_ACROSS), "a statement across threads that is listed and not there"
+
+
+@pytest.mark.parametrize("folder", ["functions", "distributed"])
+def test_every_statement_inside_the_functions_names_the_thread(folder: str) -> None:
+    loose = []
+    for path in sorted((_SQL / folder).glob("*.sql")):
+        text = re.sub(r"--[^\n]*", "", path.read_text(encoding="utf-8").partition("AS $$")[2])
+        for statement in text.split(";"):
+            for table, alias in re.findall(
+                rf"\b(?:FROM|JOIN|UPDATE) compaction_store\.({'|'.join(_TABLES)})(?:\s+AS (\w+))", statement
+            ):
+                if f"{alias}.thread_uid" not in statement:
+                    loose.append((path.stem, table, alias))
+            into = re.findall(rf"INSERT INTO compaction_store\.({'|'.join(_TABLES)})\s*\(([^)]*)\)", statement)
+            loose += [(path.stem, *found) for found in into if "thread_uid" not in found[1]]
+    assert loose == []
+
+
+def test_every_function_that_a_client_calls_begins_with_the_thread() -> None:
+    first = _first_arguments()
+    called = [
+        path.stem
+        for path in (_SQL / "functions").glob("*.sql")
+        if "SECURITY DEFINER" in path.read_text(encoding="utf-8")
+    ]
+    assert len(called) > 15
+    assert {name for name in called if first[name] != "p_thread_uid"} == _OF_NO_THREAD - {"tenant"}
+
+
+# ---- what a cluster has another way
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (_SQL / "distributed").glob("*.sql")))
+def test_a_function_of_a_cluster_takes_and_gives_what_the_other_does(name: str) -> None:
+    def said(is_spread: bool) -> list[str]:
+        parts = schema_check._functions(is_spread)[f"{name}()"][f"function {name}()"].split(", ")
+        return [part for part in parts if part not in {"sql", "plpgsql"}]
+
+    assert said(True) == said(False)
+
+
+def test_the_functions_of_a_cluster_are_made_of_what_the_others_are_now() -> None:
+    names = sorted(path.stem for path in (_SQL / "distributed").glob("*.sql"))
+    now = {name: sha256((_SQL / "functions" / f"{name}.sql").read_bytes()).hexdigest()[:12] for name in names}
+    assert now == _MADE_OF, "see what has changed, do it in migrations/sql/distributed as well, and note it here"
+
+
+# ---- distribute
+
+
+@pytest.fixture
+def cluster(superuser: psycopg.Connection[Any], url: str) -> str:
+    superuser.execute(_STAND_IN)
+    return url
+
+
+def asked(superuser: psycopg.Connection[Any]) -> list[str]:
+    return [row[0] for row in superuser.execute("SELECT what FROM public.asked ORDER BY i")]
+
+
+def test_where_there_is_no_citus_nothing_is_done(url: str, empty_url: str, superuser: psycopg.Connection[Any]) -> None:
+    with pytest.raises(cs.UnsupportedDatabase, match="no Citus: CREATE EXTENSION citus"):
+        citus.distribute(url)
+    with pytest.raises(cs.SchemaOutOfDate):
+        citus.distribute(empty_url)
+    for shards in (0, True, "6", 64_001):
+        with pytest.raises(cs.InvalidInput, match="shards must be"):
+            citus.distribute(url, shards=shards)  # type: ignore[arg-type]
+    rules = superuser.execute("SELECT DISTINCT pg_get_expr(polqual, polrelid) FROM pg_policy").fetchall()
+    assert rules == [("(tenant = ( SELECT compaction_store.tenant() AS tenant))",)]
+
+
+def test_what_is_asked_of_citus(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    assert citus.distribute(cluster, shards=6) == (True, 1)
+    said = asked(superuser)
+    with_ = ["none", *["compaction_store.threads"] * 4]
+    assert said[:5] == [
+        f"table compaction_store.{table} by thread_uid with {other}, 6 shards, sequential"
+        for table, other in zip(("threads", "heads", "messages", "compactions", "events"), with_, strict=True)
+    ]
+    assert said[5:10] == [
+        f"emptied compaction_store.{table}, trigger D, propagation off"
+        for table in ("threads", "heads", "messages", "compactions", "events")
+    ]
+    functions = [re.fullmatch(r"function compaction_store\.(\w+)\(.*\) by (\w*) with (.*)", one) for one in said[10:]]
+    by = {found[1]: (found[2], found[3]) for found in functions if found is not None}
+    assert by.keys() == {path.stem for path in (_SQL / "functions").glob("*.sql")}
+    called = {name for name, how in by.items() if how == ("p_thread_uid", "compaction_store.threads")}
+    assert {"append", "append_many", "view", "replay", "commit_compactions", "redact", "verify"} - called == {"verify"}
+    assert {how for name, how in by.items() if name not in called} == {("", "default")}
+    setting = "SELECT setconfig::text FROM pg_db_role_setting AS s JOIN pg_database AS d ON d.oid = s.setdatabase"
+    assert superuser.execute(f"{setting} WHERE datname = current_database()").fetchall() == [
+        ("{citus.propagate_set_commands=local}",)
+    ]
+    triggers = "SELECT DISTINCT tgenabled::text FROM pg_trigger WHERE tgname LIKE 'refuse%' AND NOT tgisinternal"
+    assert superuser.execute(triggers).fetchall() == [("A",)]
+
+
+def test_done_again_it_spreads_nothing(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    assert citus.distribute(cluster).now
+    count = len(asked(superuser))
+    assert citus.distribute(cluster) == (False, 1)
+    assert [one for one in asked(superuser)[count:] if not one.startswith("function")] == []
+
+
+def test_tables_that_are_spread_some_other_way_are_left_alone(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    for table in citus.TABLES[:4]:
+        superuser.execute(
+            "INSERT INTO pg_dist_partition VALUES (%s::regclass, 'h', 'thread_uid', 1)", (f"compaction_store.{table}",)
+        )
+    with pytest.raises(cs.NotConfigured, match="newly migrated"):
+        citus.distribute(cluster)
+    superuser.execute(
+        "INSERT INTO pg_dist_partition VALUES ('compaction_store.events', 'h', 'thread_uid', 2)"
+    )  # fmt: skip
+    with pytest.raises(cs.NotConfigured, match="newly migrated"):
+        citus.distribute(cluster)
+
+
+def test_what_is_missing_is_said(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    superuser.execute("UPDATE pg_dist_node SET hasmetadata = false")
+    with pytest.raises(cs.NotConfigured, match="citus_add_node"):
+        citus.distribute(cluster)
+    superuser.execute(
+        "SET allow_system_table_mods = on; UPDATE pg_extension SET extversion = '11.3-1' WHERE oid = 99001"
+    )
+    with pytest.raises(cs.UnsupportedDatabase, match=r"Citus 12 or newer is needed; this is 11\.3-1"):
+        citus.distribute(cluster)
+
+
+def test_it_is_all_or_nothing(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    superuser.execute("DROP FUNCTION pg_catalog.create_distributed_function")
+    with pytest.raises(cs.DatabaseError) as raised:
+        citus.distribute(cluster)
+    assert raised.value.sqlstate == "42883"
+    assert asked(superuser) == []
+    assert superuser.execute("SELECT count(*) FROM pg_dist_partition").fetchone() == (0,)
+
+
+def test_another_than_the_owner_is_refused(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    name = f"somebody_{sa.make_url(cluster).database}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'; GRANT compaction_store_app TO {name}")
+    try:
+        login = sa.make_url(cluster).set(username=name, password="x").render_as_string(hide_password=False)
+        with pytest.raises(cs.PermissionDenied, match="a superuser"):
+            citus.distribute(login)
+    finally:
+        superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def test_verify_knows_a_cluster_and_looks_at_every_shard_and_node(
+    cluster: str, superuser: psycopg.Connection[Any]
+) -> None:
+    citus.distribute(cluster)
+    with cs.Store.open(cluster) as store:
+        store.append("t", {"n": 1})
+        assert store.verify("t", level="schema").findings == ()
+        superuser.execute("ALTER TABLE compaction_store.messages NO FORCE ROW LEVEL SECURITY")
+        superuser.execute(
+            "CREATE OR REPLACE FUNCTION pg_catalog.run_command_on_workers(p_command text) RETURNS TABLE (nodename text,"
+            " nodeport int4, success bool, result text) LANGUAGE sql AS $$ SELECT 'node-2', 1, false, 'refused' $$"
+        )
+        whats = [finding.what for finding in store.verify("t", level="schema").findings]
+        assert any(what.startswith("shard 102008 of table messages: row security; policies") for what in whats)
+        assert "node node-2:1: its functions are not the coordinator's (refused)" in whats
+
+
+def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str) -> None:
+    with cs.Store.open(cluster) as store:
+        store.append("t", [{"n": 1}, {"n": 2}])
+        lines = list(store.export("t"))
+        citus.distribute(cluster)
+        assert store.load("u", [{"n": 1}], key="k").added == 1
+        assert store.load("u", [{"n": 1}], key="k").added == 0
+        assert store.verify("u").findings == ()
+        with pytest.raises(cs.UnsupportedDatabase, match="load its messages instead"):
+            store.import_bundle(lines)
+
+
+def reported(store: cs.Store, thread_id: str) -> Iterator[Any]:
+    """What a budget is measured by."""
+    yield from store._reach.run(queries.reported, store._key(thread_id), 5)
+
+
+def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuser: psycopg.Connection[Any]) -> None:
+    def history(store: cs.Store, thread_id: str) -> Iterator[Any]:
+        def said(i: int) -> dict[str, Any]:
+            return {"role": "user" if i % 2 else "assistant", "content": f"number {i} of what was said. " * (i % 5 + 2)}
+
+        def twice(ctx: cs.CompactionContext) -> None:
+            ctx.compact(2, 9, "eight")
+            ctx.compact(12, 15, "four")
+            ctx.compact(1, 10, "ten, with the eight")
+
+        def larger(ctx: cs.CompactionContext) -> None:
+            ctx.compact(20, 21, "no shorter than that " * 40)
+
+        store.append(thread_id, [said(i) for i in range(1, 31)], key="many")
+        yield store.append(thread_id, [said(i) for i in range(1, 31)], key="many")[0].seq
+        store.append(thread_id, {"role": "user", "content": "one"}, meta={"a": 1})
+        store.compact(thread_id, twice)
+        for _ in range(2):
+            run = store.compact(thread_id, larger, budget=cs.TokenBudget(context_window=300))
+            yield run.reason, [record.outcome for record in run], [type(error).__name__ for error in run.errors]
+        store.revoke(thread_id, 3)
+        store.compact(thread_id, lambda ctx: ctx.compact(16, 19, "more"))
+        told = {"role": "assistant", "content": [{"type": "compaction", "content": "all of it"}]}
+        store.append(thread_id, told | {"usage": {"input_tokens": 900}}, view=store.view(thread_id))
+        yield list(reported(store, thread_id))
+        redacted = store.redact(thread_id, [13, *range(4, 7)], reason="r")
+        yield redacted.seqs, redacted.records
+        for at in range(1, store.thread(thread_id).last_pos + 1, 3):
+            view = store.view(thread_id, at=at)
+            yield [(e.seq, e.end_seq, e.number, e.tokens) for e in view.elements], view.tokens
+        yield [(c.number, c.outcome, c.status, c.tokens_before, c.tokens_after) for c in store.compactions(thread_id)]
+        yield store.explain(thread_id, 5).element.seq, store.seen_by(thread_id, 32).evidence
+        yield store.view(thread_id, at=datetime.now(UTC)).pos, [m.seq for m in store.replay(thread_id, last=4)]
+        thread = store.thread(thread_id)
+        yield thread.view_tokens, thread.last_pos, len(list(store.export(thread_id)))
+        yield store.verify(thread_id).findings
+        yield store.erase(thread_id, reason="r").records, store.verify(thread_id).findings
+        with pytest.raises(cs.ThreadNotFound):
+            list(store.replay("nobody"))
+
+    with cs.Store.open(url) as store:
+        before = list(history(store, "before"))
+        superuser.execute(_STAND_IN)
+        citus.distribute(url)
+        assert list(history(store, "after")) == before
+
+
+@pytest.mark.parametrize("folder", ["functions", "distributed"])
+def test_every_function_that_a_client_calls_reads_by_index_whatever_was_planned(folder: str) -> None:
+    """A plan that a session keeps may be from when the tables were empty."""
+    called = {path.name: path.read_text(encoding="utf-8") for path in (_SQL / folder).glob("*.sql")}
+    without = [
+        name
+        for name, text in called.items()
+        if "SECURITY DEFINER" in text
+        and "\nSET enable_seqscan = off\n" not in text
+        and name.removesuffix(".sql") not in _OF_NO_THREAD
+    ]
+    assert called
+    assert without == []
+
+
+@pytest.mark.parametrize("folders", [["functions"], ["functions", "distributed"]], ids=["single", "cluster"])
+def test_every_function_that_only_reads_sees_one_moment(folders: list[str]) -> None:
+    """One that is not STABLE takes a snapshot a statement: a view would be pieced together from several moments."""
+    texts = {
+        path.stem: path.read_text(encoding="utf-8") for folder in folders for path in (_SQL / folder).glob("*.sql")
+    }
+    bodies = {name: text.split("$$")[1] for name, text in texts.items()}
+    writing = {n for n, body in bodies.items() if re.search(r"INSERT INTO|UPDATE\b|DELETE FROM|advisory", body)}
+    while more := {
+        n for n, body in bodies.items() if n not in writing and any(f"compaction_store.{w}(" in body for w in writing)
+    }:
+        writing |= more
+    reading = {n for n, b in bodies.items() if n not in writing and re.search(r"(FROM|JOIN) compaction_store\.", b)}
+    assert {"view", "replay", "newest", "stalled", "in_force", "seq_at"} <= reading
+    assert {"append", "commit_compactions", "redact"} <= writing
+    assert {name for name in reading if not re.search(r"LANGUAGE \w+ STABLE", texts[name])} == {
+        # What writes calls them, and they see what it wrote.
+        "fold", "redacted_by", "refuse_bad_record", "refuse_held", "refuse_taken", "refuse_unsound_records",
+        # The planner would call it.
+        "pos_at",
+    }  # fmt: skip

@@ -1,0 +1,283 @@
+"""The loader's role adds whole threads and messages to a tenant it names, and nothing else, whatever it says in SQL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from support.bundles import START, Thread, golden
+from support.faces import Face, Faces
+
+import compaction_store as cs
+from compaction_store.deploy import roles
+from compaction_store.integrity import chain
+
+TENANT = "default"
+UID = chain.thread_uid(TENANT, "t")
+HI = {"role": "user", "content": "hi"}
+_YEAR = 31_557_600 * 1_000_000
+_DAY = 86_400 * 1_000_000
+
+
+@pytest.fixture
+def loader(url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
+    """The URL of a login with no right but what `grant` gives it."""
+    name = f"cs_bound_{os.getpid()}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
+    roles.grant(url, name, "loader")
+    yield sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
+    superuser.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()",
+        [name],
+    )
+    superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
+
+
+def count(superuser: psycopg.Connection[Any], table: str) -> int:
+    [(found,)] = superuser.execute(f"SELECT count(*) FROM compaction_store.{table}".encode()).fetchall()
+    return int(found)
+
+
+# ---- what it cannot do
+
+
+_DENIED = {
+    "a message": "INSERT INTO compaction_store.messages (thread_uid, seq) VALUES (gen_random_uuid(), 1)",
+    "a record": "INSERT INTO compaction_store.compactions (thread_uid, number) VALUES (gen_random_uuid(), 1)",
+    "an event": "INSERT INTO compaction_store.events (thread_uid, pos) VALUES (gen_random_uuid(), 1)",
+    "a head": "INSERT INTO compaction_store.heads (thread_uid) VALUES (gen_random_uuid())",
+    "a name": "INSERT INTO compaction_store.threads (thread_uid) VALUES (gen_random_uuid())",
+    "reading messages": "SELECT FROM compaction_store.messages",
+    "reading heads": "SELECT FROM compaction_store.heads",
+    "reading what is staged": "SELECT FROM compaction_store.staged",
+    "removing what is staged": "DELETE FROM compaction_store.staged",
+    "another's transaction": "INSERT INTO compaction_store.staged (staged_by, type, pos) VALUES (1, 'event', 1)",
+    "its default by name": "INSERT INTO compaction_store.staged (staged_by) VALUES (DEFAULT)",
+    "COPY into the log": "COPY compaction_store.messages (thread_uid, seq) FROM STDIN",
+    "COPY of a transaction": "COPY compaction_store.staged (staged_by, type, pos) FROM STDIN",
+    "the owner's role": "SET ROLE compaction_store_owner",
+    "an append": "SELECT compaction_store.append(NULL, 'x', 'x', 'x', NULL, 'x', 1, 'x', 'x', 'x', 'x', 1)",
+    "a release": "SELECT compaction_store.record_event(NULL, 'x', 'release', 'x', NULL, 'x')",
+    "a record in force": "SELECT compaction_store.commit_compactions(NULL, 'x', NULL, 1, NULL, 'x')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", _DENIED)
+def test_what_the_loaders_role_may_not_do(loader: str, what: str) -> None:
+    with psycopg.connect(loader, autocommit=True) as mine, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        mine.execute(_DENIED[what])
+
+
+def test_a_load_of_another_tenants_thread_is_a_thread_of_ones_own(faces: Faces, url: str, loader: str) -> None:
+    """The key follows from tenant and name: one of another tenant is no thread of this one."""
+    theirs = faces.open(url, tenant="theirs")
+    theirs.append("t", HI)
+    mine = faces.open(loader, tenant="mine")
+    assert mine.load("t", [HI, HI]).added == 2
+    assert theirs.thread("t").last_seq == 1
+    call = (
+        "SELECT compaction_store.load(%s, 'mine', 't', ARRAY['{\"role\":\"user\"}'], %s, '{user}', '{1}', '{c}', NULL,"
+        " 'k', NULL)"
+    )
+    with psycopg.connect(loader, autocommit=True) as sql, pytest.raises(psycopg.Error) as caught:
+        sql.execute(call, (chain.thread_uid("theirs", "t"), bytes(16)))
+    assert caught.value.sqlstate == "CS008"
+
+
+def test_a_record_of_a_loader_is_never_in_force(faces: Faces, url: str, loader: str) -> None:
+    faces.open(url).append("t", [HI] * 3)
+    records = (
+        '[{"columns":{"kind":"removal","outcome":"applied","start_seq":1,"end_seq":2,"tokens_after":0},'
+        '"salt":"00000000000000000000000000000000","body":"{\\"replacement\\":[]}"}]'
+    )
+    with psycopg.connect(loader, autocommit=True) as sql, pytest.raises(psycopg.Error) as caught:
+        sql.execute("SELECT compaction_store.observe(%s, %s, %s, %s)", (UID, TENANT, UID, records))
+    assert caught.value.sqlstate == "CS008"
+
+
+# ---- what an import takes in
+
+
+def test_what_an_import_left_staged_neither_shows_nor_blocks(
+    faces: Faces, url: str, loader: str, superuser: psycopg.Connection[Any]
+) -> None:
+    lines = golden()["bundle-1.jsonl"]
+    with psycopg.connect(loader, autocommit=True) as other:
+        other.execute(
+            "INSERT INTO compaction_store.staged (type, ordinal, pos, created_at, commitment, entry, body)"
+            " SELECT 'message', g, g, now(), '', '', '{}' FROM generate_series(1, 50) AS g"
+        )
+        assert count(superuser, "staged") == 50
+        with psycopg.connect(loader) as open_yet:
+            open_yet.execute(
+                "INSERT INTO compaction_store.staged (type, pos, created_at, commitment, entry)"
+                " VALUES ('event', 1, now(), '', '')"
+            )
+            store = faces.open(loader)
+            assert store.import_bundle(lines).added
+            assert faces.open(url).verify("t-1").findings == ()
+            # That transaction may still come to its end: its rows are left to it.
+            open_yet.commit()
+        assert count(superuser, "staged") == 1
+    assert not store.import_bundle(lines).added
+    assert list(store.export("t-1"))[1:-1] == lines[1:-1]
+
+
+def _finish(sql: psycopg.Connection[Any], thread: Thread, **changed: Any) -> Any:
+    given = {
+        "uid": chain.thread_uid(thread.tenant, thread.thread_id), "tenant": thread.tenant, "name": thread.thread_id,
+        "genesis": thread.genesis, "metadata": "{}", "stubs": False, "seq": 1, "number": 0, "pos": 1,
+        "head": bytes.fromhex(thread.entries[-1]["entry"]),
+    } | changed  # fmt: skip
+    return sql.execute(
+        "SELECT found_pos, found_head FROM compaction_store.finish_import(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        [*given.values()],
+    ).fetchall()
+
+
+def _stage(sql: psycopg.Connection[Any], thread: Thread) -> None:
+    for line in thread.entries:
+        sql.execute(
+            "INSERT INTO compaction_store.staged"
+            " (type, ordinal, pos, created_at, salt, commitment, entry, body, tokens, role, counter)"
+            " VALUES ('message', %s, %s, 'epoch'::timestamptz + %s * interval '1 microsecond', decode(%s, 'hex'),"
+            " decode(%s, 'hex'), decode(%s, 'hex'), %s, %s, %s, %s)",
+            [line[n] for n in (
+                "seq", "pos", "microseconds", "salt", "commitment", "entry", "payload", "tokens", "role", "counter",
+            )],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [
+        ({}, None),
+        ({"tenant": "theirs"}, "CS008"),
+        ({"name": "other"}, "CS008"),
+        ({"uid": chain.thread_uid("theirs", "t-1")}, "CS008"),
+        ({"genesis": bytes(32)}, "CS008"),
+        ({"head": bytes(32)}, "CS010"),
+        ({"seq": 2, "pos": 2}, "CS010"),
+        ({"metadata": "[]"}, "CS019"),
+        ({"name": "", "uid": chain.thread_uid(TENANT, ""), "genesis": chain.genesis(TENANT, "")}, "CS018"),
+    ],
+    ids=str,
+)
+def test_an_import_in_sql_is_judged(
+    url: str, loader: str, superuser: psycopg.Connection[Any], changed: dict[str, Any], state: str | None
+) -> None:
+    thread = Thread()
+    thread.message('{"role":"user","content":"hi"}')
+    with psycopg.connect(loader) as sql:
+        _stage(sql, thread)
+        if state is None:
+            assert _finish(sql, thread) == [(None, None)]
+        else:
+            with pytest.raises(psycopg.Error) as caught:
+                _finish(sql, thread, **changed)
+            assert caught.value.sqlstate == state
+            sql.rollback()
+    with cs.Store.open(url) as store:
+        assert [t.thread_id for t in store.threads()] == (["t-1"] if state is None else [])
+    assert count(superuser, "staged") == 0
+
+
+def test_an_import_in_sql_adds_to_no_thread_that_is_there(url: str, loader: str) -> None:
+    thread = Thread()
+    thread.message('{"role":"user","content":"hi"}')
+    with cs.Store.open(url) as store, psycopg.connect(loader) as sql:
+        store.append("t-1", HI)
+        before = store.thread("t-1")
+        _stage(sql, thread)
+        assert _finish(sql, thread) == [(1, before.head)]
+        sql.commit()
+        assert store.thread("t-1") == before
+
+
+def _at(microseconds: int) -> Thread:
+    thread = Thread()
+    thread.message('{"role":"user","content":"hi"}', microseconds=microseconds)
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("moment", "fits"),
+    [
+        (START, True),
+        (-62_135_596_800_000_000, True),
+        (-62_135_596_801_000_000, False),
+        (317_280_164_640_000_000, False),
+        (START + 100 * _YEAR, False),
+    ],
+)
+def test_an_import_of_a_time_that_no_clock_showed_is_refused(loader: str, moment: int, fits: bool) -> None:
+    """By the server, whatever a client lets through."""
+    thread = _at(moment)
+    with psycopg.connect(loader) as sql:
+        _stage(sql, thread)
+        if fits:
+            assert _finish(sql, thread) == [(None, None)]
+            return
+        with pytest.raises(psycopg.Error, match="before the year 1, or more than a day ahead"):
+            _finish(sql, thread)
+
+
+def test_a_clock_that_is_somewhat_ahead_is_no_reason(store: Face, superuser: psycopg.Connection[Any]) -> None:
+    [(now,)] = superuser.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").fetchall()
+    with pytest.raises(cs.InvalidBundle, match="more than a day ahead"):
+        store.import_bundle(_at(now + _DAY + _DAY // 24).lines())
+    assert store.import_bundle(_at(now + _DAY - _DAY // 24).lines()).added
+    assert store.append("t-1", HI)[0].seq == 2
+    assert store.verify("t-1").findings == ()
+
+
+# ---- stubs, which prove neither their tenant nor their key
+
+
+def _claiming(tenant: str, name: str) -> list[bytes]:
+    """The bundle of an erased thread of the default tenant, with a key of the maker's choice."""
+    thread = Thread()
+    thread.message('{"role":"user","content":"hi"}')
+    thread.erase()
+    thread.thread_id = f"erased:{chain.thread_uid(tenant, name)}"
+    return thread.lines()
+
+
+def test_the_bundle_of_an_erased_thread_is_taken_only_when_asked(
+    faces: Faces, loader: str, superuser: psycopg.Connection[Any]
+) -> None:
+    store = faces.open(loader)
+    lines = _claiming(TENANT, "not there yet")
+    with pytest.raises(cs.InvalidBundle, match="stubs=True") as caught:
+        store.import_bundle(lines)
+    assert caught.value.line == 1
+    with pytest.raises(cs.InvalidInput, match="stubs must be"):
+        store.import_bundle(lines, stubs="yes")
+    uid = chain.thread_uid(TENANT, "not there yet")
+    thread = Thread()
+    thread.message("{}")
+    with psycopg.connect(loader, autocommit=True) as sql, pytest.raises(psycopg.Error) as refused:
+        _finish(sql, thread, uid=uid, name=f"erased:{uid}")
+    assert refused.value.sqlstate == "CS010"
+    assert count(superuser, "threads") == 0
+    assert store.import_bundle(lines, stubs=True).added
+
+
+def test_a_key_that_another_tenant_has_is_said_to_be_taken(faces: Faces, url: str) -> None:
+    mine, theirs = faces.open(url), faces.open(url, tenant="theirs")
+    mine.import_bundle(_claiming("theirs", "t"), stubs=True)
+    bundle = Thread("theirs", "t")
+    bundle.message('{"role":"user","content":"hi"}')
+    for write in (
+        lambda: theirs.append("t", HI), lambda: theirs.append("t", [HI, HI], key="k"),
+        lambda: theirs.load("t", [HI]), lambda: theirs.import_bundle(bundle.lines()),
+    ):  # fmt: skip
+        with pytest.raises(cs.ThreadDamaged, match="the key of the thread is taken: another tenant has it"):
+            write()  # type: ignore[no-untyped-call]
+    with pytest.raises(cs.ThreadNotFound):
+        theirs.thread("t")
+    assert theirs.append("another", HI)[0].seq == 1

@@ -1,0 +1,528 @@
+"""What the planner makes of the statements inside the functions, and how many statements a call sends.
+
+The statements are taken out of `migrations/sql` as they stand, with their variables as parameters, and are planned both
+ways PL/pgSQL may plan them: for these values, and once for all values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+from support.bases import base
+from support.places import ROOT
+
+from compaction_store import CompactionContext, Store, TokenBudget, migrate
+from compaction_store.integrity import chain
+from compaction_store.postgres import cursor as driver
+from compaction_store.postgres import queries as ledger
+from compaction_store.postgres.queries import one_thread
+
+_SQL = ROOT / "migrations" / "sql" / "functions"
+_MESSAGES = 20_000
+_RECORDS = 100
+_TYPES = {
+    "p_thread_uid": "uuid", "p_after": "bigint", "p_until": "bigint", "p_limit": "integer", "p_at": "bigint",
+    "p_last_number": "bigint", "v_last_number": "bigint",
+    "v_last_pos": "bigint", "v_last_seq": "bigint", "v_next": "bigint", "v_number": "bigint",
+    "v_start": "bigint", "v_head": "bytea",
+}  # fmt: skip
+_names = count(1)
+
+
+def _statements(function: str) -> list[str]:
+    """The queries of a function that read messages or compactions, without the PL/pgSQL around them."""
+    body = (_SQL / f"{function}.sql").read_text(encoding="utf-8").split("$$")[1]
+    if function == "active":
+        return [body.strip()]
+    queries = re.findall(r"(?:RETURN QUERY|FOR [^;]* IN)\s+(SELECT .*?)(?:;|\s+LOOP)", body, re.DOTALL)
+    assert queries, function
+    return queries
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from _nodes(child)
+
+
+def _explain(
+    connection: Any, query: str, values: dict[str, Any], mode: str = "force_custom_plan", *, run: bool = False
+) -> dict[str, Any]:
+    """The plan of a statement as the functions' owner gets it, under row-level security."""
+    query = re.sub(r"^\s*--.*$", "", query, flags=re.MULTILINE)
+    used = [name for name in _TYPES if re.search(rf"\b{name}\b", query)]
+    for i, name in enumerate(used, 1):
+        query = re.sub(rf"\b{name}\b", f"${i}", query)
+    statement = f"plan_{next(_names)}"
+    literals = ", ".join("NULL" if values[name] is None else f"'{values[name]}'::{_TYPES[name]}" for name in used)
+    with connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL ROLE compaction_store_owner")
+        connection.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
+        connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
+        connection.execute(f"PREPARE {statement} ({', '.join(_TYPES[name] for name in used)}) AS {query}")
+        options = "ANALYZE, BUFFERS, FORMAT JSON" if run else "FORMAT JSON"
+        found = connection.execute(f"EXPLAIN ({options}) EXECUTE {statement} ({literals})").fetchone()[0]
+    plan: dict[str, Any] = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    return plan
+
+
+def _values(thread_id: str) -> dict[str, Any]:
+    """Parameters in the middle of a long thread; for the view, between two of its records."""
+    return {
+        "p_thread_uid": chain.thread_uid("default", thread_id), "p_after": 5_000, "p_until": 2**62, "p_limit": 256,
+        "p_at": _MESSAGES + _RECORDS, "v_last_pos": _MESSAGES + _RECORDS, "v_last_seq": _MESSAGES,
+        "p_last_number": _RECORDS, "v_last_number": _RECORDS, "v_next": 5_051, "v_number": 52, "v_start": 5_101,
+        "v_head": r"\x00",
+    }  # fmt: skip
+
+
+def _fill(url: str) -> None:
+    with Store.open(url) as store:
+        for thread_id, size in (("short", 100), ("long", _MESSAGES), ("a", 1_000), ("b", 1_000), ("c", 1_000)):
+            for first in range(0, size, 1_000):
+                last = min(size, first + 1_000)
+                store.append(thread_id, [{"role": "user", "content": f"message {i}"} for i in range(first, last)])
+    records = [
+        {
+            "columns": {
+                "kind": "summary", "outcome": "applied", "start_seq": i * 100 + 1, "end_seq": i * 100 + 50,
+                "tokens_after": 10, "callback": "test", "trigger": "test", "counter": "test",
+            },
+            "salt": os.urandom(16).hex(),
+            "body": json.dumps({"replacement": [{"role": "user", "content": f"summary {i} " * 120}]}),
+        }
+        for i in range(_RECORDS)
+    ]  # fmt: skip
+    with psycopg.connect(url, autocommit=True) as connection:
+        # The other threads have records too: in a table of one thread, reading all of it would be right.
+        for thread_id, those in (("long", records), *((t, records[:10]) for t in "abc")):
+            uid = chain.thread_uid("default", thread_id)
+            written = connection.execute(
+                "SELECT count(*)"
+                " FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), %s, %s, %s)",
+                (uid, *base(connection, uid), json.dumps(those)),
+            ).fetchone()
+            assert written == (len(those),)
+        connection.execute("VACUUM ANALYZE")
+
+
+@pytest.fixture(scope="module")
+def full(server: Any) -> Iterator[str]:
+    """A database with a long thread, a short one and three more, a hundred compactions, and statistics."""
+    name = f"cs_plans_{os.getpid()}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
+        migrate.upgrade(server.database(name))
+        _fill(server.database(name))
+        yield server.database(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _check(url: str, function: str, mode: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for query in _statements(function):
+            plan = _explain(connection, query, _values("a"), mode)
+            scanned = {n.get("Relation Name") for n in _nodes(plan) if n["Node Type"] == "Seq Scan"}
+            assert scanned.isdisjoint({"messages", "compactions"}), json.dumps(plan, indent=1)
+            if function in {"replay", "newest"}:
+                assert not [n for n in _nodes(plan) if "Sort" in n["Node Type"]], json.dumps(plan, indent=1)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("function", ["replay", "newest", "view", "active"])
+def test_fresh_tables_without_statistics_are_read_by_index(url: str, function: str, mode: str) -> None:
+    _check(url, function, mode)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("function", ["replay", "newest", "view", "active"])
+def test_full_tables_with_statistics_are_read_by_index(full: str, function: str, mode: str) -> None:
+    _check(full, function, mode)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_the_active_records_are_found_without_reading_a_row_of_the_log(full: str, mode: str) -> None:
+    with psycopg.connect(full, autocommit=True) as connection:
+        connection.execute("VACUUM compaction_store.compactions")
+        plan = _explain(connection, _statements("active")[0], _values("a"), mode)
+    scans = [n for n in _nodes(plan) if "Scan" in n["Node Type"] and "Index Name" in n]
+    indexes = {(n["Node Type"], n["Index Name"]) for n in scans if "compactions" in n["Index Name"]}
+    assert indexes == {("Index Only Scan", "compactions_in_force_idx"), ("Index Only Scan", "compactions_revokes_idx")}
+
+
+def test_the_newest_twenty_cost_the_same_in_a_thread_two_hundred_times_as_long(full: str) -> None:
+    costs: dict[str, int] = {}
+    with psycopg.connect(full, autocommit=True) as connection:
+        connection.execute("VACUUM compaction_store.messages")
+        for thread_id in ("short", "long"):
+            values = _values(thread_id) | {"p_limit": 20}
+            plan = _explain(connection, _statements("newest")[0], values, run=True)
+            assert plan["Actual Rows"] == 20
+            # Two entries to the index, then the rows: no row is read that is not returned.
+            assert sum(n["Actual Rows"] for n in _nodes(plan) if n.get("Relation Name") == "messages") == 20
+            costs[thread_id] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert costs["long"] <= costs["short"] + 4, costs
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that either kind of connection sends, as it is sent."""
+    found: list[str] = []
+
+    def note(cursor: Any) -> None:
+        execute: Any = cursor.execute
+
+        def noted(self: Any, query: Any, *arguments: Any, **keywords: Any) -> Any:
+            found.append(query.decode() if isinstance(query, bytes) else str(query))
+            return execute(self, query, *arguments, **keywords)
+
+        monkeypatch.setattr(cursor, "execute", noted)
+
+    note(psycopg.Cursor)
+    note(psycopg.AsyncCursor)
+
+    def called(connection: Any, statement: bytes, *arguments: Any) -> Any:
+        found.append(statement.decode())
+        return driver.call(connection, statement, *arguments)
+
+    monkeypatch.setattr(one_thread, "call", called)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("act", "function"),
+    [
+        (lambda s: s.append("t", {"role": "user", "content": "b"}), "append"),
+        (lambda s: s.append("t", [{"role": "user", "content": "b"}] * 100, key="k", expected_seq=8), "append_many"),
+        (lambda s: s.append("new", {"role": "user", "content": "b"}), "append"),
+        (lambda s: s.view("t"), "view"),
+        (lambda s: s.view("t", at=2), "view"),
+        (lambda s: list(s.replay("t")), "replay"),
+        (lambda s: list(s.replay("t", last=5)), "newest"),
+        (lambda s: s.message("t", 3), "replay"),
+        (lambda s: s.thread("t"), "thread"),
+        (lambda s: s.set_metadata("t", {}), "set_metadata"),
+    ],
+)
+def test_a_call_sends_one_statement(store: Any, sent: list[str], act: Any, function: str) -> None:
+    store.append("t", [{"role": "user", "content": "a"}] * 8)
+    sent.clear()
+    act(store)
+    assert len(sent) == 1, sent
+    assert f"compaction_store.{function}(" in sent[0]
+
+
+def test_a_long_replay_sends_one_statement_a_page(full: str, faces: Any, sent: list[str]) -> None:
+    store = faces.open(full)
+    sent.clear()
+    assert sum(1 for _ in store.replay("long")) == _MESSAGES
+    # 16, 256, then 2,000 at a time.
+    assert len(sent) == 2 + -(-(_MESSAGES - 16 - 256) // 2_000)
+
+
+# ---- A long thread among many short ones, which the statistics have not seen: what they say of a thread is the average
+
+_LONG = 10_000
+_FOLDED = 9_900
+
+
+def _summarize(*spans: range) -> Any:
+    def compact(ctx: CompactionContext) -> None:
+        for span in spans:
+            ctx.compact(span[0], span[-1], f"summary of {len(span)}")
+
+    return compact
+
+
+def _fill_unevenly(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection, Store.open(url) as store:
+        for table in ("messages", "compactions", "heads", "threads"):
+            connection.execute(f"ALTER TABLE compaction_store.{table} SET (autovacuum_enabled = false)")
+        for i in range(1_000):
+            tokens = 10 if i % 100 else 100_000
+            store.append(f"short {i}", [{"role": "assistant", "content": "few words"}] * 4, tokens=tokens)
+            if i % 10 == 0:
+                store.compact(f"short {i}", _summarize(range(1, 3)))
+        connection.execute("ANALYZE")
+        for _ in range(0, _LONG, 1_000):
+            store.append("long", [{"role": "assistant", "content": "many words " * 20}] * 1_000, tokens=100)
+        store.compact("long", _summarize(*(range(i + 1, i + 51) for i in range(0, _FOLDED, 50))))
+        store.compact("long", _summarize(*(range(i + 1, i + 1_101) for i in range(0, _FOLDED, 1_100))))
+        store.revoke("long", next(store.compactions("long", newest_first=True)).number)
+        connection.execute("VACUUM compaction_store.compactions")
+
+
+@pytest.fixture(scope="module")
+def uneven(server: Any) -> Iterator[str]:
+    name = f"cs_uneven_{os.getpid()}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
+        migrate.upgrade(server.database(name))
+        _fill_unevenly(server.database(name))
+        yield server.database(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _rows_read(connection: Any, call: str, parameters: Sequence[Any]) -> tuple[int, dict[str, int]]:
+    """How many rows a call returns, and how many it read of each table to do so."""
+    with connection.transaction(force_rollback=True):
+        before = dict(connection.execute(_READ).fetchall())
+        returned = len(connection.execute(call, parameters).fetchall())
+        after = dict(connection.execute(_READ).fetchall())
+    return returned, {table: after[table] - before[table] for table in after}
+
+
+_READ = (
+    "SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables"
+    " WHERE relname IN ('messages', 'compactions')"
+)
+_UID = chain.thread_uid("default", "long")
+
+
+# The later calls of a connection are planned once for all values.
+@pytest.mark.parametrize("calls_before", [0, 8])
+@pytest.mark.parametrize(
+    ("call", "parameters"),
+    [
+        ("view(%s, 'default', NULL)", ()),
+        ("view(%s, 'default', %s)", (_LONG + 150,)),
+        ("view(%s, 'default', %s)", (200,)),
+        ("replay(%s, 'default', %s, NULL, 16)", (4_000,)),
+        ("replay(%s, 'default', %s, %s, 2000)", (4_000, 4_001)),
+        ("newest(%s, 'default', %s)", (20,)),
+        ("entries(%s, 'default', 'message', %s, false, 100)", (4_000,)),
+        ("entries(%s, 'default', 'compaction', %s, true, 10)", (50,)),
+    ],
+)
+def test_a_call_reads_the_rows_it_returns_and_hardly_any_other(
+    uneven: str, call: str, parameters: tuple[int, ...], calls_before: int
+) -> None:
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        statement = f"SELECT * FROM compaction_store.{call}"
+        for _ in range(calls_before):
+            connection.execute(statement, (_UID, *parameters))
+        returned, read = _rows_read(connection, statement, (_UID, *parameters))
+    assert returned > 0
+    # A pos is found among the records by bisection.
+    assert sum(read.values()) <= returned + 10, read
+
+
+@pytest.mark.parametrize("calls_before", [0, 8])
+def test_the_newest_report_of_a_usage_is_looked_for_at_the_end_only(uneven: str, calls_before: int) -> None:
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        statement = "SELECT * FROM compaction_store.reported(%s, 'default', 100)"
+        for _ in range(calls_before):
+            connection.execute(statement, (_UID,))
+        returned, read = _rows_read(connection, statement, (_UID,))
+    assert returned == 0
+    assert sum(read.values()) <= 110, read
+
+
+def test_a_view_of_a_folded_thread_is_one_statement(uneven: str, queries: list[tuple[str, Any]]) -> None:
+    with Store.open(uneven) as store:
+        for at in (None, _LONG + 150):
+            queries.clear()
+            assert len(store.view("long", at=at).elements) > 100
+            assert len(queries) == 1, queries
+
+
+def _spans(*spans: range) -> str:
+    """What commit_compactions takes."""
+    return json.dumps(
+        [
+            {
+                "columns": {
+                    "kind": "summary", "outcome": "applied", "start_seq": span[0], "end_seq": span[-1],
+                    "tokens_after": 1, "inputs": [],
+                },
+                "salt": "00" * 16,
+                "body": '{"replacement":[{"role":"user","content":"s"}]}',
+            }
+            for span in spans
+        ]
+    )  # fmt: skip
+
+
+_COMMIT = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), %s, %s, %s)"
+
+
+def test_a_commit_reads_the_folds_it_swallows_and_the_messages_between_them(uneven: str) -> None:
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        for span, most in ((range(9_901, 9_911), 10 + 3), (range(1, 8_801), 3), (range(8_801, 9_911), 10 + 3)):
+            returned, read = _rows_read(connection, _COMMIT, (_UID, *base(connection, _UID), _spans(span)))
+            assert returned == 1
+            assert read["messages"] <= most, (span, read)
+
+
+def test_a_run_of_many_spans_costs_a_span_what_a_run_of_few_does(uneven: str) -> None:
+    per_span = {}
+    with psycopg.connect(uneven, autocommit=True) as connection:
+        uid = chain.thread_uid("default", "short 1")
+        connection.execute(_COMMIT, (uid, *base(connection, uid), _spans(range(1, 3))))
+        for size in (50, 1_000):
+            with Store.open(uneven) as store:
+                store.append(f"run of {size}", [{"role": "assistant", "content": "word"}] * 1_000, tokens=100)
+            uid = chain.thread_uid("default", f"run of {size}")
+            spans = [range(i, i + 1) for i in range(1, size + 1)]
+            returned, read = _rows_read(connection, _COMMIT, (uid, *base(connection, uid), _spans(*spans)))
+            assert returned == size
+            per_span[size] = sum(read.values()) / size
+    assert per_span[1_000] <= per_span[50] + 1, per_span
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Every query with its parameters, as the store sends it."""
+    found: list[tuple[str, Any]] = []
+    execute: Any = psycopg.Cursor.execute
+
+    def noted(self: Any, query: Any, parameters: Any = None, **keywords: Any) -> Any:
+        found.append((query.decode() if isinstance(query, bytes) else str(query), parameters))
+        return execute(self, query, parameters, **keywords)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    return found
+
+
+def _plan_of_last(url: str, queries: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes of the plan of the last query that reads a table, run as an application's login would."""
+    query, parameters = [(q, p) for q, p in queries if q.startswith("SELECT") and "FROM compaction_store." in q][-1]
+    with psycopg.connect(url, autocommit=True) as connection, connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL ROLE compaction_store_app")
+        connection.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
+        row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", parameters).fetchone()
+        assert row is not None
+    return list(_nodes(row[0][0]["Plan"]))
+
+
+def _read_by(nodes: list[dict[str, Any]], table: str) -> float:
+    read: float = sum(
+        (n["Actual Rows"] + n.get("Rows Removed by Filter", 0)) * n["Actual Loops"]
+        for n in nodes
+        if n.get("Relation Name") == table
+    )
+    return read
+
+
+@pytest.mark.parametrize(
+    ("ask", "most"),
+    [
+        # A page's records, and for each what stands over it and what revokes it.
+        (lambda s: next(s.compactions("long")), 100 * 4),
+        (lambda s: next(s.compactions("long", newest_first=True)), 100 * 4),
+        (lambda s: next(s.compactions("long", newest_first=True, after=s.compaction("long", 150))), 100 * 4),
+        (lambda s: next(s.compactions()), 100 * 4),
+        (lambda s: next(s.compactions(newest_first=True)), 100 * 4),
+        (lambda s: s.compaction("long", 7), 8),
+    ],
+)
+def test_a_page_of_records_reads_little_but_the_page(
+    uneven: str, queries: list[tuple[str, Any]], ask: Any, most: int
+) -> None:
+    with Store.open(uneven) as store:
+        ask(store)
+        sent = len([q for q, _ in queries if "found" in q])
+    nodes = _plan_of_last(uneven, queries)
+    assert not [n for n in nodes if n["Node Type"] == "Seq Scan" and n["Relation Name"] != "threads"], nodes
+    assert _read_by(nodes, "compactions") <= most, json.dumps(nodes, indent=1)
+    assert sent <= 2
+
+
+def test_the_threads_that_are_due_are_found_by_index(uneven: str, queries: list[tuple[str, Any]]) -> None:
+    with Store.open(uneven) as store:
+        budget = TokenBudget(500_000, trigger=150_000, target=100_000)
+        assert len(list(store.due(budget))) == 10
+    # Of each that is found its newest replies are asked for, too.
+    queries[:] = [query for query in queries if "view_tokens_coarse" in query[0]]
+    nodes = _plan_of_last(uneven, queries)
+    assert {n.get("Index Name") for n in nodes} >= {"heads_due_idx"}, nodes
+    assert _read_by(nodes, "heads") <= 11, nodes
+
+
+def test_a_receipt_is_found_by_key(uneven: str, queries: list[tuple[str, Any]]) -> None:
+    with Store.open(uneven) as store:
+        assert store.seen_by("long", 9_950).evidence == "reconstructed"
+    nodes = _plan_of_last(uneven, [q for q in queries if "receipt" in q[0]])
+    assert _read_by(nodes, "messages") == 1
+
+
+# ---- plans that a session keeps
+
+
+def _everything(store: Store, n: int) -> None:
+    """Every call on one thread that a session may keep a plan of."""
+    budget = TokenBudget(context_window=10, trigger=1, target=1)
+    say = {"role": "user", "content": f"message {n}"}
+    store.append("early", say, key=f"one {n}")
+    store.append("early", [say, say], key=f"two {n}")
+    store.load("early", [say], key=f"loaded {n}")
+    list(store.replay("early", after=0, until=2))
+    list(store.replay("early", last=2))
+    store.view("early")
+    store.view("early", at=store.thread("early").created_at)
+    store.message("early", 1)
+    store.set_metadata("early", {"n": n})
+    store.hold("early", reason="a test")
+    store.release("early", reason="it is over")
+    list(store.events("early"))
+
+    def fold(ctx: CompactionContext) -> None:
+        ctx.compact(ctx.elements[0].seq, ctx.elements[1].end_seq, "S", allow={"larger", "last_user"})
+
+    [record] = store.compact("early", fold, budget=budget, force=True)
+    store.revoke("early", record.number)
+    store.redact("early", [n + 1], reason="a test")
+    store.verify("early")
+
+
+def _scans(connection: psycopg.Connection[Any]) -> dict[str, int]:
+    connection.execute("SELECT pg_stat_clear_snapshot()")
+    rows = connection.execute("SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = 'compaction_store'")
+    return {name: scans for name, scans in rows if name != "alembic_version"}
+
+
+def test_what_a_session_planned_when_there_was_little_is_right_when_there_is_much(url: str) -> None:
+    """PL/pgSQL keeps its plans, and of a table of one page it would rather read all."""
+    with Store.open(url, pool_size=1) as early, psycopg.connect(url, autocommit=True) as connection:
+        for table in ("threads", "heads", "messages", "compactions", "events"):
+            connection.execute(f"ALTER TABLE compaction_store.{table} SET (autovacuum_enabled = off)")
+        _everything(early, 0)
+        connection.execute("VACUUM ANALYZE")
+        for n in range(1, 8):
+            _everything(early, n)
+        _grow(url)
+        before = _flushed(early, connection)
+        _everything(early, 8)
+        after = _flushed(early, connection)
+        read = {name: count - before[name] for name, count in after.items() if count != before[name]}
+        # The log is asked twice, by a query that is planned anew each time and may find a few pages of names or heads
+        # small: the heads to see which of the records, and of those that revoke them, are beyond the head.
+        assert read.pop("threads", 0) <= 2
+        assert read.pop("heads", 0) <= 4
+        assert read == {}
+
+
+def _grow(url: str) -> None:
+    with Store.open(url) as store:
+        for n in range(60):
+            store.append(f"late {n}", [{"role": "user", "content": f"message {i} " * 20} for i in range(40)])
+            store.compact(f"late {n}", *[partial(_fold_five, start) for start in range(1, 36, 5)])
+
+
+def _fold_five(start: int, ctx: CompactionContext) -> None:
+    ctx.compact(start, start + 4, "They spoke.")
+
+
+def _flushed(store: Store, connection: psycopg.Connection[Any]) -> dict[str, int]:
+    """How often tables were read whole, with what the store's session has not told yet."""
+    store._reach.run(ledger.fetch, "SELECT pg_stat_force_next_flush()")
+    store._reach.run(ledger.fetch, "SELECT 1")
+    return _scans(connection)

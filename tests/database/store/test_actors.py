@@ -1,0 +1,77 @@
+"""Who did it: the actor of a call, else the store's own; and a store that refuses to write without one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from support.faces import Face, Faces
+
+import compaction_store as cs
+
+BUDGET = cs.TokenBudget(1000, trigger=50, target=20)
+
+
+def fold(ctx: cs.CompactionContext) -> None:
+    ctx.compact(ctx.elements[0].seq, ctx.elements[1].end_seq, "Folded.")
+
+
+def filled(store: Face, thread: str = "t") -> Face:
+    store.append(thread, [{"role": "user", "content": f"message {i} " * 9} for i in range(8)])
+    return store
+
+
+def do_everything(store: Face, **who: Any) -> None:
+    """Every act that is on record with an actor."""
+    store.compact("t", fold, **who)
+    store.fit("t", BUDGET, fold, **who)
+    store.revoke("t", 2, **who)
+    store.hold("t", reason="claim", **who)
+    store.release("t", reason="settled", **who)
+    store.retain("t", datetime.now(UTC) - timedelta(days=1), reason="law", **who)
+    store.redact("t", 1, reason="asked for", **who)
+    store.erase("t", reason="asked for", **who)
+
+
+def actors(store: Face) -> set[str | None]:
+    log, events = list(store.compactions("t")), list(store.events("t"))
+    assert {record.kind for record in log} == {"summary", "revocation"}
+    assert {event.kind for event in events} == {"redaction", "hold", "release", "retention"}
+    return {record.actor for record in log} | {event.actor for event in events}
+
+
+def test_the_stores_actor_is_recorded_with_everything(faces: Faces, url: str) -> None:
+    store = filled(faces.open(url, actor="agents"))
+    do_everything(store)
+    assert actors(store) == {"agents"}
+    assert store.verify("t").findings == ()
+
+
+def test_a_call_may_name_another(faces: Faces, url: str) -> None:
+    store = filled(faces.open(url, actor="agents", require_actor=True))
+    do_everything(store, actor="anna")
+    assert actors(store) == {"anna"}
+
+
+def test_a_store_that_requires_an_actor_writes_nothing_without_one(faces: Faces, url: str) -> None:
+    store = filled(faces.open(url, require_actor=True))
+    calls: list[Any] = [
+        lambda: store.compact("t", fold), lambda: store.fit("t", BUDGET, fold), lambda: store.revoke("t", 1),
+        lambda: store.hold("t", reason="x"), lambda: store.release("t", reason="x"),
+        lambda: store.retain("t", datetime.now(UTC), reason="x"), lambda: store.redact("t", 1, reason="x"),
+        lambda: store.erase("t", reason="x"), lambda: store.fit("t", cs.TokenBudget(100_000), fold),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(cs.ActorRequired, match="actor must be given"):
+            call()
+    assert store.thread("t").last_pos == 8
+    # What shows what would be done records nobody.
+    assert store.plan("t", fold).attempts
+    do_everything(store, actor="anna")
+    assert actors(store) == {"anna"}
+
+
+def test_without_either_nobody_is_recorded(store: Face) -> None:
+    do_everything(filled(store))
+    assert actors(store) == {None}

@@ -1,0 +1,134 @@
+"""A text is found wherever it stands in a tenant's threads, however it is written; and what an erasure would take."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from support.faces import Face, Faces
+
+import compaction_store as cs
+from compaction_store.deploy import roles
+
+NAME = "Ánn Smith-Müller"
+
+
+def places(found: Any) -> list[tuple[str, str, int | None]]:
+    return [(f.thread_id, f.kind, f.seq or f.number) for f in found]
+
+
+MESSAGES: dict[str, dict[str, Any]] = {
+    "plain": {"role": "user", "content": f"I am {NAME}, of 7 Elm Street."},
+    "another case": {"role": "user", "content": NAME.upper()},
+    "parted by lines": {"role": "user", "content": "Ánn\n   Smith-Müller"},
+    "another normal form": {"role": "user", "content": "A\u0301nn Smith-Mu\u0308ller"},
+    "with characters that nobody sees": {"role": "user", "content": "Á\u00adnn Sm\u200bith-Müller"},
+    "wide letters": {"role": "user", "content": "Ánn Ｓｍｉｔｈ-Müller"},  # noqa: RUF001
+    "in blocks": {"role": "assistant", "content": [{"type": "text", "text": w} for w in NAME.split()]},
+    "in a call": {
+        "role": "assistant", "content": None,
+        "tool_calls": [{
+            "id": "c1", "type": "function",
+            "function": {"name": "find", "arguments": json.dumps({"who": json.dumps({"name": NAME})})},
+        }],
+    },
+    "in a field of its own": {"role": "user", "content": "hello", "name": NAME},
+    "as the name of a field": {"role": "user", "content": "hello", "scores": {NAME: 3}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", MESSAGES)
+def test_a_text_is_found_however_it_is_written(store: Face, how: str) -> None:
+    store.append("t", [{"role": "user", "content": "Ann or Smith, and Müller"}, MESSAGES[how]])
+    assert places(store.search("ánn smith-müller")) == [("t", "message", 2)]
+    assert places(store.search("Ánn  SMITH-MÜLLER", thread_id="t")) == [("t", "message", 2)]
+    assert places(store.search("Peter")) == []
+
+
+def test_it_is_found_in_meta_records_and_metadata_of_every_thread(store: Face) -> None:
+    for thread in ("a", "b", "c"):
+        store.append(thread, [{"role": "user", "content": "x " * 90}, {"role": "assistant", "content": "y " * 90}] * 2)
+    store.append("a", {"role": "user", "content": "hello"}, meta={"from": NAME})
+    store.compact("b", lambda ctx: ctx.compact(1, 2, f"They spoke with {NAME}."))
+    store.set_metadata("c", {"customer": NAME})
+    assert places(store.search(NAME)) == [("a", "message", 5), ("b", "compaction", 1), ("c", "metadata", None)]
+    assert places(store.search(NAME, after="a")) == [("b", "compaction", 1), ("c", "metadata", None)]
+
+
+def test_what_is_erased_is_not_found_and_other_tenants_are_not_looked_at(faces: Faces, url: str) -> None:
+    store, other = faces.open(url), faces.open(url, tenant="other")
+    other.append("t", MESSAGES["plain"])
+    store.append("t", [MESSAGES["plain"], MESSAGES["in blocks"]])
+    store.append("u", MESSAGES["plain"])
+    store.redact("t", [f.seq for f in store.search(NAME, thread_id="t")][:1], reason="asked for")
+    store.erase("u", reason="asked for")
+    assert places(store.search(NAME)) == [("t", "message", 2)]
+
+
+def test_long_threads_are_read_in_pages(store: Face) -> None:
+    for start in range(0, 5000, 1000):
+        store.append("t", [{"role": "user", "content": f"message {start + i} of many"} for i in range(1000)])
+    assert places(store.search("message 4711 of")) == [("t", "message", 4712)]
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "\u200b", 5, None, "x" * 1001])
+def test_what_is_no_text_is_refused(store: Face, text: Any) -> None:
+    with pytest.raises(cs.InvalidInput, match="text must be"):
+        list(store.search(text))
+
+
+def test_no_content_is_in_what_a_match_shows_of_itself(store: Face) -> None:
+    store.append("t", MESSAGES["plain"])
+    [found] = store.search(NAME)
+    assert "elm" not in repr(found)
+    assert "elm street" in found.excerpt
+
+
+@pytest.mark.alters_roles
+@pytest.mark.parametrize("role", ["application", "auditor"])
+def test_whoever_may_read_may_search(
+    store: Face, faces: Faces, url: str, superuser: psycopg.Connection[Any], role: Any
+) -> None:
+    store.append("t", MESSAGES["in a call"])
+    superuser.execute("CREATE ROLE cs_searcher LOGIN PASSWORD 'x'")
+    try:
+        roles.grant(url, "cs_searcher", role)
+        login = sa.make_url(url).set(username="cs_searcher", password="x").render_as_string(hide_password=False)
+        assert places(faces.open(login).search(NAME)) == [("t", "message", 1)]
+    finally:
+        superuser.execute("DROP OWNED BY cs_searcher")
+        superuser.execute("DROP ROLE cs_searcher")
+
+
+def test_a_dry_run_says_what_an_erasure_would_take_and_writes_nothing(store: Face) -> None:
+    store.append("t", [{"role": "user", "content": "x " * 90}, {"role": "assistant", "content": "y " * 90}] * 4)
+    store.compact("t", lambda ctx: ctx.compact(1, 2, "one"))
+    store.compact("t", lambda ctx: ctx.compact(1, 4, "two, of one"))
+    store.compact("t", lambda ctx: ctx.compact(5, 6, "three"))
+    before = store.thread("t")
+    would = store.redact("t", [1, 7], reason="asked for", dry_run=True)
+    assert (would.pos, would.seqs, would.records) == (None, (1, 7), (1, 2))
+    whole = store.erase("t", reason="asked for", dry_run=True)
+    assert (whole.pos, whole.seqs, whole.records) == (None, tuple(range(1, 9)), (1, 2, 3))
+    assert store.thread("t") == before
+    assert list(store.events("t")) == []
+    assert [m.payload is None for m in store.replay("t")] == [False] * 8
+    done = store.redact("t", [1, 7], reason="asked for")
+    assert (done.seqs, done.records) == (would.seqs, would.records)
+    assert store.redact("t", [1, 7], reason="asked for", dry_run=True).seqs == ()
+
+
+def test_a_dry_run_is_refused_where_the_erasure_would_be(faces: Faces, url: str) -> None:
+    store = faces.open(url, require_actor=True)
+    store.append("t", {"role": "user", "content": "hello"})
+    with pytest.raises(cs.MessageNotFound):
+        store.redact("t", 2, reason="x", dry_run=True)
+    store.hold("t", reason="claim", actor="counsel")
+    with pytest.raises(cs.Held):
+        store.redact("t", 1, reason="x", dry_run=True)
+    with pytest.raises(cs.Held):
+        store.erase("t", reason="x", dry_run=True)
+    assert store.redact("t", 1, reason="x", override="order", dry_run=True).seqs == (1,)

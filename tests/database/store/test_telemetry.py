@@ -1,0 +1,251 @@
+"""Spans and metrics: what is told, under which names, and that nothing anybody said is among it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from opentelemetry.trace import SpanKind, StatusCode
+from support.faces import Face, Faces
+from support.told import Told
+
+import compaction_store as cs
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.errors import CompactionStoreError
+from compaction_store.postgres import connections
+from compaction_store.telemetry import conventions
+
+MARKER = "xyzzy-7f3a"
+TALK = [
+    {"role": "user" if i % 2 else "assistant", "content": f"{MARKER} said number {i} of many. " * 9}
+    for i in range(1, 9)
+]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def store(faces: Faces, url: str, told: Told) -> Face:
+    return faces.open(url, telemetry=told.telemetry)
+
+
+def fold(ctx: CompactionContext) -> Any:
+    return ctx.compact(1, 6, f"{MARKER} in short")
+
+
+def test_an_append_is_one_span_with_its_statement_in_it(store: Face, told: Told, url: str) -> None:
+    store.append("t-1", TALK, key=MARKER)
+    span = told.one("compaction_store.append")
+    assert (span.kind, span.status.status_code) == (SpanKind.INTERNAL, StatusCode.UNSET)
+    assert span.attributes is not None
+    assert {**span.attributes} == {
+        "compaction_store.operation": "append", "compaction_store.tenant": "default",
+        "gen_ai.conversation.id": "t-1", "compaction_store.messages": 8, "compaction_store.pos": 8,
+        "compaction_store.tokens": sum(m.tokens for m in store.replay("t-1")),
+    }  # fmt: skip
+    assert told.under(span) == ["SELECT compaction_store.append"]
+    statement = told.one("SELECT compaction_store.append")
+    assert statement.kind is SpanKind.CLIENT
+    assert statement.attributes is not None
+    assert statement.attributes["db.system.name"] == "postgresql"
+    assert statement.attributes["db.query.summary"] == "SELECT compaction_store.append"
+    assert statement.attributes["db.namespace"] == f"{sa.make_url(url).database}|compaction_store"
+    assert told.points("compaction_store.messages") == [({}, 8)]
+    [(labels, seconds)] = told.points("compaction_store.operation.duration")
+    assert labels == {"compaction_store.operation": "append"}
+    assert 0 < seconds < 60
+    assert {labels["db.system.name"] for labels, _ in told.points("db.client.operation.duration")} == {"postgresql"}
+
+
+def test_a_run_tells_its_tokens_and_what_its_records_came_to(store: Face, told: Told) -> None:
+    store.append("t-1", TALK)
+    before = store.view("t-1").tokens
+
+    def broken(_ctx: CompactionContext) -> None:
+        raise ValueError(MARKER)
+
+    run = store.compact("t-1", fold, broken)
+    span = told.one("compaction_store.compact")
+    assert span.attributes is not None
+    assert span.attributes["compaction_store.tokens.before"] == before
+    assert span.attributes["compaction_store.tokens.after"] == run.view.tokens
+    assert span.attributes["compaction_store.records.applied"] == 1
+    assert span.attributes["compaction_store.records.failed"] == 1
+    assert span.attributes["compaction_store.errors"] == ("ValueError",)
+    assert "SELECT compaction_store.commit_compactions" in told.under(span)
+    assert "compaction_store.view" in told.under(span)
+    assert told.points("compaction_store.compactions") == [
+        ({"compaction_store.outcome": "applied", "compaction_store.kind": "summary"}, 1),
+        ({"compaction_store.outcome": "failed", "compaction_store.kind": "summary"}, 1),
+    ]
+    assert told.points("compaction_store.compact.tokens") == [
+        ({"compaction_store.side": "before"}, before), ({"compaction_store.side": "after"}, run.view.tokens),
+    ]  # fmt: skip
+
+
+def test_tokens_before_are_exact_where_one_run_folds_its_own_summary(store: Face) -> None:
+    store.append("t-1", TALK)
+    before = store.view("t-1").tokens
+
+    def twice(ctx: CompactionContext) -> Any:
+        ctx.compact(1, 2, "first")
+        return ctx.compact(1, 6, "second")
+
+    run = store.compact("t-1", twice)
+    assert conventions.saved(run) == (before, run.view.tokens)
+
+
+def test_an_error_is_told_by_its_type_and_our_text(store: Face, told: Told) -> None:
+    store.append("t-1", TALK[0], key=MARKER)
+    with pytest.raises(cs.IdempotencyConflict) as raised:
+        store.append("t-1", TALK[1], key=MARKER)
+    span = told.named("compaction_store.append")[1]
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(raised.value))
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "IdempotencyConflict"
+    assert span.events == ()
+    assert told.points("compaction_store.conflicts") == [
+        ({"db.query.summary": "SELECT compaction_store.append", "error.type": "IdempotencyConflict"}, 1)
+    ]
+    failed = [labels for labels, _ in told.points("compaction_store.operation.duration") if "error.type" in labels]
+    assert failed == [{"compaction_store.operation": "append", "error.type": "IdempotencyConflict"}]
+
+
+def test_of_anothers_error_only_the_type_is_told(store: Face, told: Told) -> None:
+    class Unfit:
+        def model_dump(self, **_: object) -> None:
+            raise ValueError(MARKER)
+
+    with pytest.raises((ValueError, TypeError, CompactionStoreError)):
+        store.compact("t-1", MARKER)
+    with pytest.raises((ValueError, CompactionStoreError)):
+        store.append("t-1", Unfit())
+    for name in ("compaction_store.compact", "compaction_store.append"):
+        assert told.one(name).status.status_code is StatusCode.ERROR
+    assert MARKER not in told.everything()
+
+
+def test_a_statement_that_is_sent_again_says_so(
+    store: Face, told: Told, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("t-1", TALK[0])
+    monkeypatch.setattr(connections, "_FIRST_PAUSE", 0.0)
+    # The next append finds its connection closed by an administrator, and makes another.
+    superuser.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    store.append("t-1", TALK[1])
+    statement = told.named("SELECT compaction_store.append")[1]
+    assert statement.status.status_code is StatusCode.UNSET
+    assert statement.attributes is not None
+    assert statement.attributes["compaction_store.retries"] == 1
+    assert [event.name for event in statement.events] == ["compaction_store.retry"]
+    [(labels, count)] = told.points("compaction_store.retries")
+    assert (labels["db.query.summary"], count) == ("SELECT compaction_store.append", 1)
+
+
+def test_nothing_that_anybody_said_is_told(store: Face, told: Told) -> None:
+    store.append("t-1", TALK, key=MARKER, meta={"note": MARKER})
+    store.set_metadata("t-1", {"title": MARKER})
+    store.compact("t-1", fold)
+    store.append("t-1", {"role": "assistant", "content": MARKER}, view=store.view("t-1"))
+    store.explain("t-1", 3)
+    assert store.seen_by("t-1", 9).evidence == "proved"
+    list(store.replay("t-1"))
+    [record] = store.compactions("t-1")
+    store.tree(record)
+    store.revoke("t-1", 1, reason=MARKER)
+    assert store.verify("t-1").findings == ()
+    store.redact("t-1", [3], reason="asked for")
+    store.erase("t-1", reason="asked for")
+    everything = told.everything()
+    assert MARKER not in everything
+    assert "compaction_store.seen_by" in everything
+    operations = {
+        labels["compaction_store.operation"] for labels, _ in told.points("compaction_store.operation.duration")
+    }
+    assert {"append", "view", "explain", "tree", "revoke", "verify", "redact", "erase"} <= operations
+
+
+def test_a_thread_is_named_on_spans_and_not_on_metrics(store: Face, told: Told) -> None:
+    with pytest.raises(cs.InvalidInput):
+        store.append("\ud800", TALK[0])
+    store.append(f"{MARKER}-t", TALK[0])
+    assert [s.attributes and s.attributes["gen_ai.conversation.id"] for s in told.named("compaction_store.append")] == [
+        "?", f"{MARKER}-t",
+    ]  # fmt: skip
+    for name in ("compaction_store.operation.duration", "db.client.operation.duration", "compaction_store.messages"):
+        assert MARKER not in json.dumps([labels for labels, _ in told.points(name)])
+
+
+def test_tasks_at_once_have_their_own_spans(url: str, told: Told) -> None:
+    import asyncio  # noqa: PLC0415 — only here
+
+    async def run() -> None:
+        async with await cs.AsyncStore.open(url, telemetry=told.telemetry) as store:
+            await asyncio.gather(*(store.append(f"t-{i}", TALK) for i in range(8)))
+
+    asyncio.run(run())
+    for span in told.named("compaction_store.append"):
+        assert told.under(span) == ["SELECT compaction_store.append"]
+        assert span.parent is None
+
+
+def test_every_method_is_told_of_or_gives_an_iterator() -> None:
+    names = {name for name, _ in inspect.getmembers(cs.AsyncStore, inspect.isfunction) if not name.startswith("_")}
+    untold = names - set(conventions.OPERATIONS) - {"close", "on_compact"}
+    assert set(conventions.OPERATIONS) <= names
+    for name in untold:
+        method = getattr(cs.AsyncStore, name)
+        given = str(inspect.signature(method).return_annotation)
+        assert inspect.isasyncgenfunction(method) or AsyncIterator.__name__ in given, name
+
+
+def test_a_store_that_tells_keeps_its_signatures(url: str, told: Told) -> None:
+    with cs.Store.open(url, telemetry=told.telemetry) as store:
+        for name in conventions.OPERATIONS:
+            plain = inspect.signature(getattr(cs.Store, name)).parameters
+            assert [*inspect.signature(getattr(store, name)).parameters] == [*plain][1:], name
+            assert inspect.getdoc(getattr(store, name)) == inspect.getdoc(getattr(cs.Store, name))
+
+
+def test_without_telemetry_nothing_stands_in_the_way(url: str) -> None:
+    with cs.Store.open(url) as store:
+        assert not set(vars(store)) & set(conventions.OPERATIONS)
+        assert type(store._reach) is connections.Connections
+
+
+def test_without_telemetry_nothing_of_it_is_imported() -> None:
+    code = "import sys, compaction_store; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_where_the_extra_is_missing_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(cs.MissingExtra, match=r"Telemetry needs the extra 'otel': pip install") as raised:
+        cs.Telemetry()
+    assert raised.value.extra == "otel"
+
+
+def test_what_is_no_telemetry_is_refused(faces: Faces, url: str) -> None:
+    with pytest.raises(cs.InvalidInput, match="telemetry must be a Telemetry"):
+        faces.open(url, telemetry=object())
+    with pytest.raises(cs.InvalidInput, match="content must be True or False"):
+        cs.Telemetry(content="no")  # type: ignore[arg-type]
+
+
+def test_with_no_provider_it_is_the_global_one_and_costs_no_error(faces: Faces, url: str) -> None:
+    store = faces.open(url, telemetry=cs.Telemetry())
+    store.append("t-1", TALK)
+    assert store.view("t-1").messages == TALK

@@ -1,0 +1,133 @@
+"""Small windows: nothing is cut before a model has read it, and the log holds more than noise."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from support.faces import Face
+from support.plain import COUNTER, Payload, committed, elements, run
+
+from compaction_store import TokenBudget
+from compaction_store.models import Element
+from compaction_store.strategies import ClearToolResults, Ladder, Pipeline, SlidingWindow
+from compaction_store.strategies.layout import unread
+from compaction_store.summarizers import ExtractiveSummarizer
+
+TEXT = "the order service retries a payment when the gateway answers late and the ledger shows two rows"
+SMALL = TokenBudget(context_window=3000, reserve_output=300)
+
+
+def prose(dice: random.Random, count: int) -> str:
+    return " ".join(dice.choices(TEXT.split(), k=count)).capitalize() + "."
+
+
+def stack() -> tuple[Any, ...]:
+    """What the page on budgets recommends."""
+    return ClearToolResults(keep=3), Ladder(ExtractiveSummarizer(), keep_recent=12)
+
+
+def appended(view: list[Element], *messages: Payload) -> None:
+    seq = view[-1].end_seq if view else 0
+    for place, element in enumerate(elements(messages), 1):
+        view.append(element._replace(seq=seq + place, end_seq=seq + place))
+
+
+def fitted(view: list[Element], budget: TokenBudget, *callbacks: Any) -> tuple[list[Element], int]:
+    """The view after one run, and how many records it left."""
+    if not budget.is_over(sum(element.tokens for element in view)):
+        return view, 0
+    ctx = run(Pipeline(*callbacks), view, budget=budget)
+    return committed(ctx), len(ctx.attempts)
+
+
+def calls(place: int, count: int, size: int, dice: random.Random) -> list[Payload]:
+    """A turn of the assistant that calls tools, and what they return."""
+    ids = [f"c{place}-{n}" for n in range(count)]
+    called = [{"id": i, "type": "function", "function": {"name": "read", "arguments": "{}"}} for i in ids]
+    made: list[Payload] = [{"role": "assistant", "content": prose(dice, 20), "tool_calls": called}]
+    return made + [{"role": "tool", "tool_call_id": i, "content": prose(dice, size)} for i in ids]
+
+
+def agent(budget: TokenBudget, turns: int, count: int, size: int, *callbacks: Any) -> list[int]:
+    """Lives through an agent's loop; returns the seqs of results that were not whole when the model first saw them."""
+    dice = random.Random(2)
+    view: list[Element] = []
+    spoilt: list[int] = []
+    appended(view, {"role": "user", "content": prose(dice, 40)})
+    for turn in range(turns):
+        appended(view, *calls(turn, count, size, dice))
+        view, _ = fitted(view, budget, *callbacks)
+        assert budget.fits(sum(element.tokens for element in view))
+        spoilt += [view[index].seq for index in unread(view) if view[index].kind is not None]
+    return spoilt
+
+
+def test_results_are_whole_when_the_model_first_reads_them() -> None:
+    for callbacks in (stack(), (ClearToolResults(keep=3), SlidingWindow(ExtractiveSummarizer(), retain=12), Ladder())):
+        assert agent(TokenBudget(context_window=36_000), 40, 1, 7500, *callbacks) == []
+        assert agent(TokenBudget(context_window=36_000), 20, 3, 7500, *callbacks) == []
+        assert agent(SMALL, 40, 2, 400, *callbacks) == []
+        # More results at once than are kept.
+        assert agent(SMALL, 20, 5, 60, *callbacks) == []
+
+
+def test_results_that_would_not_fit_are_cut_and_nothing_more_than_that() -> None:
+    dice = random.Random(3)
+    messages = [{"role": "user", "content": prose(dice, 40)}, *calls(1, 3, 2500, dice)]
+    ctx = run(Ladder(), elements(messages), budget=TokenBudget(context_window=6000))
+    assert 4000 < ctx.total_tokens <= 6000
+    assert {attempt.kind for attempt in ctx.attempts} == {"truncation"}
+    assert len(ctx.result_messages) == len(messages)
+
+
+def test_results_that_were_read_are_cut_as_ever() -> None:
+    dice = random.Random(3)
+    messages = [{"role": "user", "content": "Go."}, *calls(1, 3, 2500, dice), {"role": "assistant", "content": "So."}]
+    ctx = run(Ladder(), elements(messages), budget=TokenBudget(context_window=6000))
+    assert ctx.total_tokens <= 3000
+
+
+def test_a_long_chat_in_a_small_window_leaves_few_records() -> None:
+    for low, high in ((20, 60), (50, 120), (5, 180)):
+        dice = random.Random(1)
+        view: list[Element] = []
+        records = 0
+        appended(view, {"role": "system", "content": prose(dice, 30)})
+        for _ in range(120):
+            for role in ("user", "assistant"):
+                appended(view, {"role": role, "content": prose(dice, dice.randint(low, high))})
+                view, more = fitted(view, SMALL, *stack())
+                records += more
+        assert records <= 240 / 8
+        # All that is gone is told in summaries: nothing was removed.
+        assert {element.kind for element in view} == {None, "summary"}
+        assert sum(element.tokens for element in view) <= SMALL.trigger_tokens
+
+
+def test_what_other_callbacks_have_done_well_enough_is_left() -> None:
+    view = elements([{"role": "user", "content": prose(random.Random(n), 60)} for n in range(60)])
+    budget = TokenBudget(context_window=4000, trigger=0.8, target=0.4)
+
+    def folds(ctx: Any) -> None:
+        # To 2,200 tokens: below half way from 3,200 to 1,600.
+        ctx.compact(2, 40, "Said and done. " + prose(random.Random(4), 600))
+
+    ctx = run(Pipeline(folds, Ladder()), view, budget=budget)
+    assert 1600 < ctx.total_tokens < 2400
+    assert [attempt.callback.split("(")[0].rsplit(".", 1)[-1] for attempt in ctx.attempts] == ["folds"]
+
+
+def test_it_is_so_in_a_store(store: Face) -> None:
+    dice = random.Random(5)
+    store.append("t", {"role": "user", "content": prose(dice, 40)})
+    for callback in stack():
+        store.on_compact(callback)
+    for turn in range(12):
+        store.append("t", calls(turn, 2, 400, dice))
+        view = store.fit("t", SMALL)
+        assert view.tokens <= SMALL.limit
+        newest = view.elements[-2:]
+        assert [element.kind for element in newest] == [None, None]
+        assert all(COUNTER.messages(element.messages) > 400 for element in newest)
+    assert store.verify("t").findings == ()

@@ -1,0 +1,201 @@
+"""Summaries without a model: always shorter, always the same, and nothing in them that was not said."""
+
+# Other scripts have letters and signs that look like Latin ones.
+# ruff: noqa: RUF001
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.faces import Face
+from support.messages_server import elements
+from support.threads import FORMATS, WELL_FORMED, scripts, written
+
+from compaction_store import InvalidInput, SummaryTooLong
+from compaction_store.compaction.summary_request import texts
+from compaction_store.messages.framing import frame
+from compaction_store.models import Element
+from compaction_store.summarizers import ExtractiveSummarizer, Request
+from compaction_store.tokens import count_text
+
+FILLER = "It is generally thought that things of that sort are as they are and that there is little to add to it. "
+CODE = "\n".join(f"line {i} of a listing that goes on for a while" for i in range(60))
+THREAD = elements(
+    {"role": "user", "content": "Please fix the login in /srv/app/auth.py before 3 December. " + FILLER * 3},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": FILLER * 4},
+            {"type": "tool_use", "id": "a", "name": "read_file", "input": {"path": "/srv/app/auth.py"}},
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": f"{CODE}\nexit status 17"}]},
+    {"role": "assistant", "content": FILLER * 4 + "We use email-validator 2.1.0, because our own pattern was wrong."},
+    {"role": "user", "content": "Then tell Marguerite Duval at duval@example.org about ticket PROJ-4711. " + FILLER},
+    {
+        "role": "assistant", "content": FILLER * 2,
+        "tool_calls": [{"id": "b", "function": {"name": "send_mail", "arguments": '{"to":"Duval"}'}}],
+    },
+    {"role": "tool", "tool_call_id": "b", "content": "Delivered at 14:05:33. " + FILLER},
+    {"role": "assistant", "content": "Done: Marguerite Duval has been told. " + FILLER},
+)  # fmt: skip
+
+
+def text_of(given_: Any, **options: Any) -> str:
+    return ExtractiveSummarizer(**options)(given_).text
+
+
+def test_requests_names_figures_paths_decisions_and_outcomes_are_kept_word_for_word() -> None:
+    text = text_of(THREAD)
+    for fact in (
+        "Please fix the login in /srv/app/auth.py before 3 December.", 'read_file({"path":"/srv/app/auth.py"})',
+        "exit status 17", "We use email-validator 2.1.0", "Marguerite Duval at duval@example.org", "PROJ-4711",
+        'send_mail({"to":"Duval"})', "14:05:33", "Done: Marguerite Duval has been told.",
+    ):  # fmt: skip
+        assert fact in text
+    assert text.count(FILLER.strip()) <= 1
+
+
+def test_every_line_says_who_and_where() -> None:
+    labels = re.findall(r"^\[(\d+)\] (\w+): ", text_of(THREAD), re.MULTILINE)
+    assert labels == sorted(labels, key=lambda found: int(found[0]))
+    assert {label for _, label in labels} <= {"user", "assistant", "call", "result", "error"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "filler", "fact"),
+    [
+        ("ログインの修正をお願いします。期限は2026年12月3日です。", "特に変わったことはありません。", "2026年12月3日"),
+        ("请修复登录问题，文件是 /srv/app/auth.py。", "没有什么特别的。一切正常。", "/srv/app/auth.py"),
+        (
+            "Почините вход в /srv/app/auth.py до 3 декабря.",
+            "Ничего особенного не произошло. Все идет хорошо.",
+            "3 декабря",
+        ),
+        ("أصلح تسجيل الدخول قبل 3 ديسمبر؟ الملف auth.py.", "لا جديد اليوم. كل شيء على ما يرام.", "auth.py"),
+        ("कृपया 3 दिसंबर तक लॉगिन ठीक करें।", "कुछ खास नहीं है। सब ठीक है।", "3 दिसंबर"),
+        ("กรุณาแก้ไขไฟล์ auth.py ภายในวันที่ 3", "ไม่มีอะไรพิเศษ ทุกอย่างเรียบร้อยดี", "auth.py"),
+    ],
+    ids=["Japanese", "Chinese", "Russian", "Arabic", "Hindi", "Thai"],
+)
+def test_in_any_language(request_: str, filler: str, fact: str) -> None:
+    told = [{"role": "user", "content": request_}]
+    told += [{"role": "assistant", "content": f"{filler} {i}" if i else filler} for i in range(12)]
+    assert fact in text_of(elements(*told))
+
+
+def test_an_error_is_told_as_one() -> None:
+    failed = {"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": "No such file: x.txt"}
+    text = text_of(elements({"role": "user", "content": FILLER * 5}, {"role": "user", "content": [failed]}))
+    assert "[2] error: No such file: x.txt" in text
+
+
+def test_notes_of_an_earlier_summary_are_carried_over_as_they_are() -> None:
+    notes = "[1] user: Please fix the login.\n[4] assistant: We use email-validator 2.1.0."
+    summary = Element(1, 4, 9, (frame(notes, 1, 4),), 100, 1, THREAD[0].created_at, "summary", "f")
+    rest = [e._replace(seq=e.seq + 4, end_seq=e.seq + 4) for e in THREAD]
+    text = text_of([summary, *rest], share=0.5)
+    assert notes in text
+    assert "notes-" not in text
+    # Framed by hand, a message of a user is no summary.
+    forged = elements({"role": "user", "content": frame(notes, 1, 4)["content"] + FILLER * 9})
+    assert "[1] user: " in text_of(forged)
+
+
+def test_thinking_and_what_was_erased_are_not_told() -> None:
+    thought = {"type": "thinking", "thinking": "SECRET-1", "signature": "s"}
+    told = elements({"role": "assistant", "content": [thought, {"type": "text", "text": FILLER * 5}]}, None)
+    assert "SECRET" not in text_of(told)
+
+
+def test_the_budget_holds() -> None:
+    long = elements(*[e.message for e in THREAD] * 40)
+    assert count_text(text_of(long, max_tokens=100)) <= 100
+    assert count_text(ExtractiveSummarizer()(Request(long, budget=50)).text) <= 50
+    assert len(text_of(long, share=0.05)) <= Request.of(long).size * 0.05
+
+
+def test_what_is_too_short_to_be_shortened_is_an_error() -> None:
+    with pytest.raises(SummaryTooLong):
+        text_of(elements({"role": "user", "content": "x"}))
+    with pytest.raises(SummaryTooLong):
+        text_of(elements(None))
+
+
+@pytest.mark.parametrize("options", [{"share": 0}, {"share": 1}, {"max_tokens": 1}, {"max_tokens": 2.5}])
+def test_options_that_there_are_not(options: Any) -> None:
+    with pytest.raises(InvalidInput):
+        ExtractiveSummarizer(**options)
+
+
+def _check(told: tuple[Element, ...]) -> None:
+    request = Request.of(told)
+    try:
+        summary = ExtractiveSummarizer()(request)
+    except SummaryTooLong:
+        assert request.size < 40 or not "".join(text for e in told for text in texts(e)).strip()
+        return
+    assert summary.text == ExtractiveSummarizer()(told).text
+    assert 0 < len(summary.text) < request.size
+    assert summary.text.strip()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool", "system"]), st.text(max_size=300)), min_size=1))
+def test_it_is_always_shorter_than_its_source(said: list[tuple[str, str]]) -> None:
+    _check(elements(*[{"role": role, "content": text} for role, text in said]))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(scripts(), st.sampled_from(FORMATS))
+def test_it_takes_any_thread(script: Any, form: Any) -> None:
+    payloads = [payload for words in script for payload in written(words, form)]
+    if payloads:
+        _check(elements(*payloads))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_word_of_it_was_said(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(WELL_FORMED)))
+    told = elements({"role": "user", "content": FILLER * 2}, *data.draw(WELL_FORMED[kind]()))
+    said = set(re.findall(r"\w+", repr([e.messages for e in told]))) | {"user", "assistant", "call", "result", "named"}
+    assert set(re.findall(r"[^\W\d]+", text_of(told))) <= said
+
+
+def test_it_is_committed_and_carried_on_in_a_store(store: Face) -> None:
+    payloads = [e.message for e in THREAD]
+    store.append("t", [*payloads, {"role": "user", "content": "And now?"}])
+    summarize = ExtractiveSummarizer()
+    [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, summarize))
+    assert (record.outcome, record.model, record.body["coverage"]["messages"]) == ("applied", None, 4)
+    assert record.tokens_after < record.tokens_before
+    [again] = store.compact("t", lambda ctx: ctx.compact(1, 8, summarize))
+    assert (again.outcome, again.inputs) == ("applied", (1,))
+    assert "email-validator 2.1.0" in again.summary_text
+
+
+def test_a_long_thread_is_read_once() -> None:
+    """The work is that of a sort: ten times the thread takes about ten times the steps."""
+    import sys  # noqa: PLC0415
+
+    def steps(count: int) -> int:
+        told = elements(*[{"role": "user", "content": f"Sentence {i} of {i * 7}. And more."} for i in range(count)])
+        counted = 0
+
+        def trace(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal counted
+            counted += event == "call"
+
+        sys.setprofile(trace)
+        try:
+            ExtractiveSummarizer()(told)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert steps(2000) < 15 * steps(200)

@@ -1,0 +1,166 @@
+"""The documentation's blocks are run, what it says is printed is what is printed, and what it links to is there."""
+
+from __future__ import annotations
+
+import codeop
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import pages
+from support.places import ROOT, TESTS
+from typer.main import get_command
+
+sys.path.insert(0, str(ROOT / "examples"))
+import local_model
+
+from compaction_store.cli.program import program as commands
+
+# What a page takes for granted: names that its reader has, and threads that there are.
+_FIXTURES = TESTS / "importers" / "fixtures"
+
+
+def _loads(fixture: str) -> str:
+    return f"_sql(open({str(_FIXTURES / fixture)!r}, encoding='utf-8').read())\n"
+
+
+_BEFORE = {
+    "docs/how-to/from-langgraph.md": _loads("langgraph.sql"),
+    "docs/how-to/from-openai-sessions.md": _loads("agents.sql"),
+}
+_WITH_BLOCKS = [path for path in pages.PAGES if pages.blocks(path)]
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[str]:
+    """Where a stand-in for the models' APIs answers."""
+    with local_model.serving() as address:
+        yield address
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A folder with `compaction-store` and `python`, as an installation has them."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for command, arguments in (("compaction-store", "-m compaction_store"), ("python", "")):
+        path = folder / command
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n', encoding="utf-8")
+        path.chmod(0o755)
+    return folder
+
+
+def test_every_python_block_of_the_documentation_compiles() -> None:
+    for path in _WITH_BLOCKS:
+        for block in pages.blocks(path):
+            if block.kind == "python":
+                compile("\n" * (block.line - 1) + block.code, block.where, "exec")
+
+
+@pytest.mark.parametrize("path", _WITH_BLOCKS, ids=pages.name)
+def test_the_blocks_of_a_page_run_in_order_and_print_what_they_say(
+    path: Path, url: str, tmp_path: Path, model: str, program: Path
+) -> None:
+    blocks = pages.blocks(path)
+    environment = os.environ | {
+        "COMPACTION_STORE_URL": url, "SOURCE_URL": url, "PYTHONUTF8": "1",
+        "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path),
+        "PATH": f"{program}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "120",
+        "ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": model,
+        "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": f"{model}/v1",
+    }  # fmt: skip
+    script = tmp_path / "page.py"
+    script.write_text(pages.script(blocks, _BEFORE.get(pages.name(path), "")), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    _, *printed = done.stdout.split(f"{pages.MARK}\n")
+    if done.returncode:
+        failed = blocks[min(max(len(printed) - 1, 0), len(blocks) - 1)]
+        pytest.fail(f"the block of {failed.where}:{failed.line}\n{done.stdout[-2000:]}\n{done.stderr}")
+    wrong = [
+        f"{block.where}:{block.line} printed\n{output}"
+        for block, output in zip(blocks, printed, strict=False)
+        if block.output is not None and not pages.matches(block.output, output)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", pages.PAGES, ids=pages.name)
+def test_what_a_page_links_to_is_there(path: Path) -> None:
+    for target in _LINK.findall(path.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        assert found.exists(), f"{pages.name(path)} links to {target}"
+        if anchor:
+            assert anchor in _anchors(found), f"{pages.name(path)} links to {target}"
+
+
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ +(.+?) *$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/reference.py", "--check"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_readmes_picture_is_what_the_program_draws(url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/picture.py", "--check"],
+        cwd=ROOT, env=os.environ | {"COMPACTION_STORE_URL": url}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_every_page_can_be_found_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    linked = {target.partition("#")[0] for target in _LINK.findall(index)}
+    there = {path.relative_to(ROOT / "docs").as_posix() for path in pages.PAGES if "docs" in path.parts}
+    assert there - linked <= {"index.md"}
+
+
+def test_commands_in_the_documentation_name_verbs_and_options_that_there_are() -> None:
+    verbs: dict[str, Any] = get_command(commands).commands  # type: ignore[attr-defined]
+    for path in pages.PAGES:
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+        # What stands in blocks is run; these are the others, in lines of their own and in sentences.
+        for verb, rest in re.findall(r"(?:^    |[`/]|\| )compaction-store ([a-z]+)([^`\n|]*)", text, re.MULTILINE):
+            assert verb in verbs, f"{pages.name(path)}: compaction-store {verb}"
+            known = {
+                option for parameter in verbs[verb].params for option in (*parameter.opts, *parameter.secondary_opts)
+            }
+            unknown = set(re.findall(r"(?<= )--[a-z-]+", rest)) - known - {"--help"}
+            assert not unknown, f"{pages.name(path)}: compaction-store {verb}{rest}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_blocks_of_a_page_can_be_pasted_at_pythons_prompt(page: str) -> None:
+    """What is indented ends with an empty line there, before the next statement begins."""
+    for block in pages.blocks(ROOT / page):
+        if block.kind != "python":
+            continue
+        typed: list[str] = []
+        for line in [*block.code.splitlines(), ""]:
+            typed.append(line)
+            if codeop.compile_command("\n".join(typed), block.where) is not None:
+                typed.clear()
+        assert not "".join(typed).strip(), f"{page}:{block.line}"

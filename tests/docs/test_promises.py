@@ -1,0 +1,89 @@
+"""Each guarantee of the documentation names a test that there is, and that is run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import promises
+from support.places import ROOT, TESTS
+
+# The lines of these pages that promise something, and must name what proves it.
+_PROMISING = {
+    "docs/why.md": r"^- .*?(?=^- |^#|\Z)",
+}
+
+
+@pytest.fixture(scope="module")
+def collected() -> set[str]:
+    """Every test that is run by default, under its own name and under its file's."""
+    files = sorted({name.partition("::")[0] for name in promises.named()})
+    missing = [file for file in files if not (ROOT / file).exists()]
+    assert not missing, f"named in the documentation, and not there: {missing}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *files],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    tests = {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+    return tests | {test.partition("::")[0] for test in tests}
+
+
+def test_every_test_that_is_named_is_there_and_is_run(collected: set[str]) -> None:
+    missing = {test: sorted(places) for test, places in promises.named().items() if test not in collected}
+    assert not missing
+
+
+@pytest.mark.parametrize("page", _PROMISING)
+def test_every_guarantee_names_a_test(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page == "docs/why.md":
+        text = text.partition("## The promises")[2].partition("## What is not promised")[0]
+    found = re.findall(_PROMISING[page], text, re.MULTILINE | re.DOTALL)
+    assert len(found) >= 5
+    assert not [promise for promise in found if "`tests/" not in promise]
+
+
+_CONFTEST = """
+from support import promises
+from support.promises import pytest_runtest_logreport, pytest_sessionfinish, pytest_terminal_summary
+promises._promises = lambda: {"tests/test_it.py::test_one": {"README.md"}, "tests/test_all.py": {"docs/why.md"}}
+"""
+_SKIPPING = """
+import pytest
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_one(n):
+    if n == 2:
+        pytest.skip("no")
+"""
+_FAILING = "import pytest\n\n\n@pytest.mark.xfail\ndef test_two():\n    assert False\n"
+_FINE = "import pytest\n\n\ndef test_three():\n    pass\n\n\ndef test_four():\n    pytest.skip('no')\n"
+
+
+@pytest.mark.parametrize(
+    ("processes", "file", "code", "told"),
+    [
+        ("0", "test_it.py", _SKIPPING, "tests/test_it.py::test_one[2], named in README.md"),
+        ("2", "test_it.py", _SKIPPING, "tests/test_it.py::test_one[2], named in README.md"),
+        ("0", "test_all.py", _FAILING, "tests/test_all.py::test_two, named in docs/why.md"),
+        ("0", "test_other.py", _FINE, None),
+    ],
+)
+def test_a_promised_test_that_is_skipped_fails_the_run(
+    tmp_path: Path, processes: str, file: str, code: str, told: str | None
+) -> None:
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(_CONFTEST, encoding="utf-8")
+    (folder / file).write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", processes, "--rootdir", str(tmp_path), str(folder)],
+        cwd=tmp_path, env={"PYTHONPATH": str(TESTS), "PATH": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == (0 if told is None else 1), done.stdout + done.stderr
+    assert (f"PROMISED but skipped: {told}" in done.stdout) == (told is not None)

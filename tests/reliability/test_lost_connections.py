@@ -1,0 +1,103 @@
+"""Lost connections: a write that is done is never told as one that did not happen, and none is left open."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import compaction_store as cs
+from reliability.rigs.ground import connected
+from reliability.rigs.proxy import Plan, Proxy
+
+HI = {"role": "assistant", "content": "hi"}
+
+
+@pytest.fixture
+def way(url: str) -> Iterator[Proxy]:
+    with Proxy(url, random.Random(1)) as made:
+        yield made
+
+
+def cut_after(way: Proxy, written: bytes) -> None:
+    """From the next request on behind the one that writes, the server is out of reach."""
+    seen: list[bool] = []
+
+    def cut(request: bytes) -> bool:
+        if written in request:
+            seen.append(True)
+            return False
+        return bool(seen)
+
+    way.on_request = cut
+
+
+@pytest.mark.parametrize(
+    ("written", "act"),
+    [
+        (b"commit_compactions", lambda store: store.compact("t", lambda ctx: ctx.remove(2, 3))),
+        (b"commit_compactions", lambda store: store.revoke("t", 1)),
+        (b"compaction_store.append", lambda store: store.append("t", HI, key="mine")),
+    ],
+    ids=["compact", "revoke", "an append once more"],
+)
+def test_what_was_written_and_cannot_be_read_back_is_unknown(
+    faces: Any, url: str, way: Proxy, written: bytes, act: Callable[[Any], Any]
+) -> None:
+    store, healthy = faces.open(way.url, deadline=0.5, connect_timeout=1), faces.open(url)
+    healthy.append("t", [HI] * 10)
+    healthy.append("t", HI, key="mine")
+    healthy.compact("t", lambda ctx: ctx.remove(5, 6))
+    cut_after(way, written)
+    with pytest.raises(cs.OutcomeUnknown) as caught:
+        act(store)
+    assert caught.value.key is not None
+    if caught.value.key == "mine":
+        assert healthy.append("t", HI, key="mine")[0].seq == 11
+    else:
+        assert [r.number for r in healthy.compactions("t", run_id=UUID(caught.value.key))] == [2]
+    assert healthy.verify("t").findings == ()
+
+
+def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, way: Proxy) -> None:
+    store = faces.open(way.url)
+    faces.open(url).load("t", [HI] * 3, key="there")
+    lost: list[bool] = []
+
+    def heard(request: bytes) -> bool:
+        if b"compaction_store.load(" in request:
+            lost.append(True)
+        return False
+
+    way.on_request = heard
+    # Of the first chunk, and of nothing before it or after.
+    way.on_reply = lambda: lost == [True] and not lost.append(False)  # type: ignore[func-returns-value]
+    assert store.load("t", [HI] * 5, key="k") == cs.Loaded(4, 8, 5, 5)
+    assert way.seen["cut after"] == 1
+    assert store.load("t", [HI] * 5, key="k") == cs.Loaded(4, 8, 5, 0)
+    assert store.load("t", [HI] * 3, key="there").added == 0
+    assert store.verify("t").findings == ()
+
+
+def test_connections_lost_under_many_callers_are_closed(url: str, way: Proxy) -> None:
+    """Those that others held when one was lost are given back to the pool, and not left open beside it."""
+    with (
+        cs.Store.open(url) as healthy,
+        cs.Store.open(way.url, pool_size=4) as store,
+        ThreadPoolExecutor(8) as callers,
+    ):
+        healthy.append("t", HI)
+        others = connected(url) - 1
+        way.plan = Plan(before=0.2, after=0.2)
+        gc.disable()
+        try:
+            list(callers.map(lambda _: store.append("t", HI), range(80)))
+            assert connected(url) - others <= 4
+        finally:
+            gc.enable()
+        assert healthy.thread("t").last_seq == 81

@@ -1,0 +1,197 @@
+"""Writers of one thread take turns in the database itself, and a call leaves nothing on the connection it used.
+
+Both are tried where no retry of the store's and no pooler can hide it: a write that has to wait for another one is no
+failed attempt, and what it writes follows from what the other one wrote.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, LiteralString
+from uuid import UUID
+
+import psycopg
+import pytest
+from support.faces import Face, Faces
+from support.places import ROOT
+
+import compaction_store as cs
+from compaction_store.integrity import chain
+from compaction_store.postgres import queries
+
+HI = {"role": "assistant", "content": "hi"}
+UID = chain.thread_uid("default", "t")
+RUN = UUID(int=1)
+OTHER_RUN = UUID(int=2)
+
+
+def record(start: int, end: int) -> str:
+    columns = {"kind": "removal", "outcome": "applied", "start_seq": start, "end_seq": end, "tokens_after": 0}
+    return json.dumps([{"columns": columns, "salt": os.urandom(16).hex(), "body": '{"replacement":[]}'}])
+
+
+# What each write sends; the thread has four messages.
+WRITES: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
+    "append": (
+        "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', NULL, NULL, NULL, NULL)", (UID, bytes(16)),
+    ),
+    "append, a key of the caller's": (
+        "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', 'k', NULL, NULL, NULL)", (UID, bytes(16)),
+    ),
+    "append, a key of its own": (
+        "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', '~k', NULL, NULL, NULL, true)", (UID, bytes(16)),
+    ),
+    "append_many": (
+        "append_many(%s, 'default', 't', '{\"{}\",\"{}\"}', %s, '{NULL,NULL}', '{1,1}', 'c', NULL, NULL, NULL, NULL)",
+        (UID, bytes(32)),
+    ),
+    "append_observed": (
+        "append_observed(%s, 'default', 't', '{\"{}\"}', %s, '{NULL}', '{1}', 'c', NULL, NULL, NULL, NULL, %s, '[]')",
+        (UID, bytes(16), OTHER_RUN),
+    ),
+    "commit": (
+        "commit_compactions(%s, 'default', %s, 4, compaction_store.entry_at(%s, 4), %s)", (UID, RUN, UID, record(1, 2)),
+    ),
+    "record_event": ("record_event(%s, 'default', 'hold', NULL, %s, '{}')", (UID, bytes(16))),
+    "redact": ("redact(%s, 'default', '{4}', '{4}', NULL, %s, '{\"reason\":\"r\"}', true)", (UID, bytes(16))),
+    "lease": ("lease(%s, 'default', %s, 60)", (UID, OTHER_RUN)),
+}  # fmt: skip
+
+_ENTRIES = {"lease": 0, "append_many": 2}
+_APPENDS = [name for name in WRITES if name.startswith("append")]
+
+
+def write(connection: psycopg.Connection[Any], name: str) -> None:
+    call, parameters = WRITES[name]
+    connection.execute(b"SELECT compaction_store." + call.encode(), parameters)
+
+
+def until_waiting(superuser: psycopg.Connection[Any], writing: Future[None]) -> None:
+    query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    end = time.monotonic() + 20
+    while not superuser.execute(query).fetchall():
+        assert not writing.done(), "it did not wait for the other one"
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("second", WRITES)
+@pytest.mark.parametrize("first", ["append", "commit", "lease"])
+def test_a_write_that_waited_for_another_goes_on_from_it(
+    url: str, superuser: psycopg.Connection[Any], first: str, second: str
+) -> None:
+    with (
+        cs.Store.open(url) as store, psycopg.connect(url) as one, psycopg.connect(url, autocommit=True) as two,
+        ThreadPoolExecutor(1) as pool,
+    ):  # fmt: skip
+        store.append("t", [HI] * 4, tokens=1)
+        before = store.thread("t")
+        write(one, first)
+        writing = pool.submit(write, two, second)
+        until_waiting(superuser, writing)
+        [(moment,)] = superuser.execute("SELECT clock_timestamp()").fetchall()
+        one.commit()
+        writing.result(20)
+        after = store.thread("t")
+        # A commit after the same one is that of one run, which is there already.
+        written = 0 if first == second == "commit" else _ENTRIES.get(second, 1)
+        assert after.last_pos - before.last_pos == _ENTRIES.get(first, 1) + written
+        [(last_at,)] = superuser.execute("SELECT last_at FROM compaction_store.heads").fetchall()
+        # Who waited was not there before: a view as of then must not change.
+        assert last_at > moment or not written
+        assert store.verify("t").findings == ()
+        view = store.view("t")
+        assert (view.pos, view.tokens) == (after.last_pos, after.view_tokens)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_the_first_appends_of_a_thread_take_turns(
+    url: str, superuser: psycopg.Connection[Any], key: str | None
+) -> None:
+    """The other one is not known to be there until it has committed, and has the same key, or none."""
+    call = "SELECT compaction_store.append(%s, 'default', 't', %s, %s, 'assistant', 1, 'caller', %s, NULL, NULL, NULL)"
+    with (
+        cs.Store.open(url) as store, psycopg.connect(url) as one, ThreadPoolExecutor(1) as pool,
+    ):  # fmt: skip
+        one.execute(call, (UID, json.dumps(HI, separators=(",", ":")), bytes(16), key))
+        writing = pool.submit(store.append, "t", HI, key=key, expected_seq=0 if key else None)
+        until_waiting(superuser, writing)  # type: ignore[arg-type]
+        one.commit()
+        assert writing.result(20)[0].seq == (1 if key else 2)
+        assert store.verify("t").findings == ()
+
+
+@pytest.mark.parametrize("second", _APPENDS)
+def test_nobody_is_kept_out_by_the_queues_lock(url: str, superuser: psycopg.Connection[Any], second: str) -> None:
+    """Which any login can take, whatever it has been granted."""
+    with cs.Store.open(url) as store, psycopg.connect(url, autocommit=True) as two:
+        store.append("t", [HI] * 4, tokens=1)
+        superuser.execute("SELECT pg_advisory_lock(uuid_hash_extended(%s, 0))", (UID,))
+        write(two, second)
+        assert store.thread("t").last_seq > 4
+        assert store.verify("t").findings == ()
+
+
+_LOCKS = re.compile(r"FROM compaction_store\.heads[^;]*FOR UPDATE")
+
+
+def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
+    """Whoever finds the queue empty takes the row for free."""
+    files = sorted((ROOT / "migrations" / "sql").rglob("*.sql"))
+    locking = [path for path in files if _LOCKS.search(path.read_text(encoding="utf-8"))]
+    assert len(locking) >= 10
+    for path in locking:
+        before, _, _ = path.read_text(encoding="utf-8").partition("FOR UPDATE")
+        assert "PERFORM compaction_store.queue_up(p_thread_uid);" in before, path.name
+
+
+# ---- What stays on a connection
+
+
+def ask(face: Face, statement: str) -> tuple[Any, ...]:
+    """On the store's own connection, of which there is one."""
+    rows = face.store._reach.run(queries.fetch, statement)
+    if inspect.isawaitable(rows):
+        rows = face._run(rows)
+    return tuple(rows[0])
+
+
+LEFT = """
+    SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors WHERE is_holdable),
+        (SELECT count(*) FROM pg_listening_channels()), (SELECT count(*) FROM pg_class WHERE relpersistence = 't'),
+        (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
+        (SELECT array_agg(name ORDER BY name) FROM pg_settings WHERE source = 'session'),
+        coalesce(current_setting('compaction_store.tenant', true), ''), pg_backend_pid()
+"""
+
+
+def test_a_call_leaves_nothing_on_its_connection(faces: Faces, url: str) -> None:
+    """Behind a transaction pooler the next caller on it is somebody else: a tenant or a statement would be theirs."""
+    store = faces.open(url, pool_size=1)
+    backend = ask(store, "SELECT pg_backend_pid()")
+    calls: list[Callable[[], object]] = [
+        lambda: store.append("t", HI),
+        lambda: store.append("t", [HI, HI], key="k"),
+        lambda: store.load("t", [HI] * 3),
+        lambda: store.set_metadata("t", {"a": 1}),
+        lambda: store.compact("t", lambda ctx: ctx.remove(ctx.elements[0].seq, ctx.elements[1].end_seq)),
+        lambda: store.compact("t", lambda _: None, budget=cs.TokenBudget(100), force=True),
+        lambda: store.view("t"),
+        lambda: list(store.replay("t", last=2)),
+        lambda: list(store.threads()),
+        lambda: list(store.compactions()),
+        lambda: store.redact("t", 1, reason="r"),
+        lambda: list(store.events("t")),
+        lambda: store.verify("t"),
+    ]
+    for call in calls:
+        # A driver that prepares does so the fifth or sixth time.
+        for _ in range(7):
+            call()
+        assert ask(store, LEFT) == (0, 0, 0, 0, 0, None, "", *backend)

@@ -1,0 +1,72 @@
+"""A writer that is given a seq it had been given before is told so: the thread has lost messages."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support.faces import Face, Faces
+from support.forks import forked
+
+import compaction_store as cs
+from compaction_store.store.last_seqs import LastSeqs
+
+HI = {"role": "user", "content": "hi"}
+LATER = {"role": "user", "content": "later"}
+
+
+@pytest.mark.parametrize("messages", [LATER, [LATER, LATER]], ids=["one", "many"])
+def test_a_writer_is_told_that_its_thread_lacks_what_it_wrote(store: Face, url: str, messages: Any) -> None:
+    store.append("t", [HI] * 3)
+    with forked(url) as fork:
+        assert [m.seq for m in store.append("t", [HI] * 6)] == [4, 5, 6, 7, 8, 9]
+        fork.restore()
+        with pytest.raises(cs.ThreadWentBack, match=r"seq 9 was given before, and now 4.*'t'") as caught:
+            store.append("t", messages)
+        count = len(messages) if isinstance(messages, list) else 1
+        assert caught.value.known_seq == 9
+        assert [m.seq for m in caught.value.written] == list(range(4, 4 + count))
+        assert "later" not in str(caught.value)
+        # It is stored, and told once.
+        assert [m.payload for m in store.replay("t", after=3)] == [LATER] * count
+        assert [m.seq for m in store.append("t", HI)] == [4 + count]
+        # Other threads are as they were.
+        assert store.append("other", HI)[0].seq == 1
+
+
+def test_a_first_look_at_a_thread_says_nothing(faces: Faces, url: str) -> None:
+    faces.open(url).append("t", [HI] * 5)
+    assert faces.open(url).append("t", HI)[0].seq == 6
+
+
+def test_a_retry_by_its_key_is_no_going_back(faces: Faces, url: str) -> None:
+    store = faces.open(url)
+    store.append("t", HI, key="k")
+    store.append("t", [HI] * 3)
+    assert store.append("t", HI, key="k")[0].seq == 1
+    assert store.append("t", HI)[0].seq == 5
+
+
+def test_writers_at_once_are_not_taken_for_a_thread_that_went_back(url: str) -> None:
+    with cs.Store.open(url) as store, ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(lambda _: store.append("t", HI)[0].seq, range(200)))
+    assert sorted(told) == list(range(1, 201))
+
+    async def main() -> None:
+        async with cs.AsyncStore.open(url) as tasks:
+            stored = await asyncio.gather(*[tasks.append("t", HI) for _ in range(100)])
+            assert sorted(each[0].seq for each in stored) == list(range(201, 301))
+
+    asyncio.run(main())
+
+
+def test_what_is_kept_of_threads_is_bounded() -> None:
+    seqs = LastSeqs()
+    for i in range(10_500):
+        seqs.put(UUID(int=i), 0, 7)
+    assert seqs.get(UUID(int=499)) == 0
+    assert seqs.get(UUID(int=500)) == 7
+    assert seqs.get(UUID(int=10_499)) == 7

@@ -1,0 +1,217 @@
+"""Bundles made by hand, entry by entry, as a store would have written them: for the golden ones and for random ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from compaction_store.bundles import line_format
+from compaction_store.integrity import chain
+from support.places import TESTS
+
+GOLDEN = TESTS / "golden"
+Line = dict[str, Any]
+START = 1_704_164_645_678_901
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def _unhex(value: str | None) -> bytes | None:
+    return None if value is None else bytes.fromhex(value)
+
+
+class Thread:
+    """A thread that grows by one entry a call. Salts and times follow from the pos: the same calls, the same bytes."""
+
+    def __init__(self, tenant: str = "default", thread_id: str = "t-1") -> None:
+        self.tenant, self.thread_id = tenant, thread_id
+        self.metadata = "{}"
+        self.checkpoint: Line | None = None
+        self.entries: list[Line] = []
+        self.genesis = chain.genesis(tenant, thread_id)
+
+    def _next(self) -> tuple[int, int, str]:
+        pos = len(self.entries) + 1
+        return pos, START + 1_000_003 * pos, sha256(b"salt %d" % pos).hexdigest()[:32]
+
+    def _count(self, kind: str) -> int:
+        return sum(line["type"] == kind for line in self.entries)
+
+    def message(
+        self, payload: str, *, meta: str | None = None, key: str | None = None, tokens: int = 7, **columns: Any
+    ) -> Line:
+        pos, at, salt = self._next()
+        said = json.loads(payload)
+        line = {
+            "type": "message", "pos": pos, "seq": self._count("message") + 1, "microseconds": at,
+            "role": said.get("role"), "tokens": tokens, "counter": "bytes/4", "key": key, "call_size": None,
+            "receipt": None, "meta_commitment": None, "redacted_pos": None, "commitment": "", "entry": "",
+            "salt": salt, "meta": meta, "payload": payload, **columns,
+        }  # fmt: skip
+        if meta is not None:
+            line["meta_commitment"] = chain.meta_commitment(bytes.fromhex(salt), meta.encode()).hex()
+        return self._add(line, payload)
+
+    def compaction(self, body: str = "{}", *, start: int | None = None, end: int | None = None, **columns: Any) -> Line:
+        pos, at, salt = self._next()
+        line = {
+            "type": "compaction", "pos": pos, "number": self._count("compaction") + 1, "microseconds": at,
+            "kind": "summary", "outcome": "applied" if start else "failed", "start_seq": start, "end_seq": end,
+            "tokens_before": None, "tokens_after": None, "source_count": None, "source_before": None,
+            "source_end": None, "inputs": [], "run_id": str(UUID(int=pos)), "callback": "app.compact",
+            "trigger": "budget", "actor": None, "model": None, "counter": "bytes/4", "revokes": None,
+            "redacted_pos": None, "commitment": "", "entry": "", "salt": salt, "body": body, **columns,
+        }  # fmt: skip
+        if start is not None and end is not None and line["outcome"] == "applied" and line["kind"] != "revocation":
+            entries = {line["seq"]: line["entry"] for line in self.entries if line["type"] == "message"}
+            line |= {
+                "tokens_before": 7 * (end - start + 1), "tokens_after": 3, "source_count": end - start + 1,
+                "source_before": entries.get(start - 1), "source_end": entries[end],
+            } | columns  # fmt: skip
+        return self._add(line, body)
+
+    def event(self, kind: str, body: str = "{}", actor: str | None = None) -> Line:
+        pos, at, salt = self._next()
+        line = {
+            "type": "event", "pos": pos, "microseconds": at, "kind": kind, "actor": actor, "commitment": "",
+            "entry": "", "salt": salt, "body": body,
+        }  # fmt: skip
+        return self._add(line, body)
+
+    def redact(self, seqs: set[int], numbers: set[int], **more: str) -> Line:
+        """Erases entries in the name of an event; those erased before are not named again."""
+        chosen = [
+            line
+            for line in self.entries
+            if line.get("redacted_pos", 0) is None
+            and (line.get("seq") in seqs or (line["type"] == "compaction" and line["number"] in numbers))
+        ]
+        named = {
+            "seqs": _ranges([line["seq"] for line in chosen if line["type"] == "message"]),
+            "records": _ranges([line["number"] for line in chosen if line["type"] == "compaction"]),
+        }
+        event = self.event("redaction", json.dumps(named | more, separators=(",", ":")), "legal@größe")
+        for line in chosen:
+            line.update(dict.fromkeys(set(line) & {"salt", "meta", "payload", "body"}) | {"redacted_pos": event["pos"]})
+        return event
+
+    def erase(self) -> None:
+        self.redact(set(range(1, 1000)), set(range(1, 1000)), genesis=self.genesis.hex())
+        self.thread_id = f"erased:{chain.thread_uid(self.tenant, self.thread_id)}"
+        self.metadata = "{}"
+
+    def _add(self, line: Line, content: str) -> Line:
+        previous = bytes.fromhex(self.entries[-1]["entry"]) if self.entries else self.genesis
+        line["commitment"] = chain.commitment(bytes.fromhex(line["salt"]), content.encode()).hex()
+        line["entry"] = entry(line, previous)
+        self.entries.append(line)
+        return line
+
+    def lines(self, bodies: Callable[[Line], bool] = lambda _line: True) -> list[bytes]:
+        head = self.entries[-1]["entry"]
+        manifest = {
+            "type": "manifest", "format": line_format.FORMAT, "chain": line_format.CHAIN, "tenant": self.tenant,
+            "thread_id": self.thread_id, "schema": "0001", "made_at": "2024-01-03T00:00:00.000000Z",
+            "metadata": self.metadata, "last_pos": len(self.entries), "last_seq": self._count("message"),
+            "last_number": self._count("compaction"), "head": head, "checkpoint": self.checkpoint,
+        }  # fmt: skip
+        said = [
+            line if bodies(line) else line | dict.fromkeys(set(line) & {"salt", "meta", "payload", "body"})
+            for line in self.entries
+        ]
+        return sealed([manifest, *said])
+
+
+def entry(line: Line, previous: bytes) -> str:
+    """The entry of a line, from its columns and its commitment."""
+    if line["type"] == "message":
+        names: tuple[str, ...] = ("role", "tokens", "counter", "key", "call_size", "receipt")
+        header = chain.message_header(
+            **{name: line[name] for name in names}, meta_commitment=_unhex(line["meta_commitment"])
+        )
+    elif line["type"] == "event":
+        header = chain.event_header(kind=line["kind"], actor=line["actor"])
+    else:
+        names = (
+            "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "inputs",
+            "callback", "trigger", "actor", "model", "counter", "revokes",
+        )  # fmt: skip
+        header = chain.compaction_header(
+            **{name: line[name] for name in names}, source_before=_unhex(line["source_before"]),
+            source_end=_unhex(line["source_end"]), run_id=UUID(line["run_id"]),
+        )  # fmt: skip
+    ordinal = {"message": line.get("seq"), "compaction": line.get("number")}.get(line["type"]) or 0
+    leaf = chain.leaf(header, bytes.fromhex(line["commitment"]))
+    return chain.entry(previous, line["pos"], ordinal, line["microseconds"], leaf).hex()
+
+
+def _ranges(numbers: list[int]) -> list[list[int]]:
+    if not numbers:
+        return []
+    breaks = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(numbers)) if b != a + 1), len(numbers)]
+    return [[numbers[a], numbers[b - 1]] for a, b in pairwise(breaks)]
+
+
+def sealed(lines: list[Line], **end: Any) -> list[bytes]:
+    """Lines, the first one the manifest, with an end that fits them."""
+    written = [line_format.dump(line) for line in lines]
+    digest = sha256(b"".join(written)).hexdigest()
+    mark = {"type": "end", "entries": len(written) - 1, "head": lines[0]["head"], "sha256": digest}
+    return [*written, line_format.dump(mark | end)]
+
+
+def said(lines: list[bytes]) -> list[Line]:
+    """The lines of a bundle without its end, to be changed and sealed again."""
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
+    """A thread with something in every column that there is, and of every kind of event."""
+    thread = Thread(tenant, thread_id)
+    thread.metadata = '{"title":"größe 会話 🔒","n":1.0}'
+    thread.message('{"role":"user","content":"hi"}', meta='{"source":"web"}', key="~AAAAAAAAAAAAAAAAAAAAAA")
+    receipt = '{"pos":1,"renderer":"messages/1","options":{},"sha256":"' + sha256(b"seen").hexdigest() + '"}'
+    thread.message('{"role":"assistant","content":"größe \\u0000 \\ud800 \u2028\u007f🔒"}', receipt=receipt, key="r")
+    thread.message('{"b": 1e400,\n "a":[true,null,1.0,12345678901234567890123]}', key="three", call_size=3)
+    thread.message('{"type":"function_call","call_id":"c","arguments":"{\\"q\\":\\"\\\\\\"\\"}"}', meta="{}")
+    thread.message('{"role":"user","content":""}', tokens=0)
+    thread.compaction()
+    thread.compaction(
+        '{"summary_text":"A greeting.","replacement":[{"role":"user","content":"A greeting."}]}', start=2, end=3,
+        actor="größe", model="model-1", inputs=[1],
+    )  # fmt: skip
+    thread.compaction('{"replacement":[]}', start=1, end=4, kind="removal", inputs=[1, 2])
+    revoked = {"kind": "revocation", "outcome": "applied", "tokens_before": 3, "tokens_after": 28}
+    thread.compaction('{"reason":"not so"}', start=1, end=4, revokes=3, **revoked)
+    thread.compaction('{"error":{"type":"SplitPair"}}', outcome="rejected", start=1, end=2)
+    thread.compaction("{}", outcome="observed")
+    thread.event("hold", '{"reason":"audit"}', "legal@größe")
+    thread.event("release", '{"reason":"done"}')
+    thread.event("retention", '{"until":"2031-01-31T00:00:00.000000Z","reason":"law"}')
+    thread.event("import", "{}")
+    thread.event("checkpoint", "{}")
+    thread.message('{"role":"user","content":"to be erased"}', meta='{"name":"nobody"}')
+    thread.message('{"role":"user","content":"and this"}')
+    thread.compaction('{"replacement":[]}', start=5, end=6, kind="removal")
+    thread.redact({5, 6}, {7}, reason="asked")
+    thread.message('{"role":"user","content":"after"}')
+    return thread
+
+
+def golden() -> dict[str, list[bytes]]:
+    """The bundles that are kept for ever, by the names of their files."""
+    full = rich()
+    full.checkpoint = {"note": "log\n1\nroot\n\n— log sig\n", "proof": ["00" * 32], "leaf_index": 0, "key": "ab" * 32}
+    erased = rich("acme", "to be erased")
+    erased.erase()
+    return {
+        "bundle-1.jsonl": full.lines(),
+        "bundle-1-withheld.jsonl": full.lines(lambda line: line["type"] == "compaction" or line["pos"] % 3 == 0),
+        "bundle-1-erased.jsonl": erased.lines(),
+    }

@@ -1,0 +1,62 @@
+"""A store of either kind, called as if it were the synchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from compaction_store import AsyncStore, Store
+
+
+class Face:
+    """A store of either kind, called as if it were the synchronous one: each behaviour is tested once, on both."""
+
+    def __init__(self, store: Any, runner: asyncio.Runner | None) -> None:
+        self.store = store
+        self.runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.store, name)
+        if self.runner is None or not callable(attribute):
+            return attribute
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            result = attribute(*arguments, **keywords)
+            if inspect.isawaitable(result):
+                return self._run(result)
+            return self._iterate(result) if isinstance(result, AsyncIterator) else result
+
+        return call
+
+    def _run(self, awaitable: Any) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        assert self.runner is not None
+        return self.runner.run(wait())
+
+    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        while True:
+            try:
+                yield self._run(anext(items))
+            except StopAsyncIteration:
+                return
+
+
+class Faces:
+    """Opens stores of one kind and closes them at the end of the test."""
+
+    def __init__(self, kind: str, runner: asyncio.Runner | None) -> None:
+        self.kind = kind
+        self.runner = runner
+        self.opened: list[Face] = []
+
+    def open(self, url: str | None, **options: Any) -> Face:
+        if self.runner is None:
+            face = Face(Store.open(url, **options), None)
+        else:
+            face = Face(self.runner.run(AsyncStore.open(url, **options)), self.runner)
+        self.opened.append(face)
+        return face

@@ -1,0 +1,134 @@
+"""Strategies on plain lists of messages, without a database; and threads whose messages are worth cutting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from compaction_store import CompactionContext, TokenBudget
+from compaction_store.api_rules import Problem, refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.compaction.callbacks import drive
+from compaction_store.models import Element
+from compaction_store.rendering.view import View
+from compaction_store.strategies.outline import elements_of
+from compaction_store.tokens import Counter, o200k_base
+from support import threads
+
+Payload = dict[str, Any]
+COUNTER = o200k_base()
+REFUSED: dict[str, Callable[[Sequence[Payload | None]], list[Problem]]] = {
+    "anthropic": refused_by_anthropic,
+    "chat": refused_by_openai,
+    "responses": refused_by_openai_responses,
+}
+# What a strategy must never be told; that a summary is not smaller is in the nature of things.
+MISTAKES = frozenset({"SplitPair", "PendingCall", "SystemInside", "LastUserInside", "IdsChanged", "EmptySummary"})
+FORMS = sorted(REFUSED)
+
+
+def elements(messages: Sequence[Payload | None], counter: Counter = COUNTER) -> list[Element]:
+    return elements_of(messages, lambda message: counter.messages([message]))
+
+
+def run(
+    strategy: Any, view: Sequence[Element], *, budget: TokenBudget | None = None, counter: Counter = COUNTER
+) -> CompactionContext:
+    ctx = CompactionContext(View("t", 0, tuple(view)), counter=counter, budget=budget)
+    ctx.begin("test")
+    drive(ctx, strategy.steps(ctx))
+    return ctx
+
+
+def committed(ctx: CompactionContext) -> list[Element]:
+    """The view after the plan's commit: what was planned has numbers."""
+    return [
+        element if element.number is None else element._replace(number=abs(element.number), pos=1)
+        for element in ctx.elements
+    ]
+
+
+def mistakes(ctx: CompactionContext) -> list[str]:
+    return [a.error["type"] for a in ctx.attempts if a.error is not None and a.error["type"] in MISTAKES]
+
+
+def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> list[Element]:
+    """Runs a strategy until it changes nothing, and sees that every run made the view smaller."""
+    view = list(view)
+    for _ in range(most):
+        ctx = run(strategy, view)
+        assert not mistakes(ctx)
+        if not ctx.applied:
+            return view
+        after = committed(ctx)
+        assert sum(e.tokens for e in after) < sum(e.tokens for e in view)
+        view = after
+    raise AssertionError("it never ends")
+
+
+# ---- threads with something in them
+
+
+def grown(value: Any, sizes: list[int]) -> Any:
+    """The same thread with longer texts."""
+    if isinstance(value, dict):
+        return {key: item if key in _NOT_GROWN else _field(key, item, sizes) for key, item in value.items()}
+    return [grown(item, sizes) for item in value] if isinstance(value, list) else value
+
+
+_NOT_GROWN = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "type", "role", "name", "signature", "data"})
+
+
+def _field(key: str, item: Any, sizes: list[int]) -> Any:
+    size = sizes[0] if sizes else 1
+    sizes.append(sizes.pop(0) if sizes else 1)
+    if key == "arguments":
+        return '{"path": "/a", "text": "' + "what is written " * size + '", "deep": [{"n": 1}]}'
+    if key == "input" and isinstance(item, dict):
+        return {"path": "/a", "text": "what is written " * size, "deep": [{"n": 1}]}
+    if isinstance(item, str):
+        return " ".join([item] * size)
+    return grown(item, sizes)
+
+
+_SIZES = st.lists(st.sampled_from([1, 3, 40, 150]), min_size=1, max_size=7)
+
+
+def well_formed(form: str) -> st.SearchStrategy[list[Payload]]:
+    def grow(drawn: tuple[list[Payload], list[int]]) -> list[Payload]:
+        return [grown(message, list(drawn[1])) for message in drawn[0]]
+
+    return st.tuples(threads.WELL_FORMED[form](), _SIZES).map(grow)
+
+
+_JUNK: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["text", "tool_use", "a", "", "x" * 900]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["role", "type", "content", "tool_calls", "id", "call_id", "tool_use_id", "output", "input", "source",
+                 "function", "arguments", "text", "tool_call_id", "citations", "summary"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@st.composite
+def malformed(draw: st.DrawFn) -> list[Payload]:
+    """Calls and results in any order and any format, and messages that are no messages at all."""
+    found: list[Payload] = []
+    for words in draw(threads.scripts()):
+        found += threads.written(words, draw(st.sampled_from(threads.FORMATS)))
+    junk = draw(
+        st.lists(st.dictionaries(st.sampled_from(["role", "content", "type", "x"]), _JUNK, max_size=3), max_size=4)
+    )
+    for message in junk:
+        found.insert(draw(st.integers(0, len(found))), message)
+    sizes = draw(_SIZES)
+    return [grown(message, list(sizes)) for message in found]

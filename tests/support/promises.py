@@ -1,0 +1,57 @@
+"""What the documentation promises, and the tests that it names for it: such a test may neither be missing nor skipped.
+
+`conftest.py` takes the two hooks from here. A test that is skipped where it was to be run fails the whole run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from support import pages
+
+_NAMED = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)*)`")
+_skipped: dict[str, str] = {}
+
+
+def named() -> dict[str, set[str]]:
+    """Tests, and whole files of them, each with the pages that name it."""
+    found = defaultdict(set)
+    for path in pages.PAGES:
+        for test in _NAMED.findall(path.read_text(encoding="utf-8")):
+            found[test].add(pages.name(path))
+    return dict(found)
+
+
+def promised(nodeid: str) -> str | None:
+    """What a page calls the test of that id, if one does: without its parameters, or by its file."""
+    test = nodeid.partition("[")[0]
+    return next((name for name in (test, test.partition("::")[0]) if name in _promises()), None)
+
+
+def _promises(known: list[dict[str, set[str]]] = []) -> dict[str, set[str]]:  # noqa: B006 — read once
+    if not known:
+        known.append(named())
+    return known[0]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Also called where the tests are run by several processes, in the one that gathers what came of them."""
+    # An expected failure is no proof either.
+    if report.skipped and promised(report.nodeid) is not None:
+        _skipped[report.nodeid] = str(promised(report.nodeid))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Those who run the tests report to the one who gathers, and say nothing themselves.
+    if _skipped and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for test, name in sorted(_skipped.items()):
+        where = ", ".join(sorted(_promises()[name]))
+        terminalreporter.write_line(f"PROMISED but skipped: {test}, named in {where}", red=True)
