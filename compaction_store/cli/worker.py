@@ -165,6 +165,8 @@ class _Shift:
     covered: int = 0
     _busy: dict[Future[CompactionRun], tuple[_Place, float]] = field(default_factory=dict)
     _resting: dict[_Place, _Rest] = field(default_factory=dict)
+    # Threads whose run ended in this round. They may have been listed as due before it began.
+    _ended: set[_Place] = field(default_factory=set)
 
     @property
     def summary(self) -> str:
@@ -180,6 +182,7 @@ class _Shift:
     def round(self, pool: ThreadPoolExecutor) -> bool:
         """Begins all that is due now. Whether there was anything, or is anything left to finish."""
         begun = 0
+        self._ended.clear()
         try:
             for store, place in self._due():
                 while len(self._busy) >= self.parallel and not self.stop.is_set():
@@ -222,7 +225,7 @@ class _Shift:
                 turns.append((store, tenant, waiting))
 
     def _is_free(self, place: _Place) -> bool:
-        if any(place == busy for busy, _ in self._busy.values()):
+        if place in self._ended or any(place == busy for busy, _ in self._busy.values()):
             return False
         rest = self._resting.get(place)
         return rest is None or rest.until <= time.monotonic()
@@ -231,6 +234,7 @@ class _Shift:
         done, _ = wait(self._busy, timeout=seconds, return_when=FIRST_COMPLETED)
         for run in done:
             place, start = self._busy.pop(run)
+            self._ended.add(place)
             took = time.monotonic() - start
             error = run.exception()
             if error is not None:

@@ -678,7 +678,8 @@ def test_a_chunk_has_more_time_than_a_call_by_its_bytes(
 
 _KILLED = """
 import os, signal, sys
-from compaction_store import Store, loading
+from compaction_store import Store
+from compaction_store.store import loading
 loading.CHUNK_MESSAGES = 100
 def messages():
     for i in range(400):
