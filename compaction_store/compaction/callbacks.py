@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Protocol, runtime_checkable
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Planned, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.naming import name_of
@@ -36,7 +36,7 @@ def check_callback(callback: object, *, awaits: bool) -> None:
         raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
     if not callable(callback) and not isinstance(callback, Strategy):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}")
-    if not awaits and event_loop.is_async(callback):
+    if not awaits and drivers.is_async(callback):
         raise InvalidCallback("an async callback needs an AsyncStore: on a Store a callback must be synchronous")
 
 
@@ -57,7 +57,7 @@ async def run_callback_async(ctx: CompactionContext, callback: Any) -> None:
     if isinstance(callback, Strategy):
         await drive_async(ctx, callback.steps(ctx))
     else:
-        _check_result(await event_loop.call(callback, ctx))
+        _check_result(await drivers.Call(callback, ctx).run_async())
     ctx.finish()
 
 
@@ -74,7 +74,7 @@ def drive(ctx: CompactionContext, steps: Steps) -> None:
 async def drive_async(ctx: CompactionContext, steps: Steps) -> None:
     """The same on an event loop: steps are taken in a thread, and awaitable summaries are awaited on the loop."""
     outcome: Exception | None = None
-    while (planned := await event_loop.in_thread(_advance, ctx, steps, outcome)) is not None:
+    while (planned := await drivers.in_thread(_advance, ctx, steps, outcome)) is not None:
         try:
             await planned
             outcome = None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn, cast, overload
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction import size_estimate, summary_room
 from compaction_store.compaction.asking import (
     Ask,
@@ -307,7 +307,7 @@ class CompactionContext:
     @property
     def must_await(self) -> bool:
         """Whether this is called on an event loop, which work that is not async must not block."""
-        return self._awaits and event_loop.is_running()
+        return self._awaits and drivers.is_on_event_loop()
 
     def later(self, plan: Callable[[], Awaitable[None]]) -> Planned:
         """A plan that is made when it is awaited, which the callback must do before it ends."""
@@ -361,8 +361,8 @@ class CompactionContext:
         elements = self._request(place, span, wish, around)
         call = Call(summary, around)
         # A summarizer that blocks would stop the event loop; one that is async belongs on it.
-        if self.must_await or (self._awaits and event_loop.is_async(summary)):
-            return self._later(partial(event_loop.call, summary, elements), span, wish, call)
+        if self.must_await or (self._awaits and drivers.is_async(summary)):
+            return self._later(drivers.Call(summary, elements).run_async, span, wish, call)
         tried = len(self.attempts)
         try:
             result = summary(elements)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidCallback, InvalidInput, own_text
 from compaction_store.messages.documents import parsed
@@ -115,7 +115,7 @@ def check_budget(budget: object, *, awaits: bool) -> None:
         return
     if not callable(budget.counter):
         raise InvalidInput("a budget's counter is given a view and returns its tokens")
-    if not awaits and event_loop.is_async(budget.counter):
+    if not awaits and drivers.is_async(budget.counter):
         raise InvalidCallback("an async counter needs an AsyncStore: on a Store a counter must be synchronous")
 
 

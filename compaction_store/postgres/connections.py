@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.errors import DatabaseError, DatabaseUnavailable, OutcomeUnknown
 from compaction_store.postgres import engines, error_translation, timeouts
 from compaction_store.postgres.error_translation import InDoubt, Verdict
@@ -289,7 +289,7 @@ class AsyncConnections(_Patient):
         await asyncio.sleep(seconds)
 
     async def aside(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
-        return await event_loop.in_thread(function, *arguments, **keywords)
+        return await drivers.in_thread(function, *arguments, **keywords)
 
     async def close(self) -> None:
         self.closed = True

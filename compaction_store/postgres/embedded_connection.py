@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import pq
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.errors import CompactionStoreError
 
 # Every parameter that libpq takes from the environment or a service file, but what a URL or an engine gives. An empty
@@ -130,7 +130,7 @@ class Server:
             else:
                 return await self._checked_aio(made)
             if not _blame(failure, blamed):
-                if restarted or not await event_loop.in_thread(self._restart, failure, seconds):
+                if restarted or not await drivers.in_thread(self._restart, failure, seconds):
                     raise failure
                 restarted = True
 

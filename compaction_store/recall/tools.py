@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import aclosing, closing
 from typing import Any, Literal, overload
 
-from compaction_store import arguments, event_loop, tokens
+from compaction_store import arguments, drivers, tokens
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 from compaction_store.recall import calls
@@ -62,7 +62,7 @@ class AsyncRecallTools(_Tools):
     async def call(self, name: str, arguments: Any) -> Recalled:
         """Does what a model asks for. Bad arguments and names that are none of these give a result that says so."""
         if self._counter.takes_long(0):
-            await event_loop.in_thread(self._counter.prepare)
+            await drivers.in_thread(self._counter.prepare)
         return await _awaited(self._reading.call(name, arguments))
 
     async def answer(self, call: Any) -> Payload:

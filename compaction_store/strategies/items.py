@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Payload
 from compaction_store.strategies.base import check_allow
@@ -96,7 +96,7 @@ def sliding_window(
     dicts need none. A summarizer that raises ends it, with all that was folded before and the exception as `.error`.
     An async summarizer goes with `sliding_window_async`.
     """
-    if event_loop.is_async(summarize):
+    if drivers.is_async(summarize):
         raise InvalidCallback("an async summarizer needs sliding_window_async")
     sliding = _Sliding(
         items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
@@ -133,7 +133,7 @@ async def sliding_window_async(
     )
     while (given := sliding.next()) is not None:
         try:
-            summary = await event_loop.call(summarize, given)
+            summary = await drivers.Call(summarize, given).run_async()
         except Exception as raised:  # noqa: BLE001 — it is the caller's own, and is handed back with what was done
             return sliding.result(raised)
         sliding.took(summary)

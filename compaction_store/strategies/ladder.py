@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Self
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.context import CompactionContext
@@ -113,7 +113,7 @@ class Ladder(base.Planner):
 
     @property
     def needs_async(self) -> bool:
-        return event_loop.is_async(self.summarize)
+        return drivers.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """The same, with something more that it never touches."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction.asking import Summarize, SummaryResult
 from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.summary_request import Request
@@ -53,7 +53,7 @@ class InParts:
     async def _awaited(self, first: Awaitable[SummaryResult], parts: Iterator[Request]) -> SummaryResult:
         self._take(await first)
         for part in parts:
-            self._take(await event_loop.call(self._summarize, part))
+            self._take(await drivers.Call(self._summarize, part).run_async())
         return self.joined()
 
     def _parts(self, elements: Sequence[Element]) -> Iterator[Request]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from typing import Self
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan import Span
@@ -173,7 +173,7 @@ class SlidingWindow(Planner):
 
     @property
     def needs_async(self) -> bool:
-        return event_loop.is_async(self._summarize)
+        return drivers.is_async(self._summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """The same, with something more that it never touches."""

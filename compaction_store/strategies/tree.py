@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Iterator
 from copy import copy
 from typing import Any, NamedTuple, Self
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import Rejected, SpanConflict
@@ -80,7 +80,7 @@ class SummaryTree(base.Planner):
 
     @property
     def needs_async(self) -> bool:
-        return event_loop.is_async(self.summarize)
+        return drivers.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
         """The same, with something more that it never touches."""

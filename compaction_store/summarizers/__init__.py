@@ -8,7 +8,7 @@ OpenAI's API imports none: it is given a client.
 from __future__ import annotations
 
 from compaction_store.compaction.summary_request import Request, Summarizer
-from compaction_store.event_loop import is_async as needs_async
+from compaction_store.drivers import is_async as needs_async
 from compaction_store.summarizers.anthropic import AnthropicSummarizer
 from compaction_store.summarizers.counter import AnthropicCounter
 from compaction_store.summarizers.extractive import ExtractiveSummarizer

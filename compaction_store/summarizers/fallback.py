@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compaction_store import event_loop
+from compaction_store import drivers
 from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.summary_calls import Call, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
@@ -33,7 +33,7 @@ class FallbackSummarizer:
 
     @property
     def needs_async(self) -> bool:
-        return any(map(event_loop.is_async, self.summarizers))
+        return any(map(drivers.is_async, self.summarizers))
 
     def __repr__(self) -> str:
         return f"FallbackSummarizer({', '.join(type(one).__name__ for one in self.summarizers)})"
@@ -85,7 +85,7 @@ async def _awaited(request: Request, steps: _Steps, waiting: Awaitable[Any] | No
         except StopIteration as done:
             summary: Summary = done.value
             return summary
-        result = await _outcome(event_loop.call(one, request))
+        result = await _outcome(drivers.Call(one, request).run_async())
 
 
 async def _outcome(waiting: Awaitable[Any]) -> Any:

@@ -1,0 +1,245 @@
+"""Code that waits, written once: a generator yields what it waits for, and a driver runs it, sync or async.
+
+A generator of type `Work` yields requests and is sent their answers; an error is raised where it yielded. It may yield:
+
+- `Call(function, *arguments)`, for code that may block or be async, such as a caller's own;
+- `Pause(seconds)`;
+- `Result(value)`, to hand a value to the caller of `iterate` or `iterate_async`;
+- anything else, for example a coroutine: an awaitable is awaited, any other value is sent back unchanged.
+
+`drive` runs work in the calling thread and awaits nothing: it sends an awaitable back unchanged. `drive_async` runs
+work on the event loop and never blocks it: async functions are called on the loop, all others in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+Work = Generator[Any, Any, _T]
+
+
+class Call:
+    """A function to call: in a thread if the work runs on an event loop and the function is not async."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._function = function
+        self._arguments = arguments
+
+    def run(self) -> Any:
+        return self._function(*self._arguments)
+
+    async def run_async(self) -> Any:
+        result = self.run() if is_async(self._function) else await in_thread(self.run)
+        return await result if inspect.isawaitable(result) else result
+
+
+class UninterruptedCall(Call):
+    """A call that a cancelled task still waits for, because nothing else may use its arguments meanwhile."""
+
+    async def run_async(self) -> Any:
+        task = asyncio.ensure_future(super().run_async())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[_T]):
+    value: _T
+
+
+# ---- drivers
+
+
+def drive(work: Work[_T]) -> _T:
+    """Runs work in this thread and returns its result."""
+    run = _Run(work)
+    while not run.is_done:
+        run.advance(_outcome(run.request))
+    return run.result
+
+
+async def drive_async(work: Work[_T]) -> _T:
+    """Runs work on the event loop and returns its result."""
+    return await _rest(_Run(work))
+
+
+def begin(work: Work[_T]) -> _T | Awaitable[_T]:
+    """Runs work in this thread until an answer must be awaited, then returns an awaitable that runs the rest."""
+    run = _Run(work)
+    while not run.is_done:
+        outcome = _outcome(run.request)
+        if inspect.isawaitable(outcome.answer):
+            run.request = outcome.answer
+            return _rest(run)
+        run.advance(outcome)
+    return run.result
+
+
+def iterate(work: Work[object]) -> Generator[Any, None, None]:
+    """Runs work in this thread and yields its `Result` values. Closing the iterator closes the work."""
+    run = _Run(work)
+    while not run.is_done:
+        outcome = _Outcome()
+        if isinstance(run.request, Result):
+            try:
+                yield run.request.value
+            except BaseException as error:  # noqa: BLE001 — the work handles it, or raises it again
+                outcome.error = error
+        else:
+            outcome = _outcome(run.request)
+        run.advance(outcome)
+
+
+async def iterate_async(work: Work[object]) -> AsyncGenerator[Any, None]:
+    """Runs work on the event loop and yields its `Result` values. Closing the iterator closes the work."""
+    run = _Run(work)
+    while not run.is_done:
+        outcome = _Outcome()
+        if isinstance(run.request, Result):
+            try:
+                yield run.request.value
+            except BaseException as error:  # noqa: BLE001 — the work handles it, or raises it again
+                outcome.error = error
+        else:
+            outcome = await _outcome_async(run.request)
+        run.advance(outcome)
+
+
+class _Outcome:
+    """The answer to a request, or the error that came instead.
+
+    It gives the error away only once: while a frame of an error's own traceback refers to the error, all those frames
+    stay alive until the garbage collector runs.
+    """
+
+    def __init__(self) -> None:
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def take(self) -> Any:
+        error, self.error = self.error, None
+        try:
+            if error is not None:
+                raise error
+            return self.answer
+        finally:
+            del error
+
+
+class _Run(Generic[_T]):
+    """Work under way: its open request, and its result once it is done."""
+
+    def __init__(self, work: Work[_T]) -> None:
+        self._work = work
+        # None is answered by None, which starts a generator.
+        self.request: Any = None
+        self.is_done = False
+        self.result: _T
+
+    def advance(self, outcome: _Outcome) -> None:
+        error, outcome.error = outcome.error, None
+        try:
+            self.request = self._work.send(outcome.answer) if error is None else self._work.throw(error)
+        except StopIteration as end:
+            self.is_done, self.result = True, end.value
+        finally:
+            del error
+
+
+async def _rest(run: _Run[_T]) -> _T:
+    while not run.is_done:
+        run.advance(await _outcome_async(run.request))
+    return run.result
+
+
+def _outcome(request: Any) -> _Outcome:
+    """Answers a request. The error is returned, so that the work does not run inside an `except` of ours."""
+    outcome = _Outcome()
+    try:
+        if isinstance(request, Call):
+            outcome.answer = request.run()
+        elif isinstance(request, Pause):
+            time.sleep(request.seconds)
+        else:
+            outcome.answer = request
+    except BaseException as error:  # noqa: BLE001 — raised in the work
+        outcome.error = error
+    return outcome
+
+
+async def _outcome_async(request: Any) -> _Outcome:
+    outcome = _Outcome()
+    try:
+        if isinstance(request, Call):
+            outcome.answer = await request.run_async()
+        elif isinstance(request, Pause):
+            await asyncio.sleep(request.seconds)
+        else:
+            outcome.answer = await request if inspect.isawaitable(request) else request
+    except BaseException as error:  # noqa: BLE001 — raised in the work
+        outcome.error = error
+    return outcome
+
+
+# ---- the event loop
+
+
+def is_async(function: object) -> bool:
+    """Returns whether a callable's result must be awaited: it is an async function or has a true `needs_async`."""
+    call = getattr(function, "__call__", None)  # noqa: B004 — the method is needed, not whether there is one
+    asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    return asynchronous or getattr(function, "needs_async", False) is True
+
+
+def is_on_event_loop() -> bool:
+    """Returns whether this thread is running an event loop, which a blocking call would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+    """Runs a function in a new daemon thread, with the caller's context variables.
+
+    If the task is cancelled, the function runs to its end and its result is dropped. The loop's default executor is
+    not used: a few summarizers that wait minutes for a model would fill it, and Python waits for its threads at exit.
+    """
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[_Outcome] = loop.create_future()
+    context = contextvars.copy_context()
+    request = Call(partial(function, *arguments, **keywords))
+
+    def settle(outcome: _Outcome) -> None:
+        if not waiter.cancelled():
+            waiter.set_result(outcome)
+
+    def work() -> None:
+        outcome = context.run(_outcome, request)
+        # The loop may have closed meanwhile; the result is dropped then.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, outcome)
+
+    threading.Thread(target=work, name="compaction-store callback", daemon=True).start()
+    return (await waiter).take()  # type: ignore[no-any-return]
