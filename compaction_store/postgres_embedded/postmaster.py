@@ -1,0 +1,72 @@
+"""The server process of a data folder: its id, whether it is ready, and its shutdown."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from .locks import PAUSE, RUNNING, open_lock, try_lock
+
+DATA = "data"
+# A shutdown writes dirty pages, which takes long on a slow disk.
+FAST_SHUTDOWN_SECONDS = 10.0
+
+_STATUS_LINE = 7
+
+
+def read_pid_file(data: Path) -> tuple[int | None, bool]:
+    """Returns the process id in the server's pid file, and whether the file says that it accepts connections."""
+    try:
+        lines = (data / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
+        return int(lines[0]), len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
+    except (FileNotFoundError, IndexError, ValueError):
+        return None, False
+
+
+def is_ready(data: Path) -> bool:
+    """Whether the server accepts connections. A killed server leaves a pid file that says so; its process is gone."""
+    pid, says_ready = read_pid_file(data)
+    return pid is not None and says_ready and works_in(pid, data) is not False
+
+
+def works_in(pid: int, folder: Path) -> bool | None:
+    """Whether a process has a folder as its working directory, as a server has its data; None if unknown.
+
+    The id in a pid file may belong to a process of another container, or by now to another program.
+    """
+    try:
+        return Path(f"/proc/{pid}/cwd").samefile(folder)
+    except FileNotFoundError:
+        return False if Path("/proc/self").exists() else None
+    except OSError:
+        return None
+
+
+def stop(folder: Path, timeout: float) -> bool:
+    """Shuts the server down and waits until none of its processes is left. Returns False after `timeout` seconds.
+
+    Postgres 18 can hang if a fast shutdown arrives during recovery. After ten seconds it gets an immediate shutdown,
+    which recovers like a crash and loses nothing acknowledged.
+    """
+    running = open_lock(folder / RUNNING)
+    start = time.monotonic()
+    sent = None
+    try:
+        while not try_lock(running):
+            waited = time.monotonic() - start
+            if waited >= timeout:
+                return False
+            pid, _ = read_pid_file(folder / DATA)
+            how = signal.SIGINT if waited < FAST_SHUTDOWN_SECONDS else signal.SIGQUIT
+            # A server that has only just started has not written its id yet.
+            if pid is not None and (pid, how) != sent and works_in(pid, folder / DATA) is not False:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+                sent = pid, how
+            time.sleep(PAUSE)
+        return True
+    finally:
+        os.close(running)

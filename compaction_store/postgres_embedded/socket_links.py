@@ -1,0 +1,60 @@
+"""Links to a data folder whose own path is unusable for a socket, and the list by which the last user removes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+from .locks import FOLDER
+from .postmaster import DATA
+
+# The paths of the links, each terminated by a zero byte.
+LINKS = f"{FOLDER}/links"
+# The lowest limit of all systems on a socket's path, less the socket's name and the closing zero.
+_LONGEST = 104 - len("/.s.PGSQL.5432") - 1
+_ATTEMPTS = 100
+
+
+def short_path(data: Path) -> Path | None:
+    """Returns the folder, or a link to it in the temporary folder if its path is too long or unsafe in a URL's host.
+
+    None if the temporary folder's path is too long as well.
+    """
+    name = os.fsencode(data)
+    if len(name) <= _LONGEST and b"," not in name and name.isascii():
+        return data
+    mark = sha256(name).hexdigest()[:16]
+    for number in range(_ATTEMPTS):
+        link = Path(tempfile.gettempdir(), f"compaction-store-{mark}-{number}")
+        try:
+            # Listed before it is made: if this process is killed in between, the last user still removes the link.
+            _list(data.parent, link)
+            link.symlink_to(data)
+        except FileExistsError:
+            # Another user could change a link of theirs at any time.
+            if not link.is_symlink() or link.lstat().st_uid != os.geteuid() or link.readlink() != data:
+                continue
+        if len(os.fsencode(link)) <= _LONGEST:
+            return link
+    return None
+
+
+def _list(folder: Path, link: Path) -> None:
+    with (folder / LINKS).open("a+b") as file:
+        file.seek(0)
+        if os.fsencode(link) not in file.read().split(b"\0"):
+            file.write(os.fsencode(link) + b"\0")
+
+
+def remove(folder: Path) -> None:
+    """Removes the links to the folder's data. The caller must hold the users' lock exclusively."""
+    with contextlib.suppress(OSError):
+        for name in (folder / LINKS).read_bytes().split(b"\0")[:-1]:
+            link = Path(os.fsdecode(name))
+            with contextlib.suppress(OSError):
+                if link.is_symlink() and link.samefile(folder / DATA):
+                    link.unlink()
+        (folder / LINKS).unlink()
