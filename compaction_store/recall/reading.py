@@ -1,15 +1,14 @@
-"""What each tool does, written once for both faces: it yields what is to be read, and is sent what was read.
-
-A step is what one of the reader's own methods returned, to be awaited where that is needed, or an `Each`.
-"""
+"""What each tool does, written once for the sync and the async reader: generators for `drivers`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from datetime import UTC
-from typing import Any, ClassVar, NamedTuple
+from itertools import count
+from typing import Any, ClassVar
 
 from compaction_store.compaction.summary_request import Piece, dump, source
+from compaction_store.drivers import Call, Pause, Work
 from compaction_store.errors import CompactionNotFound, ThreadNotFound
 from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload
@@ -25,16 +24,7 @@ _SHORT_TOKENS = 120
 # What one call looks through for records of a span.
 _MOST_RECORDS = 2000
 _MOST_RANGES = 20
-
-
-class Each(NamedTuple):
-    """Every item in order, each given to the function until that says no."""
-
-    items: Any
-    look: Callable[[Any], bool]
-
-
-Steps = Generator[Any, Any, Recalled]
+_AT_ONCE = 100
 
 
 class Reading:
@@ -47,12 +37,14 @@ class Reading:
         self._max_tokens = max_tokens
         self.tools = {tool.name: tool for tool in tools(max_tokens)}
 
-    def call(self, name: Any, given: Any) -> Steps:
+    def call(self, name: Any, given: Any) -> Work[Recalled]:
         """A call of a tool. What is wrong with it, or is not there, becomes its result."""
         try:
             tool = self.tools.get(name) if isinstance(name, str) else None
             if tool is None:
                 raise Unfit(f"there is no such tool; there are {', '.join(self.tools)}")
+            if self._counter.takes_long(0):
+                yield Call(self._counter.prepare)
             return (yield from self._ways[tool.name](self, **judged(tool, given)))
         except Unfit as error:
             return Recalled(f"Not done: {error}.", is_error=True)
@@ -63,12 +55,14 @@ class Reading:
 
     # ---- search
 
-    def _search(self, query: str, after_seq: int = 0, until_seq: int | None = None, limit: int = _HITS) -> Steps:
+    def _search(
+        self, query: str, after_seq: int = 0, until_seq: int | None = None, limit: int = _HITS
+    ) -> Work[Recalled]:
         search = Search(words(query), limit, after_seq)
         thread = yield self._reader.thread(self._thread_id)
         until = thread.last_seq if until_seq is None else min(until_seq, thread.last_seq)
         if after_seq < until:
-            yield Each(self._reader.replay(self._thread_id, after=after_seq, until=until), search.look)
+            yield from _for_each(self._reader.replay(self._thread_id, after=after_seq, until=until), search.look)
         hits = search.hits or search.some
         page = Page(self._counter, self._max_tokens, "found", _searched(search, after_seq))
         folds: list[Compaction] = []
@@ -80,13 +74,13 @@ class Reading:
                 break
         return page.written(None if last is None else {"after_seq": last})
 
-    def _fold(self, seq: int, known: list[Compaction]) -> Generator[Any, Any, Compaction | None]:
+    def _fold(self, seq: int, known: list[Compaction]) -> Work[Compaction | None]:
         """The record that stands for a message in the view; None where the message stands there itself."""
         for record in known:
             if (record.start_seq or 0) <= seq <= (record.end_seq or 0):
                 return record
         active = _Kept(lambda record: record.status == "active", 1)
-        yield Each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), active.look)
+        yield from _for_each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), active.look)
         known.extend(active.kept)
         return active.kept[0] if active.kept else None
 
@@ -105,19 +99,19 @@ class Reading:
         end_seq: int | None = None,
         cursor: str | None = None,
         max_tokens: int | None = None,
-    ) -> Steps:
+    ) -> Work[Recalled]:
         start, end, skip = yield from self._wanted(record, start_seq, end_seq, cursor)
         about: Payload = {"start_seq": start, "end_seq": end}
         page = Page(self._counter, max_tokens or self._max_tokens, "messages", about)
         filling = _Filling(page, start, end, skip)
-        yield Each(self._reader.replay(self._thread_id, after=start - 1, until=end), filling.look)
+        yield from _for_each(self._reader.replay(self._thread_id, after=start - 1, until=end), filling.look)
         if page.is_empty:
             raise Unfit(f"there is no message from seq {start} to {end}")
         return page.written(None if filling.next is None else {"cursor": filling.next})
 
     def _wanted(
         self, record: int | None, start_seq: int | None, end_seq: int | None, cursor: str | None
-    ) -> Generator[Any, Any, tuple[int, int, int]]:
+    ) -> Work[tuple[int, int, int]]:
         """From which seq to which, and how many characters of the first are known already."""
         if sum(value is not None for value in (record, start_seq, cursor)) != 1:
             raise Unfit("give one of record, start_seq and cursor")
@@ -142,7 +136,7 @@ class Reading:
         start_seq: int | None = None,
         end_seq: int | None = None,
         before_record: int | None = None,
-    ) -> Steps:
+    ) -> Work[Recalled]:
         if record is not None and (start_seq, end_seq, before_record) != (None, None, None):
             raise Unfit("record is given alone")
         if end_seq is not None and (start_seq is None or end_seq < start_seq):
@@ -157,10 +151,27 @@ class Reading:
             behind = yield self._reader.compaction(self._thread_id, before_record)
         listing = _Listing(page, start_seq, start_seq if end_seq is None else end_seq)
         log = self._reader.compactions(self._thread_id, newest_first=True, after=behind)
-        yield Each(log, listing.look)
+        yield from _for_each(log, listing.look)
         return page.written(None if listing.next is None else {"before_record": listing.next})
 
-    _ways: ClassVar[dict[str, Callable[..., Steps]]] = {SEARCH: _search, EXPAND: _expand, DESCRIBE: _describe}
+    _ways: ClassVar[dict[str, Callable[..., Work[Recalled]]]] = {SEARCH: _search, EXPAND: _expand, DESCRIBE: _describe}
+
+
+def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
+    """Passes the items of an iterator, sync or async, to a function until it returns False."""
+    is_async = hasattr(items, "__anext__")
+    advance, close = (items.__anext__, items.aclose) if is_async else (items.__next__, items.close)
+    try:
+        for number in count(1):
+            if not look((yield advance())):
+                return
+            # The items of a fetched page arrive without a wait, during which nothing else on the event loop runs.
+            if number % _AT_ONCE == 0:
+                yield Pause(0)
+    except (StopIteration, StopAsyncIteration):
+        return
+    finally:
+        yield close()
 
 
 class _Kept:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import aclosing, closing
 from typing import Any, Literal, overload
 
 from compaction_store import arguments, drivers, tokens
@@ -12,17 +10,14 @@ from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 from compaction_store.recall import calls
 from compaction_store.recall.pages import LEAST_TOKENS, Recalled
-from compaction_store.recall.reading import Each, Reading, Steps
+from compaction_store.recall.reading import Reading
 from compaction_store.store._async import AsyncReader
 from compaction_store.store._sync import Reader
-
-_AT_ONCE = 100
 
 
 class _Tools:
     def __init__(self, reader: Any, thread_id: str, max_tokens: int, counter: tokens.Counter) -> None:
         self._thread_id = thread_id
-        self._counter = counter
         self._reading = Reading(reader, thread_id, counter, max_tokens)
 
     def __repr__(self) -> str:
@@ -46,7 +41,7 @@ class RecallTools(_Tools):
 
     def call(self, name: str, arguments: Any) -> Recalled:
         """Does what a model asks for. Bad arguments and names that are none of these give a result that says so."""
-        return _finished(self._reading.call(name, arguments))
+        return drivers.drive(self._reading.call(name, arguments))
 
     def answer(self, call: Any) -> Payload:
         """The result of a call in the form of the call: a `tool_result` block for a `tool_use` block, a message of
@@ -61,9 +56,7 @@ class AsyncRecallTools(_Tools):
 
     async def call(self, name: str, arguments: Any) -> Recalled:
         """Does what a model asks for. Bad arguments and names that are none of these give a result that says so."""
-        if self._counter.takes_long(0):
-            await drivers.in_thread(self._counter.prepare)
-        return await _awaited(self._reading.call(name, arguments))
+        return await drivers.drive_async(self._reading.call(name, arguments))
 
     async def answer(self, call: Any) -> Payload:
         """The result of a call in the form of the call: a `tool_result` block for a `tool_use` block, a message of
@@ -114,53 +107,3 @@ def recall_tools(
     if isinstance(store, Reader):
         return RecallTools(store, thread_id, max_tokens, chosen)
     raise InvalidInput(f"store must be a Store, a Reader or an async one of either, not {type(store).__name__}")
-
-
-# ---- driving
-
-
-def _finished(steps: Steps) -> Recalled:
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            step = steps.send(answer) if error is None else steps.throw(error)
-        except StopIteration as done:
-            result: Recalled = done.value
-            return result
-        answer, error = step, None
-        try:
-            if isinstance(step, Each):
-                with closing(step.items) as items:
-                    for item in items:
-                        if not step.look(item):
-                            break
-        except Exception as raised:  # noqa: BLE001 — the steps decide what to make of it
-            error = raised
-
-
-async def _awaited(steps: Steps) -> Recalled:
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            step = steps.send(answer) if error is None else steps.throw(error)
-        except StopIteration as done:
-            result: Recalled = done.value
-            return result
-        answer = error = None
-        try:
-            if isinstance(step, Each):
-                async with aclosing(step.items) as items:
-                    looked = 0
-                    async for item in items:
-                        if not step.look(item):
-                            break
-                        looked += 1
-                        # Within a page of thousands nothing is waited for.
-                        if looked % _AT_ONCE == 0:
-                            await asyncio.sleep(0)
-            else:
-                answer = await step
-        except Exception as raised:  # noqa: BLE001 — the steps decide what to make of it
-            error = raised
