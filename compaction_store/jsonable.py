@@ -1,4 +1,4 @@
-"""Values as JSON can carry them: `as_dict()` of what the package returns."""
+"""Converts the package's values to JSON: `as_dict()` and what it is made of."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from uuid import UUID
 
 
 class AsDict:
-    """A frozen dataclass with an `as_dict()`."""
+    """Gives a frozen dataclass an `as_dict()`."""
 
     __slots__ = ()
-    # Properties that are part of it, beside the fields.
+    # Properties that are included beside the fields.
     _derived: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as `json.dumps` takes them: times as ISO 8601, bytes in hexadecimal."""
+        """Returns the fields, ready for `json.dumps`: times as ISO 8601, bytes in hexadecimal."""
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         return {name: plain(getattr(self, name)) for name in (*names, *self._derived)}
 
 
+def named(value: Any) -> dict[str, Any]:
+    """Returns the fields of a NamedTuple, ready for `json.dumps`."""
+    return {name: plain(item) for name, item in value._asdict().items()}
+
+
 def plain(value: Any) -> Any:
-    """Returns a value with everything in it as JSON has it."""
+    """Converts a value, and everything inside it, to types that `json.dumps` accepts."""
     if value is None or isinstance(value, str | int | float):
         return value
     if hasattr(value, "as_dict"):

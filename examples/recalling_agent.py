@@ -20,7 +20,8 @@ from uuid import uuid4
 import anthropic
 import local_model
 
-from compaction_store import CompactionContext, RecallTools, Store, TokenBudget, recall_tools
+from compaction_store import CompactionContext, Store, TokenBudget, recall_tools
+from compaction_store.recall import RecallTools
 from compaction_store.summarizers import AnthropicSummarizer
 
 MODEL = "claude-haiku-4-5"

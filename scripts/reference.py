@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import compaction_store as cs
-from compaction_store import embedded, errors, importers, migrate, strategies, summarizers, tokens
+from compaction_store import embedded, errors, importers, migrate, models, recall, strategies, summarizers, tokens
 from compaction_store.deploy import citus, roles
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
@@ -34,7 +34,7 @@ STORE: dict[str, tuple[str, ...]] = {
     "Bundles": ("export", "import_bundle"),
 }
 # Told elsewhere on the page, or not a name to read about.
-_FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded"}
+_FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload"}
 _ABOUT = "It is made by `scripts/reference.py` from the code, and a test compares it."
 
 
@@ -48,15 +48,19 @@ class Section(NamedTuple):
 SECTIONS = (
     Section(
         "Compaction", "What a callback works with. [Compaction](compaction.md) explains it.", cs,
-        ("CompactionContext", "TokenBudget", "Ask", "Strategy", "Summary"),
+        ("CompactionContext", "TokenBudget", "Summary"),
     ),
     Section(
-        "Values", "What comes out. All are immutable, and no `repr` shows content.", cs,
+        "Values", "What the methods return. All are immutable, no `repr` shows content, and each has `as_dict()`.", cs,
         (
-            "Message", "Appended", "Element", "View", "Measured", "Rendered", "Thread", "Compaction", "CompactionRun",
-            "CompactionPlan", "Attempt", "Span", "CompactionTree", "Explanation", "Found", "SeenView", "Event",
-            "Redaction", "Report", "Finding", "ToLoad", "Loaded", "Observed", "Imported",
+            "Message", "Appended", "Element", "View", "Rendered", "SeenView", "Thread", "Event", "Compaction",
+            "CompactionRun", "CompactionPlan", "Explanation", "Redaction", "Report", "Finding",
         ),
+    ),
+    Section(
+        "More values", "`compaction_store.models`, which has all values above except the views, runs and plans too.",
+        models,
+        ("ToLoad", "Observed", "Loaded", "Imported", "Span", "Attempt", "CompactionTree", "Found", "Measured"),
     ),
     Section(
         "Checkpoints", "[Integrity](integrity.md) and [threats](threats.md) tell what they are for.", cs,
@@ -71,7 +75,7 @@ SECTIONS = (
         tuple(summarizers.__all__),
     ),
     Section(
-        "Recall", "Tools for agents. [How to](how-to/recall.md) tells what they find.", cs,
+        "Recall", "`compaction_store.recall`: tools for agents. [How to](how-to/recall.md).", recall,
         ("recall_tools", "RecallTools", "AsyncRecallTools", "Recalled"),
     ),
     Section(
@@ -112,7 +116,11 @@ def page() -> str:
         *_store(),
         *(part for section in SECTIONS for part in _section(section)),
         "## Errors\n",
-        "All are in `compaction_store`. What is raised names thread, seq and number, and never repeats content.\n",
+        *_wrapped(
+            "All are in `compaction_store.errors`, except `BudgetExceeded`; those that applications usually catch can"
+            f" be imported from `compaction_store`: {_caught()}. An error names thread, seq and number, and never"
+            " repeats content."
+        ),
         f"```text\n{_tree()}\n```\n",
     ]
     rest = _rest()
@@ -122,12 +130,18 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def _caught() -> str:
+    names = (name for name in cs.__all__ if inspect.isclass(kind := getattr(cs, name)) and issubclass(kind, Exception))
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _rest() -> set[str]:
-    """The public names that the page does not tell of."""
+    """Public names that are not on the page."""
     told = {name for section in SECTIONS for name in section.names} | _FACES | {"__version__", "verify_bundle"}
     mistakes = {name for name, found in vars(errors).items() if inspect.isclass(found)}
     methods = {name for name in vars(cs.Store) | _inherited(cs.Store) if not name.startswith("_")}
-    return (set(cs.__all__) - told - mistakes) | (methods - {name for names in STORE.values() for name in names})
+    named = {*cs.__all__, *models.__all__, *recall.__all__}
+    return (named - told - mistakes) | (methods - {name for names in STORE.values() for name in names})
 
 
 def _inherited(kind: type) -> dict[str, Any]:

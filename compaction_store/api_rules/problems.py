@@ -1,4 +1,4 @@
-"""What is told about a message that an API would refuse."""
+"""Why an API would refuse a message."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from compaction_store.jsonable import AsDict
 from compaction_store.models import Payload
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(AsDict):
     """What is refused and where: `index` is that of the message, None where it is no message's."""
 
     index: int | None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import Any, Self
@@ -19,8 +18,8 @@ from compaction_store.bundles.line_format import Line
 from compaction_store.bundles.verification import Walk, check_line
 from compaction_store.errors import InvalidBundle
 from compaction_store.integrity import chain, erasure
-from compaction_store.jsonable import AsDict
 from compaction_store.messages import load_chunk
+from compaction_store.models import Imported
 
 KINDS = ("message", "compaction", "event")
 _IN_MEMORY = 8 * 1024 * 1024
@@ -36,18 +35,6 @@ _LENGTH = struct.Struct(">i")
 _SMALL = struct.Struct(">ii")
 _LARGE = struct.Struct(">iq")
 _INT8_OID = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Imported(AsDict):
-    """The thread a bundle brought. `added` is False where it was there already, with the same head."""
-
-    thread_id: str
-    last_seq: int
-    last_number: int
-    last_pos: int
-    head: bytes
-    added: bool
 
 
 def _raw(value: bytes) -> bytes:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from compaction_store import Attempt, CompactionPlan, CompactionRun, CompactionStoreError, Store, TokenBudget
+from compaction_store import CompactionPlan, CompactionRun, CompactionStoreError, Store, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Thread, Trigger, Url, Window, misuse
 from compaction_store.cli.output import Column, Output, Progress, figures, note, number
 from compaction_store.errors import NoProgress, raised_at
+from compaction_store.models import Attempt
 
 Strategy = Annotated[
     list[str],

@@ -25,7 +25,7 @@ from compaction_store.compaction.asking import (
     check_role,
 )
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.plan import EVERYTHING, Attempt, Mark, Plan, Span
+from compaction_store.compaction.plan import EVERYTHING, Mark, Plan
 from compaction_store.compaction.summary_calls import Call, without_text
 from compaction_store.compaction.summary_request import Around, Request, check_summarizer
 from compaction_store.errors import (
@@ -48,7 +48,7 @@ from compaction_store.errors import (
 from compaction_store.messages import framing, tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
-from compaction_store.models import Element, Measured, Payload, Summary
+from compaction_store.models import Attempt, Element, Measured, Payload, Span, Summary
 from compaction_store.rendering.view import View
 from compaction_store.tokens import Counter
 

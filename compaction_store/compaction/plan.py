@@ -15,40 +15,11 @@ from typing import NamedTuple, cast, overload
 from compaction_store.compaction.summary_calls import without_text
 from compaction_store.errors import InvalidSpan, SpanConflict
 from compaction_store.jsonable import AsDict
-from compaction_store.models import Compaction, Element, Payload, Summary
+from compaction_store.models import Attempt, Compaction, Element, Payload, Span
 from compaction_store.rendering.view import View
 
 # Among a record's inputs: it may repeat anything that stands before it in the log.
 EVERYTHING = 0
-
-
-class Span(NamedTuple):
-    """Seqs, inclusive at both ends."""
-
-    start_seq: int
-    end_seq: int
-
-    def __str__(self) -> str:
-        return f"seqs {self.start_seq} to {self.end_seq}"
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt(AsDict):
-    """One record to be: what a callback tried on a span, and what came of it."""
-
-    callback: str
-    kind: str
-    outcome: str
-    start_seq: int | None
-    end_seq: int | None
-    tokens_before: int | None = None
-    tokens_after: int | None = None
-    replacement: tuple[Payload, ...] = field(default=(), repr=False)
-    summary: Summary | None = field(default=None, repr=False)
-    inputs: tuple[int, ...] = ()
-    allow: frozenset[str] = frozenset()
-    reason: str | None = field(default=None, repr=False)
-    error: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)

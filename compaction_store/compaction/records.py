@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from compaction_store.compaction.plan import Attempt
 from compaction_store.messages import documents
-from compaction_store.models import Compaction, CompactionTree, Payload
+from compaction_store.models import Attempt, Compaction, CompactionTree, Payload
 
 
 def to_json(

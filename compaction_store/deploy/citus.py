@@ -11,13 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
+from compaction_store.jsonable import named
 from compaction_store.postgres import connections, engines, queries, schema
 
 _OLDEST = 12
@@ -85,10 +86,14 @@ _CALLED = (
 
 
 class Distributed(NamedTuple):
-    """What came of it: whether the tables were spread now or had been before, and how many nodes have shards."""
+    """Whether this call distributed the tables, or they were distributed before, and how many nodes hold shards."""
 
     now: bool
     nodes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
 
 def distribute(url: str, *, shards: int | None = None) -> Distributed:

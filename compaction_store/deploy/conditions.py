@@ -12,6 +12,7 @@ from typing import Literal
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
+from compaction_store.jsonable import AsDict
 from compaction_store.postgres import queries, role_members
 
 State = Literal["ok", "note", "problem"]
@@ -23,7 +24,7 @@ _UNANALYZED_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(AsDict):
     """One thing that was looked at. A problem has a remedy; a note is something to know."""
 
     name: str

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from compaction_store.importers.lines import Files, Line, LineFile, Run, Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, count, moment, text, to_load
-from compaction_store.messages.provider_compactions import Observed
+from compaction_store.models import Observed
 
 FORMAT = "claude-code"
 # In a message's text the quotes would be escaped.

@@ -12,7 +12,7 @@ from typing import Any
 
 from compaction_store.importers.lines import Files, LineFile
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
-from compaction_store.messages.provider_compactions import Observed
+from compaction_store.models import Observed
 
 FORMAT = "codex"
 _LINE_TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})

@@ -24,7 +24,7 @@ from compaction_store.importers import langchain, msgpack
 from compaction_store.importers.databases import Database, Postgres
 from compaction_store.importers.lines import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
-from compaction_store.messages.provider_compactions import Observed
+from compaction_store.models import Observed
 
 FORMAT = "langgraph"
 CHECKPOINTS, BLOBS = "checkpoints", "checkpoint_blobs"

@@ -30,8 +30,8 @@ from compaction_store.importers import (
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
 from compaction_store.importers.exports import Export
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
-from compaction_store.jsonable import AsDict
-from compaction_store.store.loading import Loaded, ToLoad
+from compaction_store.jsonable import AsDict, named
+from compaction_store.models import Loaded, ToLoad
 
 if TYPE_CHECKING:
     from compaction_store.store._async import AsyncStore
@@ -51,12 +51,16 @@ _T = TypeVar("_T")
 
 
 class Progress(NamedTuple):
-    """How far an import is: `done` of `total` bytes, messages or threads, as `unit` says."""
+    """The progress of an import: `done` of `total`, counted in `unit`: bytes, messages or threads."""
 
     done: int
     total: int | None
     unit: str
     thread_id: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
 
 @dataclass(frozen=True, slots=True)

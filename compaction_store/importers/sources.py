@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from compaction_store.errors import InvalidInput, InvalidSource
+from compaction_store.jsonable import AsDict
 from compaction_store.messages import encoding
-from compaction_store.messages.provider_compactions import Observed
-from compaction_store.store.loading import ToLoad
+from compaction_store.models import Observed, ToLoad
 
 Item = ToLoad | Observed
 
@@ -25,7 +25,7 @@ _LAST_SECOND = 10**11
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class Bad(AsDict):
     """Something that was skipped: where it stands, why it was, and the number of its line, if it has one."""
 
     where: str

@@ -12,39 +12,16 @@ import json
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import documents, encoding
-from compaction_store.models import Payload
+from compaction_store.models import Observed, Payload
 
 _NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction came to no summary"}
 _LONGEST_NAME = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """A compaction that a provider or a framework made by itself, given to a load at its place among the messages.
-
-    It is about all messages of the load before it, or about those from `first` to `last`, counted from 1; where there
-    are none, or `spans` is False, its record has no span. `what` names it in the record's callback. `provider` is what
-    the source says of it, verbatim, `occurred_at` when that was. A sealed summary has no text.
-    """
-
-    what: str
-    kind: Literal["summary", "truncation", "removal"] = "summary"
-    summary_text: str | None = field(default=None, repr=False)
-    provider: Payload | None = field(default=None, repr=False)
-    model: str | None = None
-    tokens_before: int | None = None
-    tokens_after: int | None = None
-    occurred_at: str | None = None
-    first: int = 1
-    last: int | None = None
-    spans: bool = True
 
 
 class Told(NamedTuple):

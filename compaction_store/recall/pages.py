@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from compaction_store.compaction.summary_request import dump
+from compaction_store.jsonable import named
 from compaction_store.messages import framing
 from compaction_store.models import Payload
 from compaction_store.tokens import Counter
@@ -26,10 +27,14 @@ _RESERVE = 60
 
 
 class Recalled(NamedTuple):
-    """What a call came to. An error's text is for the model, which may call again; it quotes nothing."""
+    """The result of a tool call. An error's text is for the model, which may call again; it quotes nothing."""
 
     text: str
     is_error: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
     def __repr__(self) -> str:
         return f"Recalled({len(self.text)} characters, is_error={self.is_error})"

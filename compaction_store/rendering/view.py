@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from compaction_store.errors import InvalidInput
-from compaction_store.jsonable import AsDict
+from compaction_store.jsonable import AsDict, plain
 from compaction_store.models import Element, Measured, Payload
 from compaction_store.rendering import chat, messages, responses
 
@@ -96,6 +96,17 @@ class Rendered(dict[str, Any]):
     @property
     def head(self) -> bytes:
         return self.view.head
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the arguments and what they were made from, ready for `json.dumps`."""
+        return {
+            "thread_id": self.thread_id,
+            "pos": self.pos,
+            "head": self.head.hex(),
+            "renderer": self.renderer,
+            "options": plain(self.options),
+            "arguments": plain(dict(self)),
+        }
 
     def __repr__(self) -> str:
         return f"<Rendered by {self.renderer}: the view of thread {self.thread_id!r} at pos {self.pos}>"

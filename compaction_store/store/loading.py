@@ -16,17 +16,15 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from compaction_store.errors import IdempotencyConflict, InvalidInput, InvalidMessage
 from compaction_store.integrity import chain
-from compaction_store.jsonable import AsDict
 from compaction_store.messages import encoding, provider_compactions
 from compaction_store.messages.load_chunk import Chunk, Placed, Row
-from compaction_store.messages.provider_compactions import Observed, Record
-from compaction_store.models import Payload
+from compaction_store.messages.provider_compactions import Record
+from compaction_store.models import Loaded, Observed, Payload, ToLoad
 from compaction_store.tokens import BY_CALLER, Counter
 
 # What one transaction stores: few enough that another writer of the thread hardly waits.
@@ -34,29 +32,6 @@ CHUNK_MESSAGES = 10_000
 CHUNK_BYTES = 16 * 1024 * 1024
 _PAGE = 1000
 _TURN_SECONDS = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class ToLoad:
-    """A message to load, with its own meta and its own tokens."""
-
-    message: Any = field(repr=False)
-    meta: Mapping[str, Any] | None = field(default=None, repr=False)
-    tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded(AsDict):
-    """What a load did. `added` of its `count` messages were not there before; others may stand between its chunks.
-
-    `observed` is how many compactions of others it recorded.
-    """
-
-    first_seq: int
-    last_seq: int
-    count: int
-    added: int
-    observed: int = 0
 
 
 class Find(NamedTuple):

@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from compaction_store.errors import InvalidInput
-from compaction_store.jsonable import plain
-from compaction_store.models import Compaction, Message, Thread
+from compaction_store.models import Compaction, Found, Message, Thread
 from compaction_store.tokenizing.message_text import read
 
 MOST_CHARACTERS = 1000
@@ -28,29 +26,6 @@ _UNSEEN = re.compile(
 )
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-
-
-class Found(NamedTuple):
-    """A place where a text stands: a message by its seq, a record by its number, or the thread's metadata.
-
-    `excerpt` is what stands around it, with case and spaces as they are compared.
-    """
-
-    thread_id: str
-    kind: Literal["message", "compaction", "metadata"]
-    seq: int | None
-    number: int | None
-    created_at: datetime
-    excerpt: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the fields as `json.dumps` takes them: times as ISO 8601."""
-        found: dict[str, Any] = plain(self._asdict())
-        return found
-
-    def __repr__(self) -> str:
-        place = {"message": f"seq={self.seq}", "compaction": f"number={self.number}"}.get(self.kind, "")
-        return f"Found(thread_id={self.thread_id!r}, kind={self.kind!r}, {place}{', ' * bool(place)}…)"
 
 
 class Search:

@@ -1,5 +1,7 @@
 """Which spans of a thread to compact. Every strategy is an ordinary `on_compact` callback."""
 
+from compaction_store.compaction.asking import Ask
+from compaction_store.compaction.callbacks import Strategy
 from compaction_store.strategies.assistant_runs import AssistantRuns, plan_assistant_runs
 from compaction_store.strategies.compress import CompressResult, compress_context, compress_context_async
 from compaction_store.strategies.items import Item, Piece, Slid, sliding_window, sliding_window_async
@@ -13,6 +15,7 @@ from compaction_store.strategies.tree import Node, SummaryTree, plan_summary_tre
 from compaction_store.strategies.truncation import Change
 
 __all__ = [
+    "Ask",
     "AssistantRuns",
     "Change",
     "ClearToolResults",
@@ -25,6 +28,7 @@ __all__ = [
     "Pipeline",
     "Slid",
     "SlidingWindow",
+    "Strategy",
     "SummaryTree",
     "Threshold",
     "Window",

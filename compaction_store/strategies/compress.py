@@ -14,6 +14,7 @@ from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.callbacks import drive, drive_async
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import InvalidCallback, NotSmaller
+from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
 from compaction_store.models import Payload, Summary
@@ -26,7 +27,7 @@ from compaction_store.tokens import Counter, chosen
 
 
 @dataclass(frozen=True, slots=True)
-class CompressResult:
+class CompressResult(AsDict):
     """What came of it. `summary_coverage` is the share of the old messages' tokens that summaries stand for, None where
     there was nothing to summarize or nobody to do it; `tail_tokens` is what the recent messages took at first.
     `results_left_out` counts results of tools without a call, which every API refuses: a note stands for them, and

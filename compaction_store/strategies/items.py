@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from compaction_store import drivers
 from compaction_store.errors import InvalidCallback, InvalidInput
+from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
 from compaction_store.strategies.base import check_allow
 from compaction_store.strategies.folding import Fold, Folded, folds
@@ -46,9 +47,13 @@ class Piece(NamedTuple, Generic[T]):
     source: tuple[T, ...]
     is_summary: bool
 
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps` if the items are."""
+        return named(self)
+
 
 @dataclass(frozen=True, slots=True)
-class Slid(Sequence[Piece[T]]):
+class Slid(AsDict, Sequence[Piece[T]]):
     """The pieces in order. `error` is what stopped the summarizer, if anything did; what it did before is kept."""
 
     pieces: tuple[Piece[T], ...] = field(repr=False)

@@ -14,10 +14,9 @@ from typing import Self
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.context import CompactionContext
-from compaction_store.compaction.plan import Span
 from compaction_store.errors import Rejected
 from compaction_store.messages.framing import Role
-from compaction_store.models import Element, Payload
+from compaction_store.models import Element, Payload, Span
 from compaction_store.strategies.base import (
     MIN_SAVING,
     TOO_LITTLE,

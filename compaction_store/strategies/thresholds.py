@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from compaction_store.errors import InvalidInput, NotConfigured
+from compaction_store.jsonable import named
 from compaction_store.models import Element, Payload
 from compaction_store.strategies.outline import speaker, speakers
 from compaction_store.tokens import o200k_base
@@ -45,6 +46,10 @@ class Measure(NamedTuple):
     turns: int = 0
     ends_with_user: bool = False
     limit: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
 
 class Window(Sequence[_T_co]):

@@ -17,6 +17,7 @@ from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import Rejected, SpanConflict
+from compaction_store.jsonable import named
 from compaction_store.models import Element
 from compaction_store.strategies import base
 from compaction_store.strategies.layout import Layout
@@ -32,11 +33,15 @@ _LEVEL = re.compile(r"SummaryTree.* level (\d{1,2})\Z")
 
 
 class Node(NamedTuple):
-    """A summary that is there or is to be made. Positions are seqs, both ends inclusive."""
+    """A summary of the tree, existing or planned. Positions are seqs, both ends inclusive."""
 
     level: int
     start_seq: int
     end_seq: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
 
 # It is sent whether the node came into being.

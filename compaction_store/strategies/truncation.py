@@ -13,9 +13,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from compaction_store.compaction.summary_room import LEAST_TEXT, frame_tokens, joined
+from compaction_store.jsonable import named
 from compaction_store.messages.framing import Role, framed_text
 from compaction_store.models import Payload
 from compaction_store.strategies.contents import pieces
@@ -40,6 +41,10 @@ class Change(NamedTuple):
     allow: frozenset[str] = frozenset()
     reason: str = ""
     text: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,14 @@ import compaction_store as cs
 from cli.running import SECRET, THREAD, Forks, Run, command, environment
 from compaction_store.cli import exits
 from compaction_store.cli.program import VERBS
+from compaction_store.errors import (
+    BatchTooLarge,
+    InvalidCheckpoint,
+    InvalidThreadId,
+    MissingExtra,
+    PermissionDenied,
+    SchemaOutOfDate,
+)
 
 _ROOT = Path(__file__).parent.parent.parent
 _ESCAPE = "\x1b"
@@ -253,9 +261,9 @@ def test_every_error_has_its_exit_code() -> None:
     view = cs.View("t", 1, ())
     of: dict[int, list[cs.CompactionStoreError]] = {
         1: [cs.ThreadNotFound(), cs.SpanConflict(), cs.Held("x", pos=1), cs.BudgetExceeded("x", view=view),
-            cs.InvalidCheckpoint(), cs.CheckpointRefused("x", findings=())],
-        2: [cs.InvalidThreadId(), cs.BatchTooLarge(), cs.InvalidBundle("x"), cs.InvalidSource("x")],
-        3: [cs.DatabaseUnavailable("x"), cs.SchemaOutOfDate("x"), cs.PermissionDenied("x"), cs.MissingExtra("x", "y")],
+            InvalidCheckpoint(), cs.CheckpointRefused("x", findings=())],
+        2: [InvalidThreadId(), BatchTooLarge(), cs.InvalidBundle("x"), cs.InvalidSource("x")],
+        3: [cs.DatabaseUnavailable("x"), SchemaOutOfDate("x"), PermissionDenied("x"), MissingExtra("x", "y")],
         4: [cs.OutcomeUnknown("x", key="k")],
     }  # fmt: skip
     for code, errors in of.items():

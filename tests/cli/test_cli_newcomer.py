@@ -15,7 +15,7 @@ import compaction_store as cs
 from cli.running import SECRET, THREAD, Run, command, environment
 from compaction_store.cli import documentation
 from compaction_store.cli.program import PANELS, VERBS
-from compaction_store.errors import MissingExtra
+from compaction_store.errors import MissingExtra, SummaryRefused
 from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,7 +23,7 @@ LONG_NAMES = {"actor": "the worker of the night shift", "model": "claude-of-a-lo
 
 
 def refuses(_elements: Any) -> str:
-    error = cs.SummaryRefused("the model refused")
+    error = SummaryRefused("the model refused")
     error.attempted = cs.Summary("", model="claude-x", usage={"input_tokens": 70, "output_tokens": 9})
     raise error
 

@@ -17,7 +17,7 @@ from support.faces import Face
 import compaction_store as cs
 from compaction_store.importers import Notes, detect, lines, open_source
 from compaction_store.importers.lines import LineFile, Run
-from compaction_store.store.loading import ToLoad
+from compaction_store.models import Observed, ToLoad
 
 GOOD = b'{"role":"user","content":"fine"}'
 BAD = {
@@ -188,7 +188,7 @@ def test_whatever_a_file_holds_is_read_or_refused_by_a_typed_error(
     for thread in open_source(path, format=form, skip_bad=True).threads():
         assert isinstance(thread.source_id, str)
         for item in thread.items:
-            assert isinstance(item, (ToLoad, cs.Observed))
+            assert isinstance(item, (ToLoad, Observed))
     try:
         detect(path)
         for thread in open_source(path, format=form).threads():

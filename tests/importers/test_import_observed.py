@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from support.faces import Face
 
 import compaction_store as cs
-from compaction_store import Observed
+from compaction_store.errors import InvalidMessage
+from compaction_store.models import Loaded, Observed
 from compaction_store.postgres import queries
 from compaction_store.store import loading
 
@@ -55,7 +56,7 @@ def sound(store: Any, entries: int, thread_id: str = "t") -> None:
 
 
 def test_each_stands_in_the_log_where_it_happened(store: Face) -> None:
-    assert store.load("t", source(), key="k") == cs.Loaded(1, 12, 12, 12, 4)
+    assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 12, 4)
     assert records(store) == EXPECTED
     first, second, third, _ = store.compactions("t")
     assert (first.outcome, first.status, first.trigger, first.actor) == ("observed", None, "provider", None)
@@ -69,7 +70,7 @@ def test_each_stands_in_the_log_where_it_happened(store: Face) -> None:
 
 def test_the_same_load_again_records_nothing(store: Face) -> None:
     store.load("t", source(), key="k")
-    assert store.load("t", source(), key="k") == cs.Loaded(1, 12, 12, 0, 0)
+    assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 0, 0)
     assert records(store) == EXPECTED
     sound(store, 16)
 
@@ -128,7 +129,7 @@ def test_chunks_of_any_size_record_the_same(store: Face, monkeypatch: pytest.Mon
     assert [r[2:] for r in records(store)] == [("provider:compaction", 1, 8)]
     monkeypatch.setattr(loading, "CHUNK_MESSAGES", 5)
     # What was loaded in one piece learns later where it was compacted.
-    assert store.load("t", source(), key="k") == cs.Loaded(1, 12, 12, 0, 3)
+    assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 0, 3)
     assert sorted(r[2:] for r in records(store)) == sorted(r[2:] for r in EXPECTED)
     assert store.load("t", source(), key="k").observed == 0
     sound(store, 16)
@@ -144,8 +145,8 @@ def test_spans_are_seqs_of_the_thread_whatever_stands_between(store: Face, monke
         yield Observed("one", first=1, last=2)
         yield Observed("two", first=2, last=5)
 
-    def load(items: Iterator[Any]) -> cs.Loaded:
-        loaded: cs.Loaded = writer.load("t", items, key="k")
+    def load(items: Iterator[Any]) -> Loaded:
+        loaded: Loaded = writer.load("t", items, key="k")
         return loaded
 
     def half() -> Iterator[Any]:
@@ -157,7 +158,7 @@ def test_spans_are_seqs_of_the_thread_whatever_stands_between(store: Face, monke
     with pytest.raises(KeyError):
         load(half())
     store.append("t", [message(7), message(8)])
-    assert load(interrupted()) == cs.Loaded(4, 10, 5, 1, 2)
+    assert load(interrupted()) == Loaded(4, 10, 5, 1, 2)
     # Messages 1 to 4 of the load are seqs 4 to 7, its fifth is seq 10.
     assert [(r.start_seq, r.end_seq) for r in store.compactions("t")] == [(4, 5), (5, 10)]
     sound(store, 12)
@@ -165,14 +166,14 @@ def test_spans_are_seqs_of_the_thread_whatever_stands_between(store: Face, monke
 
 def test_one_before_the_first_message_is_recorded_after_it_and_has_no_span(store: Face) -> None:
     items = [Observed("boundary", summary_text="Of another file."), message(1), message(2), message(3)]
-    assert store.load("t", items, key="k") == cs.Loaded(1, 3, 3, 3, 1)
+    assert store.load("t", items, key="k") == Loaded(1, 3, 3, 3, 1)
     assert records(store) == [(2, "summary", "provider:boundary", None, None)]
     assert store.load("t", items, key="k").observed == 0
     sound(store, 4)
 
 
 def test_only_observed_is_no_load(store: Face) -> None:
-    with pytest.raises(cs.InvalidMessage, match="at least one message"):
+    with pytest.raises(InvalidMessage, match="at least one message"):
         store.load("t", [Observed("boundary")])
 
 

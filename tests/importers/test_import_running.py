@@ -18,6 +18,7 @@ from imported import FIXTURES, records, run, sound, stored
 from support.faces import Face
 
 import compaction_store as cs
+from compaction_store.errors import InvalidThreadId, PermissionDenied
 from compaction_store.importers import (
     Item,
     Notes,
@@ -28,6 +29,7 @@ from compaction_store.importers import (
     open_source,
     running,
 )
+from compaction_store.models import Observed, ToLoad
 from compaction_store.store import loading
 
 
@@ -61,7 +63,7 @@ class Made:
 
 
 def items(*numbers: int) -> list[Item]:
-    return [loading.ToLoad(message(i)) for i in numbers]
+    return [ToLoad(message(i)) for i in numbers]
 
 
 def test_threads_are_called_as_they_are_wanted(store: Face) -> None:
@@ -97,7 +99,7 @@ def test_formats_and_options_are_checked(tmp_path: Path, store: Face) -> None:
 
 
 def test_a_source_of_ones_own(store: Face) -> None:
-    source = Made({"a": items(1, 2), "empty": [], "only observed": [cs.Observed("x")], "b": iter(items(3))})
+    source = Made({"a": items(1, 2), "empty": [], "only observed": [Observed("x")], "b": iter(items(3))})
     a, empty, observed, b = run(store, source, prefix="")
     assert (a.loaded.count, b.loaded.count, empty.loaded, observed.loaded) == (2, 1, None, None)  # type: ignore[union-attr]
     assert source.closed == 1
@@ -154,7 +156,7 @@ def test_a_refused_thread_ends_the_import_or_is_told_of(store: Face) -> None:
         run(store, Made(source), prefix="")
     results = run(store, Made(source), prefix="", skip_bad=True)
     assert [type(r.refused) for r in results] == [
-        type(None), cs.IdempotencyConflict, cs.InvalidThreadId, type(None),
+        type(None), cs.IdempotencyConflict, InvalidThreadId, type(None),
     ]  # fmt: skip
     assert [t.thread_id for t in store.threads()] == ["a", "b", "c"]
 
@@ -208,7 +210,7 @@ def test_a_login_that_may_not_load_is_told_what_to_grant(url: str, superuser: ps
         login = sa.make_url(url).set(username=name, password="x").render_as_string(hide_password=False)
         with (
             cs.Store.open(login) as store,
-            pytest.raises(cs.PermissionDenied, match="grant this login compaction_store_loader"),
+            pytest.raises(PermissionDenied, match="grant this login compaction_store_loader"),
         ):
             # Not even skipping bad ones hides it.
             list(import_into(store, FIXTURES / "chat.jsonl", skip_bad=True))

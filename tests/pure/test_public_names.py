@@ -8,14 +8,15 @@ import re
 import pytest
 
 import compaction_store as cs
-from compaction_store import errors
+from compaction_store import errors, models
 
+_MOST = 55
 _ERRORS = {
     name: found
     for name, found in inspect.getmembers(errors, inspect.isclass)
     if found.__module__ == errors.__name__ and not name.startswith("_")
 }
-# It holds a view, and views are made of what raises the other errors.
+# It holds a view, so it is defined above errors.py.
 _ERRORS["BudgetExceeded"] = cs.BudgetExceeded
 
 
@@ -34,10 +35,17 @@ def test_every_class_imported_into_the_package_is_public() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(_ERRORS))
-def test_every_error_is_public_and_derives_from_the_one_base(name: str) -> None:
-    assert name in cs.__all__
-    assert getattr(cs, name) is _ERRORS[name]
+def test_every_error_derives_from_the_one_base(name: str) -> None:
     assert issubclass(_ERRORS[name], cs.CompactionStoreError)
+    assert getattr(cs, name, _ERRORS[name]) is _ERRORS[name]
+
+
+def test_the_root_has_what_an_application_names_and_no_more() -> None:
+    assert len(cs.__all__) <= _MOST
+
+
+def test_a_name_is_the_same_value_at_the_root_and_in_models() -> None:
+    assert all(getattr(cs, name) is getattr(models, name) for name in set(models.__all__) & set(cs.__all__))
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:

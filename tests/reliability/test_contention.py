@@ -21,7 +21,9 @@ import pytest
 from support.faces import Face, Faces
 
 import compaction_store as cs
+from compaction_store.errors import EmptySummary
 from compaction_store.integrity import chain
+from compaction_store.strategies import Ask
 from reliability.rigs.cancel import CancelledAt, quiet
 from reliability.test_faults import Proxy
 
@@ -515,7 +517,7 @@ async def _async_plan(ctx: cs.CompactionContext) -> None:
     ctx.remove(3, 4)
     try:
         await ctx.compact(5, 6, "")
-    except cs.EmptySummary:
+    except EmptySummary:
         await asyncio.sleep(0)
 
 
@@ -662,5 +664,5 @@ def _everything(error: BaseException | None) -> list[str]:
 
 
 def test_what_a_strategy_asks_for_shows_no_content() -> None:
-    ask = cs.Ask(1, 2, SECRET, ({"role": "user", "content": SECRET},), reason=SECRET)
+    ask = Ask(1, 2, SECRET, ({"role": "user", "content": SECRET},), reason=SECRET)
     assert SECRET not in repr(ask)

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict
 
 import compaction_store as cs
+from compaction_store.errors import SchemaOutOfDate
 
 HI = {"role": "user", "content": "hi"}
 LATER = {"role": "user", "content": "later"}
@@ -182,7 +183,7 @@ def test_a_database_that_is_not_there_is_said_in_one_line(faces: Any, url: str) 
 
 
 def test_a_database_without_the_schema_names_the_command(faces: Any, empty_url: str) -> None:
-    with pytest.raises(cs.SchemaOutOfDate, match="compaction-store migrate"):
+    with pytest.raises(SchemaOutOfDate, match="compaction-store migrate"):
         faces.open(empty_url)
 
 
@@ -190,7 +191,7 @@ def test_a_database_at_another_revision_names_the_command(
     faces: Any, url: str, superuser: psycopg.Connection[Any]
 ) -> None:
     superuser.execute("UPDATE compaction_store.alembic_version SET version_num = '9999'")
-    with pytest.raises(cs.SchemaOutOfDate, match=r"9999.*compaction-store migrate"):
+    with pytest.raises(SchemaOutOfDate, match=r"9999.*compaction-store migrate"):
         faces.open(url)
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import compaction_store as cs
+from compaction_store.errors import CounterFailed
 
 _APPEND = """
 def append(url):
@@ -54,6 +55,6 @@ def test_a_count_that_fails_says_what_the_counter_raised(url: str) -> None:
     def counter(_message: object) -> int:
         raise Unhappy("hello")
 
-    with cs.Store.open(url, counter=counter) as store, pytest.raises(cs.CounterFailed, match="Unhappy") as caught:
+    with cs.Store.open(url, counter=counter) as store, pytest.raises(CounterFailed, match="Unhappy") as caught:
         store.append("t", {"role": "user", "content": "hello"})
     assert "hello" not in str(caught.value)

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 import compaction_store as cs
+from compaction_store.models import Loaded
 from reliability.rigs.ground import connected
 from reliability.rigs.proxy import Plan, Proxy
 
@@ -77,9 +78,9 @@ def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, wa
     way.on_request = heard
     # Of the first chunk, and of nothing before it or after.
     way.on_reply = lambda: lost == [True] and not lost.append(False)  # type: ignore[func-returns-value]
-    assert store.load("t", [HI] * 5, key="k") == cs.Loaded(4, 8, 5, 5)
+    assert store.load("t", [HI] * 5, key="k") == Loaded(4, 8, 5, 5)
     assert way.seen["cut after"] == 1
-    assert store.load("t", [HI] * 5, key="k") == cs.Loaded(4, 8, 5, 0)
+    assert store.load("t", [HI] * 5, key="k") == Loaded(4, 8, 5, 0)
     assert store.load("t", [HI] * 3, key="there").added == 0
     assert store.verify("t").findings == ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compaction_store import arguments
 from compaction_store.bundles import import_rows, verification
+from compaction_store.models import Imported
 from compaction_store.postgres import queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
@@ -13,7 +14,7 @@ from compaction_store.store._async.loading import AsyncLoading
 class AsyncImporting(AsyncLoading):
     """Reads, writes and loads threads, and takes whole ones in from bundles."""
 
-    async def import_bundle(self, lines: loading.AsyncMessages, *, stubs: bool = False) -> import_rows.Imported:
+    async def import_bundle(self, lines: loading.AsyncMessages, *, stubs: bool = False) -> Imported:
         """Stores the thread of a bundle, given as its lines, in one piece. The login needs the loader's role.
 
         It is the thread it was: every entry of the chain to the byte, with its times, keys, receipts, records and

@@ -8,6 +8,7 @@ from typing import Any
 from compaction_store import arguments
 from compaction_store.messages import provider_compactions
 from compaction_store.messages.keys import Key
+from compaction_store.models import Loaded
 from compaction_store.postgres import queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
@@ -26,7 +27,7 @@ class AsyncLoading(AsyncWriting):
         expected_seq: int | None = None,
         meta: Mapping[str, Any] | None = None,
         tokens: int | None = None,
-    ) -> loading.Loaded:
+    ) -> Loaded:
         """Appends messages in any number, streamed: memory does not grow with them. The login needs the loader's role.
 
         A message is what `append` takes, or a `ToLoad` with meta and tokens of its own; `meta` and `tokens` are for

@@ -11,13 +11,13 @@ from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound, Unreadable
 from compaction_store.integrity import erasure
-from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Measured, Message, Thread
+from compaction_store.models import Compaction, CompactionTree, Event, Explanation, Found, Measured, Message, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.view import SeenView
 from compaction_store.store._sync.verifying import Verifying
-from compaction_store.store.search import Found, Search
+from compaction_store.store.search import Search
 
 _PAGE = 100
 # Among so many of the last messages the newest report of a usage is looked for.

@@ -19,8 +19,10 @@ from support.servers import TEMPLATE, Server, database
 
 import compaction_store as cs
 from compaction_store import offline
+from compaction_store.errors import InvalidThreadId, PermissionDenied
 from compaction_store.integrity import chain
 from compaction_store.messages import encoding
+from compaction_store.models import Imported
 from compaction_store.postgres import queries
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
@@ -96,7 +98,7 @@ def test_an_imported_thread_is_the_thread_it_was(
     assert (report.level, report.entries, report.findings, report.head) == ("content", thread.last_pos, (), thread.head)
     assert offline.check(io.BytesIO(b"".join(lines))).findings == []
     done = other.import_bundle(lines)
-    assert done == cs.Imported("t", thread.last_seq, thread.last_number, thread.last_pos, thread.head, added=True)
+    assert done == Imported("t", thread.last_seq, thread.last_number, thread.last_pos, thread.head, added=True)
     assert everything(other) == everything(store)
     assert other.verify("t").findings == ()
     with psycopg.connect(other_url) as behind:
@@ -243,7 +245,7 @@ def test_a_reader_exports_what_a_store_does(store: Face, url: str) -> None:
 def test_what_is_no_thread_is_not_exported(store: Face) -> None:
     with pytest.raises(cs.ThreadNotFound):
         list(store.export("t"))
-    with pytest.raises(cs.InvalidThreadId):
+    with pytest.raises(InvalidThreadId):
         store.export("")
     wrong: Any
     for wrong in (1, None, "all"):
@@ -511,7 +513,7 @@ def test_a_member_of_the_loaders_role_exports_and_imports(faces: Faces, url: str
 def test_a_login_without_the_loaders_role_is_told_which_to_get(
     faces: Faces, login: str, superuser: psycopg.Connection[Any]
 ) -> None:
-    with pytest.raises(cs.PermissionDenied, match=r"import.*compaction_store_loader"):
+    with pytest.raises(PermissionDenied, match=r"import.*compaction_store_loader"):
         faces.open(login).import_bundle(golden()["bundle-1.jsonl"])
     assert nothing_there(superuser)
 

@@ -27,6 +27,7 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.checkpoints import checkpoint_log, signed_heads
 from compaction_store.checkpoints.signed_heads import Head, Tree
+from compaction_store.errors import InvalidCheckpoint, NotPrimary
 from compaction_store.integrity import chain
 
 GOLDEN = json.loads((TESTS / "golden" / "checkpoint-1.json").read_text(encoding="utf-8"))
@@ -104,7 +105,7 @@ def test_a_note_is_read_only_with_the_key_that_signed_it() -> None:
     assert signed_heads.read(note, KEY.key).note == note
     assert signed_heads.read(note, OTHER.key, KEY.key).key == KEY.key
     for keys in ((), (OTHER.key,)):
-        with pytest.raises(cs.InvalidCheckpoint):
+        with pytest.raises(InvalidCheckpoint):
             signed_heads.read(note, *keys)
 
 
@@ -132,14 +133,14 @@ def test_a_note_with_a_changed_byte_is_refused(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(note) - 1))
     changed = bytearray(note)
     changed[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         signed_heads.read(changed.decode("utf-8", "surrogateescape"), KEY.key)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(), st.none(), st.integers(), st.binary()))
 def test_garbage_is_no_note(garbage: object) -> None:
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         signed_heads.read(garbage, KEY.key)
 
 
@@ -151,11 +152,11 @@ def test_garbage_is_no_note(garbage: object) -> None:
     ],
 )  # fmt: skip
 def test_a_changed_proof_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         signed_heads.check_proof(GOLDEN["proof"] | change, "acme", "t-2", KEY.key)
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         signed_heads.check_proof(GOLDEN["proof"], "acme", "t-1", KEY.key)
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         signed_heads.check_proof(GOLDEN["proof"], "acme", "t-2", OTHER.key)
 
 
@@ -208,7 +209,7 @@ def test_heads_are_found_in_a_file_without_reading_it(log: cs.CheckpointLog) -> 
         assert found.find(uuid.UUID(int=2**128 - 1)) is None
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         checkpoint_log.Heads(path)
 
 
@@ -320,7 +321,7 @@ def test_a_log_knows_its_signers(store: Any, tmp_path: Path) -> None:
     second = store.checkpoint(OTHER, both)
     assert [checkpoint.key for checkpoint in both] == [KEY.key, OTHER.key]
     assert store.checkpoint(KEY, both).previous == second.digest
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         list(cs.CheckpointLog(path, KEY.key))
     for keys in ((), ("zz",), (b"short",), (1,)):
         with pytest.raises(cs.InvalidInput):
@@ -350,9 +351,9 @@ def test_a_log_that_was_changed_is_refused(store: Any, log: cs.CheckpointLog, ch
         "other note": [lines[0], lines[1].replace(b"default", b"others_"), lines[2], lines[3]],
     }[change]
     log.path.write_bytes(b"".join(changed))
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         list(log)
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         list(store.verify_all(level="checkpoint", checkpoints=log))
 
 
@@ -363,12 +364,12 @@ def test_a_changed_list_of_heads_is_refused(store: Any, log: cs.CheckpointLog) -
     data = path.read_bytes()
     for changed in (data.replace(b"1 ", b"2 ", 1), data + data, b"", data[:-1]):
         path.write_bytes(changed)
-        with pytest.raises(cs.InvalidCheckpoint):
+        with pytest.raises(InvalidCheckpoint):
             store.verify("a", level="checkpoint", checkpoints=log)
-        with pytest.raises(cs.InvalidCheckpoint):
+        with pytest.raises(InvalidCheckpoint):
             store.checkpoint(KEY, log)
     path.unlink()
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         store.checkpoint(KEY, log)
     assert log.last() == made
 
@@ -506,7 +507,7 @@ def test_a_standby_signs_nothing(tmp_path: Path) -> None:
         try:
             with cs.Store.open(server.get_uri()) as store:
                 log = cs.CheckpointLog(tmp_path / "log", KEY.key)
-                with pytest.raises(cs.NotPrimary, match="standby"):
+                with pytest.raises(NotPrimary, match="standby"):
                     store.checkpoint(KEY, log)
                 assert log.last() is None
         finally:
@@ -572,9 +573,9 @@ def test_a_proof_shows_one_thread_and_travels_with_its_bundle(checked: Any, log:
     lines = list(checked.export("b", checkpoint=proof))
     assert cs.verify_bundle(lines).findings == ()
     assert json.loads(lines[0])["checkpoint"] == proof
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         log.proof("default", "never there")
-    with pytest.raises(cs.InvalidCheckpoint):
+    with pytest.raises(InvalidCheckpoint):
         cs.CheckpointLog(log.path.parent / "none", KEY.key).proof("default", "b")
 
 

@@ -16,7 +16,10 @@ import pytest
 from support.faces import Face, Faces
 
 import compaction_store as cs
+from compaction_store.errors import NoProgress
 from compaction_store.messages.framing import frame
+from compaction_store.models import CompactionTree
+from compaction_store.strategies import Ask
 
 SECRET = "s3cr3t-of-the-user"
 LONG = "word " * 60
@@ -132,7 +135,7 @@ def test_a_span_that_made_no_progress_is_not_tried_again_until_something_changed
 
     assert [c.outcome for c in thread.compact("t", compact)] == ["rejected"]
     again = thread.compact("t", compact)
-    assert (list(again), len(calls), type(again.errors[0])) == ([], 1, cs.NoProgress)
+    assert (list(again), len(calls), type(again.errors[0])) == ([], 1, NoProgress)
     assert again.reason == "the last attempt made no progress, and nothing has changed since"
     thread.append("t", {"role": "user", "content": "news"})
     assert [c.outcome for c in thread.compact("t", compact)] == ["rejected"]
@@ -383,7 +386,7 @@ def test_a_tree_shows_what_a_record_was_made_of(thread: Face) -> None:
     thread.compact("t", span(5, 6))
     run = thread.compact("t", span(1, 6, "wider"))
 
-    def numbers(tree: cs.CompactionTree) -> Any:
+    def numbers(tree: CompactionTree) -> Any:
         return (tree.record.number, [numbers(inside) for inside in tree.inside])
 
     assert numbers(thread.tree(run[0])) == (6, [(1, []), (2, []), (5, [])])
@@ -586,9 +589,9 @@ def test_text_of_any_kind_goes_into_a_record_and_comes_back(thread: Face) -> Non
 def test_errors_that_a_strategy_deals_with_are_told_too(thread: Face) -> None:
     class Careful:
         def steps(self, _ctx: cs.CompactionContext) -> Any:
-            error = yield cs.Ask(1, 2, lambda _elements: str(1 / 0))
+            error = yield Ask(1, 2, lambda _elements: str(1 / 0))
             assert isinstance(error, ZeroDivisionError)
-            yield cs.Ask(3, 4)
+            yield Ask(3, 4)
 
     run = thread.compact("t", Careful())
     assert [c.outcome for c in run] == ["failed", "applied"]

@@ -12,7 +12,6 @@ from uuid import UUID
 import pytest
 from support.faces import Face
 
-import compaction_store as cs
 from compaction_store.compaction import records
 from compaction_store.models import Compaction, CompactionTree
 
@@ -132,4 +131,4 @@ def test_a_thread_whose_every_summary_takes_in_the_last_one_has_its_tree(store: 
         store.compact("t", lambda ctx, end=end: ctx.compact(1, end, "short", allow={"larger"}), force=True)
     top = store.compaction("t", 60)
     assert [one.record.number for one in _walk(store.tree(top))] == list(range(60, 0, -1))
-    assert isinstance(store.tree(top), cs.CompactionTree)
+    assert isinstance(store.tree(top), CompactionTree)

@@ -10,9 +10,10 @@ import pytest
 from anthropic.types import Message as Reply
 from support.faces import Face, Faces
 
-from compaction_store import BudgetExceeded, CompactionContext, InvalidInput, Measured, TokenBudget
+from compaction_store import BudgetExceeded, CompactionContext, InvalidInput, TokenBudget
 from compaction_store.compaction import size_estimate
 from compaction_store.compaction.size_estimate import Reported
+from compaction_store.models import Measured
 from compaction_store.strategies import Ladder
 
 BUDGET = TokenBudget(context_window=1000)

@@ -18,6 +18,7 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import conditions, doctor
 from compaction_store.deploy.conditions import Check
+from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
 
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
 
@@ -148,13 +149,13 @@ def test_a_worker_of_a_cluster_is_told_so(faces: Any, url: str, empty_url: str) 
             connection.execute("CREATE TABLE pg_catalog.pg_dist_local_group (groupid int4)")
             connection.execute("INSERT INTO pg_catalog.pg_dist_local_group VALUES (0)")
     faces.open(url)
-    with pytest.raises(cs.SchemaOutOfDate, match="compaction-store migrate"):
+    with pytest.raises(SchemaOutOfDate, match="compaction-store migrate"):
         faces.open(empty_url)
     with psycopg.connect(empty_url, autocommit=True) as connection:
         connection.execute("UPDATE pg_catalog.pg_dist_local_group SET groupid = 3")
-    with pytest.raises(cs.UnsupportedDatabase, match="a worker of a Citus cluster: connect to the coordinator"):
+    with pytest.raises(UnsupportedDatabase, match="a worker of a Citus cluster: connect to the coordinator"):
         faces.open(empty_url)
-    with pytest.raises(cs.UnsupportedDatabase, match="connect to the coordinator"):
+    with pytest.raises(UnsupportedDatabase, match="connect to the coordinator"):
         migrate.upgrade(empty_url)
     assert migrate.current(empty_url) is None
 

@@ -22,6 +22,7 @@ from support.places import SUPPORT
 
 import compaction_store as cs
 from compaction_store.deploy import citus
+from compaction_store.errors import PermissionDenied, SchemaOutOfDate, UnsupportedDatabase
 from compaction_store.postgres import queries, schema, schema_check
 
 _SQL = schema.scripts() / "sql"
@@ -188,9 +189,9 @@ def asked(superuser: psycopg.Connection[Any]) -> list[str]:
 
 
 def test_where_there_is_no_citus_nothing_is_done(url: str, empty_url: str, superuser: psycopg.Connection[Any]) -> None:
-    with pytest.raises(cs.UnsupportedDatabase, match="no Citus: CREATE EXTENSION citus"):
+    with pytest.raises(UnsupportedDatabase, match="no Citus: CREATE EXTENSION citus"):
         citus.distribute(url)
-    with pytest.raises(cs.SchemaOutOfDate):
+    with pytest.raises(SchemaOutOfDate):
         citus.distribute(empty_url)
     for shards in (0, True, "6", 64_001):
         with pytest.raises(cs.InvalidInput, match="shards must be"):
@@ -253,7 +254,7 @@ def test_what_is_missing_is_said(cluster: str, superuser: psycopg.Connection[Any
     superuser.execute(
         "SET allow_system_table_mods = on; UPDATE pg_extension SET extversion = '11.3-1' WHERE oid = 99001"
     )
-    with pytest.raises(cs.UnsupportedDatabase, match=r"Citus 12 or newer is needed; this is 11\.3-1"):
+    with pytest.raises(UnsupportedDatabase, match=r"Citus 12 or newer is needed; this is 11\.3-1"):
         citus.distribute(cluster)
 
 
@@ -271,7 +272,7 @@ def test_another_than_the_owner_is_refused(cluster: str, superuser: psycopg.Conn
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'; GRANT compaction_store_app TO {name}")
     try:
         login = sa.make_url(cluster).set(username=name, password="x").render_as_string(hide_password=False)
-        with pytest.raises(cs.PermissionDenied, match="a superuser"):
+        with pytest.raises(PermissionDenied, match="a superuser"):
             citus.distribute(login)
     finally:
         superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
@@ -302,7 +303,7 @@ def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str
         assert store.load("u", [{"n": 1}], key="k").added == 1
         assert store.load("u", [{"n": 1}], key="k").added == 0
         assert store.verify("u").findings == ()
-        with pytest.raises(cs.UnsupportedDatabase, match="load its messages instead"):
+        with pytest.raises(UnsupportedDatabase, match="load its messages instead"):
             store.import_bundle(lines)
 
 

@@ -22,6 +22,7 @@ from support.places import ROOT
 
 import compaction_store as cs
 from compaction_store import migrate
+from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
 from compaction_store.postgres import engines, schema
 
 _TABLES = {"threads", "heads", "messages", "compactions", "events", "staged"}
@@ -133,14 +134,14 @@ def test_a_database_at_another_revision_is_refused(url: str, superuser: Any, rev
     if revision:
         superuser.execute("INSERT INTO compaction_store.alembic_version VALUES (%s)", [revision])
     assert migrate.current(url) == revision
-    with pytest.raises(cs.SchemaOutOfDate, match="compaction-store migrate"):
+    with pytest.raises(SchemaOutOfDate, match="compaction-store migrate"):
         migrate.check(url)
-    with pytest.raises(cs.SchemaOutOfDate):
+    with pytest.raises(SchemaOutOfDate):
         cs.Store.open(url)
 
 
 def test_a_database_without_the_schema_is_refused(empty_url: str) -> None:
-    with pytest.raises(cs.SchemaOutOfDate, match="without its schema"):
+    with pytest.raises(SchemaOutOfDate, match="without its schema"):
         cs.Store.open(empty_url)
 
 
@@ -150,7 +151,7 @@ def test_a_database_of_another_encoding_is_refused(server: Any, encoding: str) -
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
         try:
-            with pytest.raises(cs.UnsupportedDatabase, match=f"encoding is {encoding};"):
+            with pytest.raises(UnsupportedDatabase, match=f"encoding is {encoding};"):
                 cs.Store.open(server.database(name))
         finally:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -8,6 +8,7 @@ import pytest
 from support.faces import Face
 
 import compaction_store as cs
+from compaction_store.errors import NotSmaller
 from compaction_store.strategies import AssistantRuns
 
 _LONG = "The tide tables say high water is at seven, and again at half past nineteen, by the old pier. " * 4
@@ -62,7 +63,7 @@ def test_a_plan_tells_of_what_failed_and_what_was_refused(store: Face) -> None:
     assert [(a.outcome, (a.error or {})["type"]) for a in plan.attempts] == [
         ("rejected", "NotSmaller"), ("failed", "ValueError"),
     ]  # fmt: skip
-    assert [type(error) for error in plan.errors] == [cs.NotSmaller, ValueError]
+    assert [type(error) for error in plan.errors] == [NotSmaller, ValueError]
     assert plan.after == plan.before
     assert "tide" not in repr(plan)
 

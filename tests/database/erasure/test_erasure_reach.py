@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 import compaction_store as cs
-from compaction_store import Observed
+from compaction_store.errors import InvalidMessage, SummaryRefused
+from compaction_store.models import Observed
 from compaction_store.summarizers import FallbackSummarizer, Request
 
 PLAIN = "nothing to see here " * 12
@@ -64,7 +65,7 @@ def looks_by_another(elements: Any) -> cs.Summary:
 
 def fails_after_looking(elements: Any) -> str:
     text_of(elements.before)
-    raise cs.SummaryRefused(text_of(elements.after))
+    raise SummaryRefused(text_of(elements.after))
 
 
 def is_rejected_after_looking(elements: Any) -> cs.Summary:
@@ -82,7 +83,7 @@ def raises(ctx: Any) -> None:
 
 
 def raises_its_own(ctx: Any) -> None:
-    class Own(cs.InvalidMessage):
+    class Own(InvalidMessage):
         pass
 
     raise Own(text_of(ctx.elements))

@@ -23,6 +23,7 @@ from support.faces import Face, Faces
 from support.places import ROOT
 
 import compaction_store as cs
+from compaction_store.errors import PermissionDenied
 from compaction_store.integrity import chain, erasure, thread_walk
 
 SECRET = "s3cr3t-of-the-user"
@@ -872,7 +873,7 @@ def test_an_auditor_and_a_loader_read_the_events_and_erase_nothing(thread: Face,
     store = faces.open(login)
     assert [e.kind for e in events(store)] == ["hold", "release"]
     for write in _WRITES:
-        with pytest.raises(cs.PermissionDenied):
+        with pytest.raises(PermissionDenied):
             write(store)
 
 

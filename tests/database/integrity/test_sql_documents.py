@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-import compaction_store as cs
+from compaction_store.errors import InvalidThreadId
 from compaction_store.integrity import chain
 from compaction_store.messages import documents
 
@@ -309,6 +309,6 @@ def test_no_figure_that_an_append_or_a_record_brings_stops_the_appends_after_it(
 
 
 def test_what_sql_refuses_has_a_typed_error_in_python(store: Any) -> None:
-    with pytest.raises(cs.InvalidThreadId, match="erased:"):
+    with pytest.raises(InvalidThreadId, match="erased:"):
         store.append("erased:x", {"role": "user", "content": "hi"})
     assert list(store.threads()) == []

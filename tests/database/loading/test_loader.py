@@ -18,9 +18,19 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
+from compaction_store.errors import (
+    InvalidKey,
+    InvalidMessage,
+    InvalidMeta,
+    InvalidThreadId,
+    MessageTooDeep,
+    MessageTooLarge,
+    PermissionDenied,
+)
 from compaction_store.integrity import chain
 from compaction_store.messages import encoding as payload
 from compaction_store.messages import load_chunk
+from compaction_store.models import Loaded, Observed, ToLoad
 from compaction_store.postgres import queries
 from compaction_store.store import loading
 
@@ -71,7 +81,7 @@ def test_what_is_loaded_is_what_would_have_been_appended(store: Any) -> None:
     ]
     store.append("appended", odd)
     loaded = store.load("loaded", odd)
-    assert loaded == cs.Loaded(first_seq=1, last_seq=4, count=4, added=4)
+    assert loaded == Loaded(first_seq=1, last_seq=4, count=4, added=4)
     one, other = list(store.replay("appended")), list(store.replay("loaded"))
     assert [(m.seq, m.pos, m.role, m.text, m.tokens) for m in one] == [
         (m.seq, m.pos, m.role, m.text, m.tokens) for m in other
@@ -83,7 +93,7 @@ def test_what_is_loaded_is_what_would_have_been_appended(store: Any) -> None:
 @pytest.mark.usefixtures("small")
 def test_a_load_continues_the_thread_and_the_next_append_continues_the_load(store: Any) -> None:
     store.append("t", {"role": "user", "content": "before"}, tokens=1)
-    assert store.load("t", messages(730), tokens=3) == cs.Loaded(2, 731, 730, 730)
+    assert store.load("t", messages(730), tokens=3) == Loaded(2, 731, 730, 730)
     assert store.append("t", {"role": "user", "content": "after"}, tokens=1)[0].seq == 732
     thread = store.thread("t")
     assert (thread.last_seq, thread.last_pos, thread.view_tokens) == (732, 732, 1 + 730 * 3 + 1)
@@ -94,7 +104,7 @@ def test_a_load_continues_the_thread_and_the_next_append_continues_the_load(stor
 
 def test_chunks_of_the_full_size(store: Any) -> None:
     assert store.load("t", (message(i) for i in range(25_000)), key="k").added == 25_000
-    assert store.load("t", (message(i) for i in range(25_000)), key="k") == cs.Loaded(1, 25_000, 25_000, 0)
+    assert store.load("t", (message(i) for i in range(25_000)), key="k") == Loaded(1, 25_000, 25_000, 0)
     assert stored(store) == messages(25_000)
     sound(store, 25_000)
 
@@ -113,9 +123,9 @@ def test_a_chunk_ends_where_it_has_enough_bytes(store: Any, superuser: psycopg.C
 def test_meta_and_tokens_for_all_and_for_each(store: Any) -> None:
     given = [
         message(0),
-        cs.ToLoad(message(1), meta={"occurred_at": "2024-01-02T03:04:05Z", "id": "größe"}),
-        cs.ToLoad(message(2), tokens=7),
-        cs.ToLoad(message(3), meta={}, tokens=0),
+        ToLoad(message(1), meta={"occurred_at": "2024-01-02T03:04:05Z", "id": "größe"}),
+        ToLoad(message(2), tokens=7),
+        ToLoad(message(3), meta={}, tokens=0),
     ]
     store.load("t", given, meta={"source": "old"}, tokens=2)
     assert [(m.meta, m.tokens) for m in store.replay("t")] == [
@@ -133,7 +143,7 @@ def test_meta_and_tokens_for_all_and_for_each(store: Any) -> None:
 
 
 def test_the_counter_and_the_source_of_a_count_are_stored(store: Any, superuser: psycopg.Connection[Any]) -> None:
-    store.load("t", [message(0), cs.ToLoad(message(1), tokens=3)])
+    store.load("t", [message(0), ToLoad(message(1), tokens=3)])
     names = superuser.execute("SELECT counter FROM compaction_store.messages ORDER BY seq").fetchall()
     assert names[0][0] not in ("", "caller")
     assert names[1][0] == "caller"
@@ -147,8 +157,8 @@ def test_a_load_that_was_cut_goes_on_where_it_stood(store: Any) -> None:
             store.load(thread_id, cut_after(stop, messages(400)), key="k")
         there = stop // CHUNK * CHUNK
         assert f"{there:,} messages of the load are stored" in "".join(caught.value.__notes__)
-        assert store.load(thread_id, iter(messages(400)), key="k") == cs.Loaded(1, 400, 400, 400 - there)
-        assert store.load(thread_id, iter(messages(400)), key="k") == cs.Loaded(1, 400, 400, 0)
+        assert store.load(thread_id, iter(messages(400)), key="k") == Loaded(1, 400, 400, 400 - there)
+        assert store.load(thread_id, iter(messages(400)), key="k") == Loaded(1, 400, 400, 0)
         assert stored(store, thread_id) == messages(400)
         sound(store, 400, thread_id)
 
@@ -169,14 +179,14 @@ def test_a_load_goes_on_whatever_the_sizes_of_the_chunks(store: Any, monkeypatch
 def test_a_longer_source_under_the_same_key_adds_its_end(store: Any) -> None:
     store.load("t", messages(250), key="k")
     store.append("t", {"content": "between"})
-    assert store.load("t", messages(420), key="k") == cs.Loaded(1, 421, 420, 170)
+    assert store.load("t", messages(420), key="k") == Loaded(1, 421, 420, 170)
     assert stored(store) == [*messages(250), {"content": "between"}, *messages(420)[250:]]
     sound(store, 421)
 
 
 def test_without_a_key_the_same_load_is_another_one(store: Any) -> None:
     store.load("t", messages(3))
-    assert store.load("t", messages(3)) == cs.Loaded(4, 6, 3, 3)
+    assert store.load("t", messages(3)) == Loaded(4, 6, 3, 3)
 
 
 @pytest.mark.usefixtures("small")
@@ -203,8 +213,8 @@ def test_other_content_under_the_same_key_is_a_conflict_named_by_seq(store: Any)
 def test_append_and_load_know_each_others_keys(store: Any) -> None:
     first = store.append("t", message(0), key="one")
     pair = store.append("t", messages(2), key="two")
-    assert store.load("t", [message(0)], key="one") == cs.Loaded(1, 1, 1, 0)
-    assert store.load("t", messages(2), key="two") == cs.Loaded(2, 3, 2, 0)
+    assert store.load("t", [message(0)], key="one") == Loaded(1, 1, 1, 0)
+    assert store.load("t", messages(2), key="two") == Loaded(2, 3, 2, 0)
     for key in ("one", "two"):
         with pytest.raises(cs.IdempotencyConflict):
             store.load("t", [message(9)], key=key)
@@ -240,7 +250,7 @@ def test_appends_between_the_chunks_leave_the_load_in_order(store: Any, url: str
 
         loaded = store.load("t", source("between"), key="k")
         assert (loaded.first_seq, loaded.count, loaded.added) == (2, 350, 350)
-        assert store.load("t", source(None), key="k") == cs.Loaded(2, loaded.last_seq, 350, 0)
+        assert store.load("t", source(None), key="k") == Loaded(2, loaded.last_seq, 350, 0)
     everything = stored(store)
     assert len(everything) == 355
     assert [m for m in everything if m["content"] != "between"] == messages(350)
@@ -261,7 +271,7 @@ def test_a_chunk_that_another_run_of_the_load_stored_first_is_compared(
                         assert other.load("t", messages(310), key="k").added == 210
                 yield message(i)
 
-        assert store.load("t", source(), key="k") == cs.Loaded(1, 350, 350, 140)
+        assert store.load("t", source(), key="k") == Loaded(1, 350, 350, 140)
     assert stored(store) == messages(350)
     sound(store, 350)
 
@@ -305,17 +315,17 @@ for _ in range(300):
 
 
 REFUSED: list[tuple[Any, type[cs.InvalidInput]]] = [
-    ({"content": float("nan"), "SECRET": 1}, cs.InvalidMessage),
-    ({1: "SECRET"}, cs.InvalidMessage),
-    ("SECRET", cs.InvalidMessage),
-    (["SECRET"], cs.InvalidMessage),
-    (None, cs.InvalidMessage),
-    (DEEP, cs.MessageTooDeep),
-    ({"content": "SECRET" * 3_000_000}, cs.MessageTooLarge),
-    (cs.ToLoad({"SECRET": 1}, meta={"m": "x" * 9000}), cs.InvalidMeta),
-    (cs.ToLoad({"SECRET": 1}, tokens=-1), cs.InvalidInput),
-    (cs.ToLoad({"SECRET": 1}, tokens=True), cs.InvalidInput),
-    (cs.ToLoad(cs.ToLoad({"SECRET": 1})), cs.InvalidMessage),
+    ({"content": float("nan"), "SECRET": 1}, InvalidMessage),
+    ({1: "SECRET"}, InvalidMessage),
+    ("SECRET", InvalidMessage),
+    (["SECRET"], InvalidMessage),
+    (None, InvalidMessage),
+    (DEEP, MessageTooDeep),
+    ({"content": "SECRET" * 3_000_000}, MessageTooLarge),
+    (ToLoad({"SECRET": 1}, meta={"m": "x" * 9000}), InvalidMeta),
+    (ToLoad({"SECRET": 1}, tokens=-1), cs.InvalidInput),
+    (ToLoad({"SECRET": 1}, tokens=True), cs.InvalidInput),
+    (ToLoad(ToLoad({"SECRET": 1})), InvalidMessage),
 ]
 
 
@@ -351,16 +361,16 @@ def mixed(bad: int | None) -> list[Any]:
         if number == bad:
             message = {"role": "user", "n": float("nan")}
         elif number % 7 == 0:
-            message = cs.ToLoad(message, meta={"n": number}, tokens=number)
+            message = ToLoad(message, meta={"n": number}, tokens=number)
         elif number % 50 == 3:
-            message = cs.ToLoad(message)
+            message = ToLoad(message)
         elif number % 90 == 8:
             message = Model(role="user", n=number)
         elif number % 60 == 9:
             message = {"role": "assistant", "content": [{"type": "compaction", "content": f"until {number}"}]}
         items.append(message)
         if number in {99, 100, 101, 250}:
-            items.append(cs.Observed("told", summary_text=str(number)))
+            items.append(Observed("told", summary_text=str(number)))
     return items
 
 
@@ -374,7 +384,7 @@ def test_a_list_is_loaded_as_an_iterator_is(faces: Any, url: str, bad: int | Non
     for thread, source in (("list", mixed(bad)), ("tuple", tuple(mixed(bad))), ("iterator", iter(mixed(bad)))):
         try:
             loaded: Any = store.load(thread, source, key="k", tokens=tokens)
-        except cs.InvalidMessage as error:
+        except InvalidMessage as error:
             loaded = str(error).replace(thread, "the thread"), error.__notes__
         stored = [(m.seq, m.payload, m.meta, m.tokens) for m in store.replay(thread)]
         records = [(r.start_seq, r.end_seq, r.summary_text, r.pos) for r in store.compactions(thread)]
@@ -515,7 +525,7 @@ def test_nothing_of_a_callers_own_runs_while_the_database_checks(
 
     one = {"role": "user"}
     kinds: list[Any] = [
-        one, Own(), cs.ToLoad(Own()), {"role": "user", "content": [Own()]}, cs.ToLoad(one, meta=OwnDict(n=1)),
+        one, Own(), ToLoad(Own()), {"role": "user", "content": [Own()]}, ToLoad(one, meta=OwnDict(n=1)),
         {"role": "user", "content": [OwnDict(n=1)]}, (OwnDict(one)),
     ]  # fmt: skip
     assert store.load("t", kinds * 50, tokens=1).count == 350
@@ -569,7 +579,7 @@ def test_a_counter_that_fails_stops_the_load_and_another_goes_on(faces: Any, url
 
 def test_what_is_not_several_messages_is_refused(store: Any) -> None:
     for given in ({"role": "user"}, "text", b"bytes", None, 7, dict):
-        with pytest.raises(cs.InvalidMessage):
+        with pytest.raises(InvalidMessage):
             store.load("t", given)
 
 
@@ -578,24 +588,24 @@ def test_nothing_to_load_is_refused_so_that_a_used_up_iterator_shows(store: Any)
     store.load("t", source)
     nothing: list[Any] = []
     for empty in (source, nothing):
-        with pytest.raises(cs.InvalidMessage, match="at least one"):
+        with pytest.raises(InvalidMessage, match="at least one"):
             store.load("t", empty)
     assert store.thread("t").last_seq == 3
 
 
 def test_options_are_judged_before_a_message_is_read(store: Any) -> None:
     wrong: list[tuple[dict[str, Any], type[cs.CompactionStoreError]]] = [
-        ({"key": ""}, cs.InvalidKey),
-        ({"key": "x" * 256}, cs.InvalidKey),
+        ({"key": ""}, InvalidKey),
+        ({"key": "x" * 256}, InvalidKey),
         ({"expected_seq": -1}, cs.InvalidInput),
-        ({"meta": ["no"]}, cs.InvalidMeta),
+        ({"meta": ["no"]}, InvalidMeta),
         ({"tokens": -1}, cs.InvalidInput),
         ({"tokens": [1, 2]}, cs.InvalidInput),
     ]
     for options, kind in wrong:
         with pytest.raises(kind):
             store.load("t", cut_after(0, messages(1)), **options)
-    with pytest.raises(cs.InvalidThreadId):
+    with pytest.raises(InvalidThreadId):
         store.load("", messages(1))
 
 
@@ -631,7 +641,7 @@ def test_a_connection_cut_inside_a_chunk_is_made_again_and_the_chunk_repeated(
     store: Any, killer: Callable[[int, int], None], seq: int
 ) -> None:
     killer(seq, 2)
-    assert store.load("t", iter(messages(250))) == cs.Loaded(1, 250, 250, 250)
+    assert store.load("t", iter(messages(250))) == Loaded(1, 250, 250, 250)
     assert stored(store) == messages(250)
     sound(store, 250)
 
@@ -651,7 +661,7 @@ def test_a_server_that_stays_away_ends_the_load_with_its_key(
     assert "100 messages of the load are stored" in "".join(caught.value.__notes__)
     assert repr(key) in "".join(caught.value.__notes__)
     superuser.execute("DROP TRIGGER kill ON compaction_store.messages")
-    assert store.load("t", iter(messages(250)), key=key) == cs.Loaded(1, 250, 250, 150)
+    assert store.load("t", iter(messages(250)), key=key) == Loaded(1, 250, 250, 150)
     sound(store, 250)
 
 
@@ -728,7 +738,7 @@ def test_a_member_of_the_loaders_role_loads_in_its_tenant(faces: Any, url: str, 
 @pytest.mark.parametrize("login", ["compaction_store_app"], indirect=True)
 def test_a_login_without_the_loaders_role_is_told_which_to_get(faces: Any, login: str) -> None:
     store = faces.open(login)
-    with pytest.raises(cs.PermissionDenied, match="compaction_store_loader") as caught:
+    with pytest.raises(PermissionDenied, match="compaction_store_loader") as caught:
         store.load("t", messages(3))
     assert caught.value.sqlstate == "42501"
     assert store.append("t", message(0))[0].seq == 1
@@ -788,7 +798,7 @@ def test_a_connection_in_another_encoding_stores_the_same(url: str, encoding: st
     engine = sa.create_engine(
         sa.make_url(url).set(drivername="postgresql+psycopg"), connect_args={"client_encoding": encoding}
     )
-    given = [cs.ToLoad({"role": "größe", "content": "größe"}, meta={"id": "größe"})]
+    given = [ToLoad({"role": "größe", "content": "größe"}, meta={"id": "größe"})]
     with cs.Store.open(engine=engine) as store:
         store.load("t", given)
         assert [(m.payload, m.meta) for m in store.replay("t")] == [(given[0].message, given[0].meta)]

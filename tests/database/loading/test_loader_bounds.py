@@ -14,6 +14,7 @@ from support.faces import Face, Faces
 
 import compaction_store as cs
 from compaction_store.deploy import roles
+from compaction_store.errors import ThreadDamaged
 from compaction_store.integrity import chain
 
 TENANT = "default"
@@ -276,7 +277,7 @@ def test_a_key_that_another_tenant_has_is_said_to_be_taken(faces: Faces, url: st
         lambda: theirs.append("t", HI), lambda: theirs.append("t", [HI, HI], key="k"),
         lambda: theirs.load("t", [HI]), lambda: theirs.import_bundle(bundle.lines()),
     ):  # fmt: skip
-        with pytest.raises(cs.ThreadDamaged, match="the key of the thread is taken: another tenant has it"):
+        with pytest.raises(ThreadDamaged, match="the key of the thread is taken: another tenant has it"):
             write()  # type: ignore[no-untyped-call]
     with pytest.raises(cs.ThreadNotFound):
         theirs.thread("t")

@@ -19,6 +19,7 @@ from support.places import ROOT
 
 import compaction_store as cs
 from compaction_store import migrate
+from compaction_store.errors import PermissionDenied
 from compaction_store.integrity import chain
 
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
@@ -82,7 +83,7 @@ def test_a_checkpoint_is_an_auditors(faces: Any, url: str, superuser: Any, log: 
     try:
         login = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
         store = faces.open(login)
-        with pytest.raises(cs.PermissionDenied, match="grant this login compaction_store_auditor"):
+        with pytest.raises(PermissionDenied, match="grant this login compaction_store_auditor"):
             store.checkpoint(KEY, log)
         superuser.execute(f"GRANT compaction_store_auditor TO {name}; REVOKE compaction_store_app FROM {name}")
         assert store.checkpoint(KEY, log).size == 1

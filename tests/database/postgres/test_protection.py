@@ -18,6 +18,7 @@ from support.places import ROOT
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import roles
+from compaction_store.errors import PermissionDenied
 from compaction_store.integrity import chain, thread_walk
 from compaction_store.postgres import schema
 
@@ -542,7 +543,7 @@ def test_no_login_is_owner_and_application_at_once(url: str, superuser: Any, log
 
 
 def test_who_may_not_grant_is_told_who_may(logins: dict[str, str], login: str) -> None:
-    with pytest.raises(cs.PermissionDenied, match="ADMIN OPTION") as caught:
+    with pytest.raises(PermissionDenied, match="ADMIN OPTION") as caught:
         roles.grant(logins["application"], login, "application")
     assert caught.value.sqlstate == "42501"
 
@@ -567,12 +568,12 @@ def test_a_granted_application_does_its_work_and_an_auditor_signs_and_verifies(
         with cs.Reader.open(auditor) as reader:
             assert reader.checkpoint(KEY, log).size == 1
             assert reader.verify("t", level="checkpoint", checkpoints=log).level == "checkpoint"
-            with pytest.raises(cs.PermissionDenied, match="BYPASSRLS"):
+            with pytest.raises(PermissionDenied, match="BYPASSRLS"):
                 reader.checkpoint(KEY, cs.CheckpointLog(tmp_path / "all", KEY.key), all_tenants=True)
             superuser.execute(f"ALTER ROLE {name} BYPASSRLS")
             made = reader.checkpoint(KEY, cs.CheckpointLog(tmp_path / "all", KEY.key), all_tenants=True)
             assert made.origin == KEY.name
-        with cs.Store.open(auditor) as store, pytest.raises(cs.PermissionDenied):
+        with cs.Store.open(auditor) as store, pytest.raises(PermissionDenied):
             store.append("t", {"n": 2})
     finally:
         superuser.execute(

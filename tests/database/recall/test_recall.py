@@ -23,6 +23,7 @@ import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.deploy import roles
 from compaction_store.messages import framing
+from compaction_store.recall import Recalled
 from compaction_store.recall.definitions import NAMES
 from compaction_store.recall.searching import Search
 
@@ -41,8 +42,8 @@ class Tools:
     def _done(self, result: Any) -> Any:
         return self.face._run(result) if inspect.isawaitable(result) else result
 
-    def call(self, name: str, arguments: Any) -> cs.Recalled:
-        found: cs.Recalled = self._done(self.tools.call(name, arguments))
+    def call(self, name: str, arguments: Any) -> Recalled:
+        found: Recalled = self._done(self.tools.call(name, arguments))
         return found
 
     def answer(self, call: Any) -> Any:

@@ -18,8 +18,9 @@ from pydantic import TypeAdapter
 from support.faces import Face
 from support.threads import FORMATS, WELL_FORMED, scripts, written
 
-from compaction_store import InvalidInput, NotRenderable, Summary
+from compaction_store import InvalidInput, Summary
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.errors import NotRenderable
 from compaction_store.messages.framing import frame
 from compaction_store.models import Element
 from compaction_store.rendering.view import Rendered, View, for_anthropic, for_openai

@@ -9,6 +9,7 @@ import pytest
 from support.faces import Face, Faces
 
 import compaction_store as cs
+from compaction_store.errors import ActorRequired
 
 BUDGET = cs.TokenBudget(1000, trigger=50, target=20)
 
@@ -63,7 +64,7 @@ def test_a_store_that_requires_an_actor_writes_nothing_without_one(faces: Faces,
         lambda: store.erase("t", reason="x"), lambda: store.fit("t", cs.TokenBudget(100_000), fold),
     ]  # fmt: skip
     for call in calls:
-        with pytest.raises(cs.ActorRequired, match="actor must be given"):
+        with pytest.raises(ActorRequired, match="actor must be given"):
             call()
     assert store.thread("t").last_pos == 8
     # What shows what would be done records nobody.

@@ -22,6 +22,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import compaction_store as cs
+from compaction_store.errors import (
+    BatchTooLarge,
+    InvalidKey,
+    InvalidMessage,
+    InvalidMeta,
+    InvalidThreadId,
+    MessageTooDeep,
+    MessageTooLarge,
+)
 
 MARKER = "marker-4711"
 MIB = 1024 * 1024
@@ -104,39 +113,39 @@ CIRCULAR["self"] = CIRCULAR
     ids=lambda message: "-".join(f"{type(v).__name__}" for v in message.values()),
 )
 def test_what_json_cannot_say_is_refused(store: Any, message: Any) -> None:
-    refused(store, cs.InvalidMessage, lambda: store.append("t", message))
-    refused(store, cs.InvalidMessage, lambda: store.append("t", [{"content": "good"}, message]))
+    refused(store, InvalidMessage, lambda: store.append("t", message))
+    refused(store, InvalidMessage, lambda: store.append("t", [{"content": "good"}, message]))
 
 
 @pytest.mark.parametrize("message", [MARKER, MARKER.encode(), None, 7, 1.5, True, [1, 2], [MARKER], [[{}]], [None], ()])
 def test_what_is_no_object_is_refused(store: Any, message: Any) -> None:
-    refused(store, cs.InvalidMessage, lambda: store.append("t", message))
+    refused(store, InvalidMessage, lambda: store.append("t", message))
 
 
 def test_an_append_of_nothing_is_refused(store: Any) -> None:
-    refused(store, cs.InvalidMessage, lambda: store.append("t", []))
-    refused(store, cs.InvalidMessage, lambda: store.append("t", iter(())))
+    refused(store, InvalidMessage, lambda: store.append("t", []))
+    refused(store, InvalidMessage, lambda: store.append("t", iter(())))
 
 
 @pytest.mark.parametrize("kind", [dict, list])
 def test_two_hundred_levels_are_stored_and_one_more_is_refused(store: Any, kind: type) -> None:
     for depth in (201, 1000, 10_000):
-        refused(store, cs.MessageTooDeep, partial(store.append, "t", nested(depth, kind)))
+        refused(store, MessageTooDeep, partial(store.append, "t", nested(depth, kind)))
     deepest = nested(200, kind)
     assert store.append("t", deepest)[0].payload == deepest
     assert store.message("t", 1).payload == store.view("t").messages[0] == deepest
 
 
 def test_an_object_that_contains_itself_is_refused(store: Any) -> None:
-    refused(store, cs.MessageTooDeep, lambda: store.append("t", CIRCULAR))
+    refused(store, MessageTooDeep, lambda: store.append("t", CIRCULAR))
 
 
 def test_sixteen_mebibytes_are_stored_and_one_byte_more_is_refused(store: Any) -> None:
     room = 16 * MIB - len('{"content":""}')
-    error = refused(store, cs.MessageTooLarge, lambda: store.append("t", {"content": MARKER.ljust(room + 1)}))
+    error = refused(store, MessageTooLarge, lambda: store.append("t", {"content": MARKER.ljust(room + 1)}))
     assert "16,777,217" in str(error)
-    refused(store, cs.MessageTooLarge, lambda: store.append("t", {"content": "é" * (room // 2 + 1)}))
-    refused(store, cs.MessageTooLarge, lambda: store.append("t", {"content": "\ud800" * (room // 6 + 1)}))
+    refused(store, MessageTooLarge, lambda: store.append("t", {"content": "é" * (room // 2 + 1)}))
+    refused(store, MessageTooLarge, lambda: store.append("t", {"content": "\ud800" * (room // 6 + 1)}))
     written = store.append("t", {"content": "x" * room})[0]
     assert written.text is not None
     assert len(written.text) == 16 * MIB
@@ -144,16 +153,16 @@ def test_sixteen_mebibytes_are_stored_and_one_byte_more_is_refused(store: Any) -
 
 
 def test_a_thousand_messages_are_one_append_and_one_more_is_refused(store: Any) -> None:
-    refused(store, cs.BatchTooLarge, lambda: store.append("t", [{"content": MARKER}] * 1001))
+    refused(store, BatchTooLarge, lambda: store.append("t", [{"content": MARKER}] * 1001))
     assert len(store.append("t", [{}] * 1000)) == 1000
 
 
 def test_an_endless_generator_is_refused(store: Any) -> None:
-    refused(store, cs.BatchTooLarge, lambda: store.append("t", iter(lambda: {"content": MARKER}, None)))
+    refused(store, BatchTooLarge, lambda: store.append("t", iter(lambda: {"content": MARKER}, None)))
 
 
 def test_more_than_sixty_four_mebibytes_at_once_are_refused(store: Any) -> None:
-    refused(store, cs.BatchTooLarge, lambda: store.append("t", [{"content": MARKER.ljust(13 * MIB)}] * 5))
+    refused(store, BatchTooLarge, lambda: store.append("t", [{"content": MARKER.ljust(13 * MIB)}] * 5))
 
 
 BAD_NAMES = ["", "x" * 256, "é" * 128, "a\0b", "\ud800", None, 7, b"t", ["t"]]
@@ -170,12 +179,12 @@ def test_a_thread_id_that_is_none_is_refused_everywhere(store: Any, name: Any) -
         lambda: store.verify(name),
         lambda: store.set_metadata(name, {"m": MARKER}),
     ):
-        refused(store, cs.InvalidThreadId, call)
+        refused(store, InvalidThreadId, call)
 
 
 @pytest.mark.parametrize("name", [n for n in BAD_NAMES if n is not None], ids=lambda name: repr(name)[:12])
 def test_a_key_that_is_none_is_refused(store: Any, name: Any) -> None:
-    refused(store, cs.InvalidKey, lambda: store.append("t", {"content": MARKER}, key=name))
+    refused(store, InvalidKey, lambda: store.append("t", {"content": MARKER}, key=name))
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, " ", "'; --", "%s %b", "a\nb", "~", "../t", "\U0001f600"])
@@ -198,8 +207,8 @@ def test_any_other_text_is_a_thread_id_and_a_key(store: Any, name: str) -> None:
 def test_meta_that_is_none_is_refused(store: Any, meta: Any) -> None:
     with pytest.raises(cs.InvalidInput):
         store.append("t", {"content": MARKER}, meta=meta)
-    refused(store, cs.InvalidMeta, lambda: store.append("t", {"content": MARKER}, meta=[meta]))
-    refused(store, cs.InvalidMeta, lambda: store.append("t", [{}, {}], meta=[{}, meta]))
+    refused(store, InvalidMeta, lambda: store.append("t", {"content": MARKER}, meta=[meta]))
+    refused(store, InvalidMeta, lambda: store.append("t", [{}, {}], meta=[{}, meta]))
 
 
 def test_eight_kibibytes_of_meta_are_stored(store: Any) -> None:
@@ -308,13 +317,13 @@ def test_the_text_is_compact_utf_8(store: Any) -> None:
 
 def test_two_halves_of_a_character_that_would_come_back_as_one_are_refused(store: Any) -> None:
     for message in ({"a": "\ud83d\ude00"}, {"\ud83d\ude00": 1}):
-        with pytest.raises(cs.InvalidMessage, match="surrogate"):
+        with pytest.raises(InvalidMessage, match="surrogate"):
             store.append("t", message)
     assert store.append("t", {"a": "\ude00\ud83d"})[0].payload == {"a": "\ude00\ud83d"}
 
 
 def test_two_keys_that_json_spells_alike_are_never_stored_as_one(store: Any) -> None:
-    refused(store, cs.InvalidMessage, lambda: store.append("t", {"\ud83d\ude00": 1, "\U0001f600": 2}))
+    refused(store, InvalidMessage, lambda: store.append("t", {"\ud83d\ude00": 1, "\U0001f600": 2}))
 
 
 def test_subclasses_and_other_mappings_are_stored_as_what_they_are_underneath(store: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from support.faces import Face
 
 import compaction_store as cs
+from compaction_store.errors import ThreadDamaged
 from compaction_store.integrity import chain
 
 TENANT = "default"
@@ -124,12 +125,12 @@ def test_what_is_erased_is_what_is_in_the_thread(busy: Face, superuser: psycopg.
 def test_a_key_beyond_the_head_is_no_answer(busy: Face, superuser: psycopg.Connection[Any]) -> None:
     """Told as stored, a retry would believe what was never acknowledged."""
     forge_message(superuser, 50, key="k")
-    with pytest.raises(cs.ThreadDamaged, match=r"beyond its head.*verify.*'t'") as caught:
+    with pytest.raises(ThreadDamaged, match=r"beyond its head.*verify.*'t'") as caught:
         busy.append("t", {"role": "system", "content": FORGED}, key="k")
     assert caught.value.sqlstate == "23505"
-    with pytest.raises(cs.ThreadDamaged):
+    with pytest.raises(ThreadDamaged):
         busy.append("t", [HI, HI], key="k")
-    with pytest.raises(cs.ThreadDamaged):
+    with pytest.raises(ThreadDamaged):
         busy.load("t", [HI], key="k")
     assert busy.append("t", HI, key="other")[0].seq == 10
 
@@ -168,7 +169,7 @@ def test_what_is_written_onto_a_row_beyond_the_head_says_so_at_once(
     forge_event(superuser, busy.thread("t").last_pos + 1, "hold")
     before = busy.thread("t")
     _tries(superuser, table)
-    with pytest.raises(cs.ThreadDamaged, match=r"the thread has an entry beyond its head.*run verify"):
+    with pytest.raises(ThreadDamaged, match=r"the thread has an entry beyond its head.*run verify"):
         write(busy)
     assert busy.thread("t") == before
     assert superuser.execute("SELECT last_value FROM public.tries").fetchall() == [(1,)]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from support.faces import Face
 
-import compaction_store as cs
+from compaction_store.errors import InvalidKey
 from compaction_store.integrity import chain
 from compaction_store.messages import keys
 
@@ -30,7 +30,7 @@ def test_a_key_is_fresh_once_and_a_callers_never() -> None:
     own, given = keys.Key(None), keys.Key("mine")
     assert [own.is_fresh(), own.is_fresh(), given.is_fresh()] == [True, False, False]
     assert given.text == "mine"
-    with pytest.raises(cs.InvalidKey):
+    with pytest.raises(InvalidKey):
         keys.Key("")
 
 

@@ -14,7 +14,7 @@ from anthropic.types import MessageParam
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageParam
 from openai.types.responses import Response, ResponseInputItemParam
 
-import compaction_store as cs
+from compaction_store.errors import InvalidMessage
 
 BLOCKS: list[dict[str, Any]] = [
     {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
@@ -200,7 +200,7 @@ def test_a_model_may_be_meta(store: Any) -> None:
 
 
 def test_a_model_that_is_no_object_is_refused(store: Any) -> None:
-    with pytest.raises(cs.InvalidMessage):
+    with pytest.raises(InvalidMessage):
         store.append("t", pydantic.RootModel[list[int]]([1]))
     assert stored(store, pydantic.RootModel[dict[str, int]]({"a": 1})) == {"a": 1}
 
@@ -218,10 +218,10 @@ def test_a_model_that_cannot_be_written_is_refused_without_its_content(store: An
     class Odd(pydantic.BaseModel):
         value: Any
 
-    with pytest.raises(cs.InvalidMessage) as caught:
+    with pytest.raises(InvalidMessage) as caught:
         store.append("t", Odd(value=object()))
     assert "NaN" not in str(caught.value)
-    with pytest.raises(cs.InvalidMessage):
+    with pytest.raises(InvalidMessage):
         store.append("t", Odd(value=b"\xff marker-4711"))
 
 

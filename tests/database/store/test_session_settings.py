@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
+from compaction_store.errors import PermissionDenied
 
 SETTINGS = [
     "standard_conforming_strings = off",
@@ -52,5 +53,5 @@ def test_where_policies_are_switched_off_the_error_says_so(
 ) -> None:
     superuser.execute(f"ALTER DATABASE {sa.make_url(url).database} SET row_security = off".encode())
     store: Any = faces.open(url)
-    with pytest.raises(cs.PermissionDenied, match="row_security is off"):
+    with pytest.raises(PermissionDenied, match="row_security is off"):
         store.append("t", {"role": "user", "content": "hi"})

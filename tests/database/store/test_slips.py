@@ -9,6 +9,7 @@ import pytest
 from support.faces import Face, Faces
 
 import compaction_store as cs
+from compaction_store.errors import InvalidCallback
 from compaction_store.strategies import Pipeline, SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
 
@@ -102,7 +103,7 @@ def test_an_async_callback_on_a_store_is_one_of_our_errors(url: str) -> None:
     async def waits(_ctx: Any) -> None:
         """Never run."""
 
-    with cs.Store.open(url) as store, pytest.raises(cs.InvalidCallback, match="must be synchronous"):
+    with cs.Store.open(url) as store, pytest.raises(InvalidCallback, match="must be synchronous"):
         store.on_compact(waits)
 
 

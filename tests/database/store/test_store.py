@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import compaction_store as cs
+from compaction_store.errors import InvalidMessage
 
 
 def test_what_is_appended_is_what_replay_returns(store: Any) -> None:
@@ -62,7 +63,7 @@ def test_a_batch_may_be_a_list_a_tuple_or_a_generator(store: Any) -> None:
 
 
 def test_a_batch_with_one_bad_message_stores_none(store: Any) -> None:
-    with pytest.raises(cs.InvalidMessage):
+    with pytest.raises(InvalidMessage):
         store.append("t", [say(1), "not an object"])
     with pytest.raises(cs.ThreadNotFound):
         store.thread("t")

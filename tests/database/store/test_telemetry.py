@@ -18,7 +18,7 @@ from support.told import Told
 
 import compaction_store as cs
 from compaction_store.compaction.context import CompactionContext
-from compaction_store.errors import CompactionStoreError
+from compaction_store.errors import CompactionStoreError, MissingExtra
 from compaction_store.postgres import connections
 from compaction_store.telemetry import conventions
 
@@ -233,7 +233,7 @@ def test_without_telemetry_nothing_of_it_is_imported() -> None:
 
 def test_where_the_extra_is_missing_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(cs.MissingExtra, match=r"Telemetry needs the extra 'otel': pip install") as raised:
+    with pytest.raises(MissingExtra, match=r"Telemetry needs the extra 'otel': pip install") as raised:
         cs.Telemetry()
     assert raised.value.extra == "otel"
 

@@ -28,6 +28,7 @@ from tiktoken import Encoding
 
 import compaction_store as cs
 from compaction_store import tokens
+from compaction_store.errors import CounterFailed
 from compaction_store.tokenizing import o200k
 
 COUNTER = tokens.o200k_base()
@@ -379,7 +380,7 @@ def test_a_counter_that_returns_no_count_is_named_and_nothing_is_sent(faces: Any
         return returns
 
     store = faces.open(url, counter=odd)
-    with pytest.raises(cs.CounterFailed, match="odd"):
+    with pytest.raises(CounterFailed, match="odd"):
         store.append("t", {"role": "user", "content": "hi"})
     with pytest.raises(cs.ThreadNotFound):
         store.thread("t")
@@ -388,7 +389,7 @@ def test_a_counter_that_returns_no_count_is_named_and_nothing_is_sent(faces: Any
 @pytest.mark.parametrize("counter", [_secret, _later])
 def test_a_counter_that_raises_is_named_and_its_words_are_not_repeated(faces: Any, url: str, counter: Any) -> None:
     store = faces.open(url, counter=counter)
-    with pytest.raises(cs.CounterFailed, match=counter.__name__) as caught:
+    with pytest.raises(CounterFailed, match=counter.__name__) as caught:
         store.append("t", {"role": "user", "content": "hi"})
     assert "secret content" not in repr(caught.value)
     assert caught.value.__context__ is None

@@ -13,6 +13,7 @@ from support.faces import Face
 from support.forging import unlock
 
 import compaction_store as cs
+from compaction_store.errors import Unreadable
 from compaction_store.integrity import chain
 
 SECRET = "whispered"
@@ -73,9 +74,7 @@ def test_a_record_that_cannot_be_read_is_listed_and_the_view_names_it(
     assert store.compaction("bad", 1) == record
     assert store.tree(record).inside == ()
     for read, arguments in (("view", ("bad",)), ("explain", ("bad", 2))):
-        with pytest.raises(
-            cs.Unreadable, match=r"compaction 1 cannot be read: .*run verify \(thread 'bad'\)"
-        ) as caught:
+        with pytest.raises(Unreadable, match=r"compaction 1 cannot be read: .*run verify \(thread 'bad'\)") as caught:
             getattr(store, read)(*arguments)
         assert SECRET not in str(caught.value)
 
@@ -87,7 +86,7 @@ def test_a_record_without_its_stand_ins_is_named(store: Face, forger: psycopg.Co
     [record] = store.compactions("bad")
     assert record.body == json.loads(body)
     assert (record.summary_text, record.error) == (None, None)
-    with pytest.raises(cs.Unreadable, match="compaction 1"):
+    with pytest.raises(Unreadable, match="compaction 1"):
         store.view("bad")
 
 
@@ -101,7 +100,7 @@ def test_a_message_that_cannot_be_read_is_replayed_without_its_payload(
     assert (message.payload, message.redacted, message.text) == (None, False, BAD[bad])
     told(message.fault)
     assert [m.fault for m in store.replay("bad") if m.seq != 5] == [None] * 6
-    with pytest.raises(cs.Unreadable, match=r"seq 5 cannot be read: .*run verify \(thread 'bad'\)"):
+    with pytest.raises(Unreadable, match=r"seq 5 cannot be read: .*run verify \(thread 'bad'\)"):
         store.view("bad")
 
 
@@ -127,7 +126,7 @@ def test_meta_metadata_and_events_that_cannot_be_read_are_told(
 def test_a_receipt_that_cannot_be_read_is_named(store: Face, forger: psycopg.Connection[Any], receipt: str) -> None:
     put(forger, "messages", "receipt", receipt, "AND seq = 7")
     others_are_read(store)
-    with pytest.raises(cs.Unreadable, match="the receipt of seq 7"):
+    with pytest.raises(Unreadable, match="the receipt of seq 7"):
         store.seen_by("bad", 7)
 
 
@@ -198,7 +197,7 @@ def test_a_thread_without_messages_is_no_view(store: Face, forger: psycopg.Conne
     uid = chain.thread_uid("default", "bad")
     for table in ("compactions", "messages"):
         forger.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [uid])
-    with pytest.raises(cs.Unreadable, match=r"no messages; run verify \(thread 'bad'\)"):
+    with pytest.raises(Unreadable, match=r"no messages; run verify \(thread 'bad'\)"):
         store.view("bad")
     assert list(store.replay("bad", last=5000)) == list(store.replay("bad")) == []
     with pytest.raises(cs.MessageNotFound):

@@ -13,8 +13,9 @@ from support.faces import Face, Faces
 from support.patterns import Payload, calm, chat, literal_runs
 from support.threads import WELL_FORMED
 
-from compaction_store import InvalidCallback, InvalidInput, Store, Summary
+from compaction_store import InvalidInput, Store, Summary
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
+from compaction_store.errors import InvalidCallback
 from compaction_store.messages.tool_pairs import Links
 from compaction_store.strategies import AssistantRuns, over, pin, plan_assistant_runs
 from compaction_store.strategies.base import TOO_LITTLE

@@ -8,9 +8,10 @@ import pytest
 from support.faces import Face, Faces
 from support.patterns import chat
 
-from compaction_store import Ask, CompactionContext, InvalidInput, PinnedInside, TokenBudget
+from compaction_store import CompactionContext, InvalidInput, TokenBudget
 from compaction_store.compaction.asking import Steps
-from compaction_store.strategies import AssistantRuns, Pipeline, SlidingWindow, over, pin
+from compaction_store.errors import PinnedInside
+from compaction_store.strategies import Ask, AssistantRuns, Pipeline, SlidingWindow, over, pin
 
 LONG = "Message {} " + "which goes on for quite some time " * 20
 

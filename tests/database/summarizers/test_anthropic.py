@@ -34,13 +34,11 @@ from support.messages_server import (
     talk,
 )
 
-from compaction_store import (
-    InvalidInput,
+from compaction_store import InvalidInput, SummarizerError, Summary
+from compaction_store.errors import (
     SourceTooLong,
-    SummarizerError,
     SummarizerRejected,
     SummarizerUnavailable,
-    Summary,
     SummaryCutShort,
     SummaryRefused,
     SummaryTooLong,

@@ -11,8 +11,9 @@ import pytest
 from support.faces import Face, Faces
 from support.messages_server import SOURCE, Server, answers, fails, message, says, serving, talk
 
-from compaction_store import Compaction, SummarizerError, SummarizerRejected, Summary, SummaryRefused
+from compaction_store import Compaction, SummarizerError, Summary
 from compaction_store.compaction.summary_calls import settings
+from compaction_store.errors import SummarizerRejected, SummaryRefused
 from compaction_store.summarizers import AnthropicSummarizer, ExtractiveSummarizer, FallbackSummarizer
 
 KEY = "sk-ant-of-a-test"

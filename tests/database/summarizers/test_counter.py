@@ -27,7 +27,8 @@ from support.messages_server import (
     talk,
 )
 
-from compaction_store import InvalidInput, Measured, TokenBudget, View
+from compaction_store import InvalidInput, TokenBudget, View
+from compaction_store.models import Measured
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import AnthropicCounter, ExtractiveSummarizer
 

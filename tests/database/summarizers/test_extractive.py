@@ -15,8 +15,9 @@ from support.faces import Face
 from support.messages_server import elements
 from support.threads import FORMATS, WELL_FORMED, scripts, written
 
-from compaction_store import InvalidInput, SummaryTooLong
+from compaction_store import InvalidInput
 from compaction_store.compaction.summary_request import texts
+from compaction_store.errors import SummaryTooLong
 from compaction_store.messages.framing import frame
 from compaction_store.models import Element
 from compaction_store.summarizers import ExtractiveSummarizer, Request

@@ -10,7 +10,8 @@ import pytest
 from support.faces import Face
 from support.messages_server import SOURCE, talk
 
-from compaction_store import InvalidInput, Store, SummarizersFailed, Summary, SummaryRefused, SummaryUseless
+from compaction_store import InvalidInput, Store, Summary
+from compaction_store.errors import SummarizersFailed, SummaryRefused, SummaryUseless
 from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer, Request, Summarizer, needs_async
 
 MARKER = "xyzzy-7f3a"

@@ -26,17 +26,16 @@ from support.messages_server import (
     talk,
 )
 
-from compaction_store import (
+from compaction_store import SummarizerError, Summary
+from compaction_store.api_rules import refused_by_anthropic
+from compaction_store.errors import (
     NativeRefused,
     SourceTooLong,
-    SummarizerError,
     SummarizerRejected,
-    Summary,
     SummaryCutShort,
     SummaryRefused,
     SummaryUseless,
 )
-from compaction_store.api_rules import refused_by_anthropic
 from compaction_store.rendering.view import View
 from compaction_store.summarizers import AnthropicSummarizer, Request
 

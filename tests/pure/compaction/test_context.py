@@ -13,9 +13,21 @@ import compaction_store as cs
 from compaction_store.compaction.asking import Stalled
 from compaction_store.compaction.callbacks import drive
 from compaction_store.compaction.context import CompactionContext
+from compaction_store.errors import (
+    EmptySummary,
+    IdsChanged,
+    InvalidSpan,
+    LastUserInside,
+    NoProgress,
+    NotSmaller,
+    PendingCall,
+    SplitPair,
+    SystemInside,
+)
 from compaction_store.messages.framing import frame
-from compaction_store.models import Element
+from compaction_store.models import Element, Span
 from compaction_store.rendering.view import View
+from compaction_store.strategies import Ask
 from compaction_store.tokens import Counter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,7 +142,7 @@ def test_a_span_may_hold_planned_ones_whole_and_is_made_from_them() -> None:
 def test_a_span_outside_the_view_is_refused_and_no_model_asked(span: tuple[Any, Any]) -> None:
     ctx = context(*chat(5))
     asked: list[Any] = []
-    with pytest.raises(cs.InvalidSpan):
+    with pytest.raises(InvalidSpan):
         ctx.compact(*span, asked.append)  # type: ignore[arg-type]
     assert (asked, ctx.attempts, len(ctx.elements)) == ([], [], 5)
 
@@ -154,12 +166,12 @@ def rejected(ctx: CompactionContext, kind: type[cs.Rejected], plan: Callable[[],
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u2003"])
 def test_an_empty_summary_is_rejected(text: str) -> None:
     ctx = context(*chat())
-    rejected(ctx, cs.EmptySummary, lambda: ctx.compact(1, 2, text))
+    rejected(ctx, EmptySummary, lambda: ctx.compact(1, 2, text))
 
 
 def test_a_summary_that_is_not_smaller_is_rejected_unless_insisted_upon() -> None:
     ctx = context(*chat())
-    rejected(ctx, cs.NotSmaller, lambda: ctx.compact(1, 1, LONG))
+    rejected(ctx, NotSmaller, lambda: ctx.compact(1, 1, LONG))
     ctx.compact(1, 1, LONG, allow={"larger"}, reason="it is better")
     assert (ctx.attempts[1].allow, ctx.attempts[1].reason) == (frozenset({"larger"}), "it is better")
 
@@ -169,7 +181,7 @@ def test_a_call_is_not_parted_from_its_result(span: tuple[int, int]) -> None:
     for plan in ("compact", "remove"):
         ctx = context(user(), call("a", "b"), result("a"), result("b"), assistant(), user())
         arguments = ("S",) if plan == "compact" else ()
-        rejected(ctx, cs.SplitPair, lambda: getattr(ctx, plan)(*span, *arguments))  # noqa: B023
+        rejected(ctx, SplitPair, lambda: getattr(ctx, plan)(*span, *arguments))  # noqa: B023
     ctx = context(user(), call("a", "b"), result("a"), result("b"), assistant(), user())
     ctx.compact(2, 4, "S")
     assert shape(ctx) == [(1, 1), (2, 4), (5, 5), (6, 6)]
@@ -177,15 +189,15 @@ def test_a_call_is_not_parted_from_its_result(span: tuple[int, int]) -> None:
 
 def test_a_call_that_waits_for_its_result_stays() -> None:
     ctx = context(user(), assistant(), call("a"), user())
-    rejected(ctx, cs.PendingCall, lambda: ctx.compact(1, 3, "S"))
+    rejected(ctx, PendingCall, lambda: ctx.compact(1, 3, "S"))
 
 
 def test_system_and_last_user_messages_stay_unless_insisted_upon() -> None:
     messages = [{"role": "system", "content": LONG}, user(), assistant(), user(), assistant()]
     ctx = context(*messages)
-    rejected(ctx, cs.SystemInside, lambda: ctx.compact(1, 2, "S"))
+    rejected(ctx, SystemInside, lambda: ctx.compact(1, 2, "S"))
     ctx = context(*messages)
-    rejected(ctx, cs.LastUserInside, lambda: ctx.remove(4, 5))
+    rejected(ctx, LastUserInside, lambda: ctx.remove(4, 5))
     ctx = context(*messages)
     ctx.compact(1, 2, "S", allow={"system", "larger"})
     ctx.remove(4, 5, allow={"last_user"})
@@ -198,7 +210,7 @@ def test_stand_ins_keep_the_calls_and_results_they_replace() -> None:
     short = [
         {**call("a"), "tool_calls": [{**call("a")["tool_calls"][0], "function": {"name": "f", "arguments": "{}"}}]}
     ]
-    rejected(ctx, cs.IdsChanged, lambda: ctx.replace(2, 3, short))
+    rejected(ctx, IdsChanged, lambda: ctx.replace(2, 3, short))
     ctx = context(user(), call("a"), result("a"), user())
     ctx.replace(3, 3, [{**result("a"), "content": "cut"}])
     assert [m["content"] for m in ctx.result_messages if m] == [LONG, None, "cut", LONG]
@@ -214,14 +226,14 @@ def test_what_may_be_allowed_is_a_closed_list() -> None:
 
 def test_safe_span_is_the_largest_inside() -> None:
     ctx = context(user(), call("a"), result("a"), assistant(), assistant(), call("b"), user())
-    assert ctx.safe_span(1, 2) == cs.Span(1, 1)
-    assert ctx.safe_span(3, 6) == cs.Span(4, 5)
-    assert ctx.safe_span(1, 7) == cs.Span(1, 5)
+    assert ctx.safe_span(1, 2) == Span(1, 1)
+    assert ctx.safe_span(3, 6) == Span(4, 5)
+    assert ctx.safe_span(1, 7) == Span(1, 5)
     assert ctx.safe_span(6, 6) is None
-    assert ctx.safe_span(-5, 900) == cs.Span(1, 5)
+    assert ctx.safe_span(-5, 900) == Span(1, 5)
     assert ctx.safe_span(5, 4) is None
-    ctx.compact(*cs.Span(1, 5), "S")
-    assert ctx.safe_span(2, 7) == cs.Span(7, 7)
+    ctx.compact(*Span(1, 5), "S")
+    assert ctx.safe_span(2, 7) == Span(7, 7)
 
 
 @pytest.mark.parametrize("value", [None, 5, b"text", ["text"]])
@@ -252,7 +264,7 @@ def test_a_voided_callback_takes_back_what_it_planned_and_no_more() -> None:
     ctx.compact(3, 4, "A", allow={"larger"})
     mark = ctx.begin("second")
     ctx.compact(1, 4, "B", allow={"larger"})
-    with pytest.raises(cs.EmptySummary):
+    with pytest.raises(EmptySummary):
         ctx.compact(5, 5, "")
     ctx.void(mark, ZeroDivisionError("secret"))
     assert shape(ctx)[:3] == [(1, 2), (3, 4), (5, 5)]
@@ -267,7 +279,7 @@ def test_a_voided_callback_whose_attempt_was_recorded_is_not_recorded_twice() ->
     mark = ctx.begin("second")
     try:
         ctx.compact(1, 2, "")
-    except cs.EmptySummary as error:
+    except EmptySummary as error:
         ctx.void(mark, error)
     assert [a.outcome for a in ctx.attempts] == ["rejected"]
 
@@ -275,7 +287,7 @@ def test_a_voided_callback_whose_attempt_was_recorded_is_not_recorded_twice() ->
 def test_the_same_callback_is_not_offered_a_span_that_made_no_progress() -> None:
     ctx = context(*chat(), stalled=[Stalled("test", 1, 2)])
     asked: list[Any] = []
-    with pytest.raises(cs.NoProgress):
+    with pytest.raises(NoProgress):
         ctx.compact(1, 2, asked.append)  # type: ignore[arg-type]
     assert (asked, ctx.attempts) == ([], [])
     ctx.compact(1, 3, "another span")
@@ -369,14 +381,14 @@ def test_a_strategy_is_told_what_each_step_came_to() -> None:
 
     class Two:
         def steps(self, _ctx: CompactionContext) -> Any:
-            told.append((yield cs.Ask(1, 2, "")))
-            told.append((yield cs.Ask(3, 4, "S", allow=frozenset({"larger"}))))
-            told.append((yield cs.Ask(5, 6)))
+            told.append((yield Ask(1, 2, "")))
+            told.append((yield Ask(3, 4, "S", allow=frozenset({"larger"}))))
+            told.append((yield Ask(5, 6)))
 
     ctx = context(*chat())
     drive(ctx, Two().steps(ctx))
     # Framed, the summary takes more than the two messages: a strategy must ask for that by name.
-    assert [type(t) for t in told] == [cs.EmptySummary, type(None), type(None)]
+    assert [type(t) for t in told] == [EmptySummary, type(None), type(None)]
     assert [(a.kind, a.outcome) for a in ctx.attempts] == [
         ("summary", "rejected"), ("summary", "applied"), ("removal", "applied"),
     ]  # fmt: skip
@@ -387,7 +399,7 @@ def test_by_default_a_strategys_framed_summary_must_be_smaller_too() -> None:
 
     class One:
         def steps(self, _ctx: CompactionContext) -> Any:
-            yield cs.Ask(1, 2, "short but framed")
+            yield Ask(1, 2, "short but framed")
 
     drive(ctx, One().steps(ctx))
     assert [(a.error or {})["type"] for a in ctx.attempts] == ["NotSmaller"]
@@ -427,14 +439,14 @@ def test_a_budget_that_means_nothing_is_refused(given: Any) -> None:
 
 def test_the_last_user_message_is_the_users_own_and_not_a_summary() -> None:
     ctx = context(user(), assistant(), user(), assistant(), folded=[(3, 4)])
-    rejected(ctx, cs.LastUserInside, lambda: ctx.compact(1, 2, "S"))
+    rejected(ctx, LastUserInside, lambda: ctx.compact(1, 2, "S"))
     ctx.compact(3, 4, "S")
 
 
 def test_safe_span_stands_not_between_a_call_and_its_late_result() -> None:
     ctx = context(user(), call("a"), user(), assistant(), result("a"), user())
     assert ctx.safe_span(2, 4) is None
-    assert ctx.safe_span(1, 4) == cs.Span(1, 1)
+    assert ctx.safe_span(1, 4) == Span(1, 1)
     ctx.remove(3, 4)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.plain import COUNTER, FORMS, REFUSED, Payload, malformed, well_formed
 
-from compaction_store import InvalidMessage
+from compaction_store.errors import InvalidMessage
 from compaction_store.strategies import CompressResult, compress_context, compress_context_async
 from compaction_store.strategies.contents import compact
 from compaction_store.strategies.shortening import Rule, cut, shorten, shorter_json

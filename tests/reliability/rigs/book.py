@@ -16,6 +16,7 @@ from typing import IO, Any
 from uuid import UUID
 
 import compaction_store as cs
+from compaction_store.errors import InvalidSpan
 
 TOKENS = 10
 _FILLER = "word " * 20
@@ -190,7 +191,7 @@ class Compactor:
     def try_to(self, thread_id: str, actor: str, act: Any) -> None:
         try:
             act()
-        except (cs.Conflict, cs.InvalidSpan):
+        except (cs.Conflict, InvalidSpan):
             self.book.count("conflicts")
         except cs.OutcomeUnknown as unknown:
             self.book.count("runs of unknown outcome")

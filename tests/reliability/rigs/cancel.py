@@ -19,6 +19,7 @@ import psycopg
 from sqlalchemy.util import greenlet_spawn
 
 import compaction_store as cs
+from compaction_store.errors import EmptySummary
 from reliability.rigs.ground import Ground, connected, superuser
 
 LONG = "word " * 60
@@ -88,7 +89,7 @@ async def plan(ctx: cs.CompactionContext) -> None:
     ctx.remove(5, 6)
     try:
         await ctx.compact(7, 8, "")
-    except cs.EmptySummary:
+    except EmptySummary:
         await asyncio.sleep(0)
 
 

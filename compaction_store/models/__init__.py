@@ -1,0 +1,31 @@
+"""The immutable values that the package takes and returns. No repr shows content; `as_dict()` is ready for JSON."""
+
+from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Span, Summary
+from compaction_store.models.loads import Imported, Loaded, Observed, ToLoad
+from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
+from compaction_store.models.reports import Explanation, Finding, Found, Report
+from compaction_store.models.threads import Event, Redaction, Thread
+
+__all__ = [
+    "Appended",
+    "Attempt",
+    "Compaction",
+    "CompactionTree",
+    "Element",
+    "Event",
+    "Explanation",
+    "Finding",
+    "Found",
+    "Imported",
+    "Loaded",
+    "Measured",
+    "Message",
+    "Observed",
+    "Payload",
+    "Redaction",
+    "Report",
+    "Span",
+    "Summary",
+    "Thread",
+    "ToLoad",
+]

@@ -1,0 +1,82 @@
+"""Results of an audit: explanations, search results, and reports of `verify`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from compaction_store.jsonable import AsDict, named
+from compaction_store.models.compactions import Compaction
+from compaction_store.models.messages import Element, Message
+from compaction_store.models.threads import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(AsDict):
+    """A message, every record that ever covered it, in order, and the element of the current view that represents it.
+
+    If the message was erased, `redaction` is the event that did it.
+    """
+
+    message: Message
+    records: tuple[Compaction, ...]
+    element: Element
+    redaction: Event | None = None
+
+
+class Found(NamedTuple):
+    """A place where a text was found: a message by its seq, a record by its number, or the thread's metadata."""
+
+    thread_id: str
+    kind: Literal["message", "compaction", "metadata"]
+    seq: int | None
+    number: int | None
+    created_at: datetime
+    excerpt: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`: times as ISO 8601."""
+        return named(self)
+
+    def __repr__(self) -> str:
+        place = {"message": f"seq={self.seq}", "compaction": f"number={self.number}"}.get(self.kind, "")
+        return f"Found(thread_id={self.thread_id!r}, kind={self.kind!r}, {place}{', ' * bool(place)}…)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(AsDict):
+    """A problem that `verify` found. `pos` is None if it concerns the whole thread; `line` is set for a bundle."""
+
+    pos: int | None
+    what: str
+    line: int | None = None
+    records: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report(AsDict):
+    """The result of a verification: the deepest level that was reached, and the findings.
+
+    It has no truth value, because "no findings" means little without the level. To verify only later entries next
+    time, pass `pos` and `head` on. A report on the whole store has no `pos` and no `thread_uid`; for rows whose thread
+    has lost its name, `thread_id` is empty.
+    """
+
+    thread_id: str
+    level: str
+    entries: int
+    redacted: int
+    findings: tuple[Finding, ...]
+    head: bytes
+    redactions: int = 0
+    notes: tuple[str, ...] = ()
+    withheld: int = 0
+    pos: int = 0
+    since: int = 0
+    covered: int = 0
+    thread_uid: UUID | None = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Report has no truth value: check .findings and .level")

@@ -1,0 +1,64 @@
+"""Threads, and what happened to them besides messages and compactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from compaction_store.jsonable import AsDict
+from compaction_store.models.messages import Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Thread(AsDict):
+    """A thread's name, metadata and counters. Keep a copy of `head` elsewhere: `verify` compares the chain with it.
+
+    An erased thread is listed by its thread_uid instead of its name. If stored metadata cannot be parsed, `metadata` is
+    empty and `fault` says why.
+    """
+
+    thread_id: str
+    metadata: Payload = field(repr=False)
+    created_at: datetime
+    last_seq: int
+    last_number: int
+    last_pos: int
+    view_tokens: int
+    last_at: datetime | None
+    head: bytes
+    erased_pos: int | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event(AsDict):
+    """Something that happened to a thread besides messages and compactions: a redaction, a hold, a release and others.
+
+    If a stored body cannot be parsed, `body` is empty and `fault` says why.
+    """
+
+    thread_id: str
+    pos: int
+    kind: str
+    actor: str | None
+    created_at: datetime
+    body: Payload = field(repr=False)
+    fault: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """The reason that the caller gave."""
+        reason = self.body.get("reason")
+        return reason if type(reason) is str else None
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction(AsDict):
+    """What a call erased: the pos of its event, the seqs of messages and the numbers of records.
+
+    If all of it was erased before, nothing happens: `pos` is None, and the other fields are empty.
+    """
+
+    pos: int | None
+    seqs: tuple[int, ...]
+    records: tuple[int, ...]
