@@ -1,7 +1,7 @@
-"""The OpenAI Agents SDK's sessions: those of SQLAlchemySession in Postgres, and those of any of its SQLite files.
+"""Sessions of the OpenAI Agents SDK: of SQLAlchemySession in Postgres, and of its SQLite sessions.
 
-A session is a thread, of the items as the SDK gives them back, in its order. What was taken out of a session, as by its
-`pop_item`, is gone from there too.
+A session becomes a thread of the items that the SDK returns, in its order. Items that were removed from a session, for
+example by `pop_item`, are gone from its table too.
 """
 
 from __future__ import annotations
@@ -9,36 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from psycopg import sql
-
-from compaction_store.importers.databases import Postgres, Sqlite, table
+from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.lines import json_object
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 
 FORMAT = "openai-agents"
 MESSAGES = "agent_messages"
 
-# The SDK's times have no zone: they are the server's, in SQLite UTC.
+# The SDK's times have no zone: in Postgres they are in the server's, in SQLite in UTC.
 _POSTGRES = """
     SELECT id, message_data, to_char(created_at AT TIME ZONE current_setting('TimeZone') AT TIME ZONE 'UTC',
         'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
-    FROM {messages} WHERE session_id = %s ORDER BY created_at, id
+    FROM {messages} WHERE session_id = %(session)s ORDER BY created_at, id
 """
 _SQLITE = """
     SELECT id, message_data, strftime('%Y-%m-%dT%H:%M:%S+00:00', created_at)
-    FROM {messages} WHERE session_id = ? ORDER BY created_at, id
+    FROM {messages} WHERE session_id = :session ORDER BY created_at, id
 """
 
 
 class AgentSessions:
-    """A database with sessions of the Agents SDK. `messages_table` is for those that are called otherwise."""
+    """A database with sessions of the Agents SDK. `messages_table` is the name of a table that was renamed."""
 
     format = FORMAT
     unit = "messages"
 
-    def __init__(
-        self, database: Postgres | Sqlite, *, skip_bad: bool = False, messages_table: str = MESSAGES
-    ) -> None:  # fmt: skip
+    def __init__(self, database: Database, *, skip_bad: bool = False, messages_table: str = MESSAGES) -> None:
         self._database = database
         self._skip_bad = skip_bad
         self._messages_table = messages_table
@@ -52,17 +48,14 @@ class AgentSessions:
             yield SourceThread(session, self._items(session, notes), notes)
 
     def _statement(self, statement: str) -> Any:
-        if isinstance(self._database, Postgres):
-            return sql.SQL(statement).format(messages=table(self._messages_table))
-        quoted = self._messages_table.replace('"', '""')
-        return statement.format(messages=f'"{quoted}"')
+        return self._database.statement(statement, messages=self._messages_table)
 
     def _items(self, session: str, notes: Notes) -> Iterator[Item]:
-        statement = self._statement(_POSTGRES if isinstance(self._database, Postgres) else _SQLITE)
-        for number, data, created_at in self._database.rows(statement, (session,)):
+        statement = self._statement(_POSTGRES if is_postgres(self._database) else _SQLITE)
+        for number, data, created_at in self._database.rows(statement, {"session": session}):
             self.done += 1
             where = f"row {number} of {self._messages_table}"
-            item = json_object(data) if isinstance(data, str) else "it is no text"
+            item = json_object(data) if isinstance(data, str) else "it must be text"
             if isinstance(item, str):
                 notes.refuse(where, item)
                 continue

@@ -1,7 +1,4 @@
-"""Other programs' databases, only ever read: in one read-only transaction, by cursors of the server's.
-
-Memory does not grow with a table, and everything is read as it stood when the reading began.
-"""
+"""Databases of other programs, Postgres or SQLite, which are only read."""
 
 from __future__ import annotations
 
@@ -9,40 +6,42 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-import psycopg
-from psycopg import sql
-
-from compaction_store.errors import DatabaseUnavailable, InvalidSource
+from compaction_store.errors import InvalidSource
+from compaction_store.postgres.foreign_databases import ForeignPostgres
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
 _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///")
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_CONNECT_SECONDS = 10
 
 
 class Database(Protocol):
-    """What is asked of a database."""
+    """The methods of `ForeignPostgres` and `Sqlite`."""
 
     def tables(self) -> set[str]: ...
 
-    def rows(self, statement: Any, parameters: Sequence[Any] = (), *, page: int = 100) -> Iterator[tuple[Any, ...]]: ...
+    def statement(self, template: str, **tables: str) -> Any: ...
+
+    def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]: ...
 
     def close(self) -> None: ...
 
 
-def opened(source: str | Path) -> Postgres | Sqlite | None:
-    """The database that a URL or a file is; None where it is none."""
+def open_database(source: str | Path) -> Database | None:
+    """Opens the database that a URL or a path names; None if it names none."""
     text = str(source)
     if _POSTGRES.match(text):
-        return Postgres(_POSTGRES.sub("postgresql://", text, count=1))
+        return ForeignPostgres(_POSTGRES.sub("postgresql://", text, count=1))
     path = Path(_SQLITE.sub("", text, count=1))
     if _SQLITE.match(text) or _is_sqlite(path):
         return Sqlite(path)
     return None
+
+
+def is_postgres(database: Database) -> bool:
+    return isinstance(database, ForeignPostgres)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -53,58 +52,23 @@ def _is_sqlite(path: Path) -> bool:
         return False
 
 
-class Postgres:
-    """A Postgres that is read."""
-
-    def __init__(self, url: str) -> None:
-        failure = ""
-        try:
-            self._connection = psycopg.connect(
-                url, connect_timeout=_CONNECT_SECONDS, prepare_threshold=None, client_encoding="utf8"
-            )
-        except psycopg.Error as error:
-            lines = str(error).strip().splitlines()
-            failure = lines[0] if lines else type(error).__name__
-        if failure:
-            raise DatabaseUnavailable(f"cannot reach the database to import from: {failure}")
-        self._connection.read_only = True
-        self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        self._names = count(1)
-
-    def tables(self) -> set[str]:
-        with _reading():
-            found = self._connection.execute(
-                "SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'v', 'm')"
-                " AND pg_catalog.pg_table_is_visible(oid)"
-                " AND relnamespace <> 'pg_catalog'::pg_catalog.regnamespace"
-            ).fetchall()
-        return {row[0] for row in found}
-
-    def rows(self, statement: Any, parameters: Sequence[Any] = (), *, page: int = 100) -> Iterator[tuple[Any, ...]]:
-        with _reading(), closing(self._connection.cursor(f"import_{next(self._names)}")) as cursor:
-            cursor.itersize = page
-            cursor.execute(statement, parameters)
-            yield from cursor
-
-    def close(self) -> None:
-        self._connection.close()
-
-
 class Sqlite:
-    """A SQLite file that is read."""
+    """A SQLite file, opened read-only."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        with _reading():
-            # Read in pages by a thread at a time, which need not be the same one.
+        with _translated():
+            # An async import reads from several threads, though never from two at once.
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
     def tables(self) -> set[str]:
-        with _reading():
+        with _translated():
             return {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
-    def rows(self, statement: Any, parameters: Sequence[Any] = (), *, page: int = 100) -> Iterator[tuple[Any, ...]]:
-        with _reading(), closing(self._connection.cursor()) as cursor:
+    def statement(self, template: str, **tables: str) -> str:
+        return template.format(**{field: _quoted(name) for field, name in tables.items()})
+
+    def rows(self, statement: Any, parameters: Any = (), *, page: int = 100) -> Iterator[Sequence[Any]]:
+        with _translated(), closing(self._connection.cursor()) as cursor:
             cursor.arraysize = page
             yield from cursor.execute(statement, parameters)
 
@@ -112,20 +76,18 @@ class Sqlite:
         self._connection.close()
 
 
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
 @contextmanager
-def _reading() -> Iterator[None]:
-    """A database's error may quote what was read; of it the code is kept."""
+def _translated() -> Iterator[None]:
+    """Replaces SQLite's errors, whose text may quote data, by ones that have only the code."""
     try:
         yield
-    except psycopg.Error as error:
-        failure = f"SQLSTATE {error.sqlstate}" if error.sqlstate else type(error).__name__
     except sqlite3.Error as error:
         failure = getattr(error, "sqlite_errorname", type(error).__name__)
     else:
         return
     raise InvalidSource(f"the database cannot be read: {failure}")
-
-
-def table(name: str) -> sql.Identifier:
-    """A table's name, which may say its schema."""
-    return sql.Identifier(*name.split("."))

@@ -38,7 +38,7 @@ def detect(source: str | Path) -> str:
 
     Messages of plain text are the same in OpenAI's chat format and in Anthropic's; they are said to be the former's.
     """
-    database = databases.opened(source)
+    database = databases.open_database(source)
     if database is None:
         return of_files(Path(source))
     try:
@@ -47,9 +47,7 @@ def detect(source: str | Path) -> str:
         database.close()
 
 
-def of_database(
-    database: databases.Postgres | databases.Sqlite, named: str | None = None, options: Collection[str] = ()
-) -> str:
+def of_database(database: databases.Database, named: str | None = None, options: Collection[str] = ()) -> str:
     """The format of a database, which has the tables of the one that is named, if one is."""
     tables = database.tables()
     found = []

@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from psycopg import sql
-
 from compaction_store.errors import InvalidSource
 from compaction_store.importers import langchain, msgpack
-from compaction_store.importers.databases import Database, Postgres
+from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.lines import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 from compaction_store.models import Observed
@@ -30,6 +28,7 @@ FORMAT = "langgraph"
 CHECKPOINTS, BLOBS = "checkpoints", "checkpoint_blobs"
 
 _THREADS = "SELECT DISTINCT thread_id FROM {checkpoints} WHERE checkpoint_ns = '' ORDER BY thread_id"
+_COUNT = "SELECT count(DISTINCT thread_id) FROM {checkpoints} WHERE checkpoint_ns = ''"
 _STATES = """
     WITH RECURSIVE chain AS (
         (
@@ -74,13 +73,13 @@ _SQLITE_STATE = """
 
 def has_tables(database: Database) -> bool:
     """Whether a database has the tables of LangGraph's checkpointer."""
-    wanted = {CHECKPOINTS, BLOBS} if isinstance(database, Postgres) else {CHECKPOINTS}
+    wanted = {CHECKPOINTS, BLOBS} if is_postgres(database) else {CHECKPOINTS}
     return wanted <= database.tables()
 
 
 def opened(database: Database, *, skip_bad: bool = False, channel: str = "messages") -> Checkpoints:
     """The checkpoints of a database, whichever it is."""
-    kind = PostgresCheckpoints if isinstance(database, Postgres) else SqliteCheckpoints
+    kind = PostgresCheckpoints if is_postgres(database) else SqliteCheckpoints
     return kind(database, skip_bad=skip_bad, channel=channel)
 
 
@@ -95,10 +94,10 @@ class Checkpoints(ABC):
         self._skip_bad = skip_bad
         self._channel = channel
         self.done = 0
-        [(self.total,)] = list(database.rows(self._counted()))
+        [(self.total,)] = list(database.rows(self._statement(_COUNT)))
 
     def threads(self) -> Iterator[SourceThread]:
-        for (thread,) in self._database.rows(self._threads(), page=1000):
+        for (thread,) in self._database.rows(self._statement(_THREADS), page=1000):
             notes = Notes(self._skip_bad)
             yield SourceThread(thread, self._items(thread, notes), notes)
             self.done += 1
@@ -115,13 +114,8 @@ class Checkpoints(ABC):
     def close(self) -> None:
         self._database.close()
 
-    @abstractmethod
-    def _threads(self) -> Any:
-        """A query for the names of the threads."""
-
-    @abstractmethod
-    def _counted(self) -> Any:
-        """A query for their number."""
+    def _statement(self, template: str) -> Any:
+        return self._database.statement(template, checkpoints=CHECKPOINTS, blobs=BLOBS)
 
     @abstractmethod
     def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:
@@ -140,32 +134,15 @@ class _Stored(NamedTuple):
 class PostgresCheckpoints(Checkpoints):
     """The tables of `PostgresSaver`."""
 
-    def _threads(self) -> sql.Composed:
-        return _in_postgres(_THREADS)
-
-    def _counted(self) -> sql.Composed:
-        return sql.SQL("SELECT count(*) FROM ({}) AS t").format(self._threads())
-
     def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:  # noqa: ARG002
         # A state may be large, so that each is fetched by itself.
         parameters: Any = {"thread": thread, "channel": self._channel}
-        for row in self._database.rows(_in_postgres(_STATES), parameters, page=1):
+        for row in self._database.rows(self._statement(_STATES), parameters, page=1):
             yield _Stored(*row)
-
-
-def _in_postgres(statement: str) -> sql.Composed:
-    names = {"checkpoints": sql.Identifier(CHECKPOINTS), "blobs": sql.Identifier(BLOBS)}
-    return sql.SQL(statement).format(**names)
 
 
 class SqliteCheckpoints(Checkpoints):
     """The tables of `SqliteSaver`."""
-
-    def _threads(self) -> str:
-        return _THREADS.format(checkpoints=CHECKPOINTS)
-
-    def _counted(self) -> str:
-        return f"SELECT count(*) FROM ({self._threads()})"  # noqa: S608 — a constant
 
     def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:
         parameters: Any = {"thread": thread}

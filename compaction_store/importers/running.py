@@ -94,7 +94,7 @@ def open_source(
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput(f"format must be one of {', '.join(FORMATS)}")
-    database = databases.opened(source)
+    database = databases.open_database(source)
     if database is not None:
         try:
             return _database(database, detecting.of_database(database, format, options), skip_bad, options)
@@ -106,9 +106,7 @@ def open_source(
     return _files(Path(source), format, skip_bad)
 
 
-def _database(
-    database: databases.Postgres | databases.Sqlite, form: str, skip_bad: bool, options: Mapping[str, Any]
-) -> Source:
+def _database(database: databases.Database, form: str, skip_bad: bool, options: Mapping[str, Any]) -> Source:
     if form == agents.FORMAT and options.keys() <= {"messages_table"}:
         return agents.AgentSessions(database, skip_bad=skip_bad, **options)
     if form == langgraph.FORMAT and options.keys() <= {"channel"}:

@@ -17,6 +17,7 @@ from support.faces import Face
 
 import compaction_store as cs
 from compaction_store.importers import databases, detect, langgraph, open_source
+from compaction_store.postgres.foreign_databases import ForeignPostgres
 
 
 @pytest.fixture
@@ -315,7 +316,7 @@ def test_a_database_is_only_read(filled: Filled, tmp_path: Path) -> None:
         (filled("agents"), "SELECT nextval('s')", "SQLSTATE"),
         (tmp_path / "f.db", "DELETE FROM agent_messages", "SQLITE_READONLY"),
     ):
-        database = databases.opened(source)
+        database = databases.open_database(source)
         assert database is not None
         with closing(database), pytest.raises(cs.InvalidSource, match=f"the database cannot be read: {why}"):
             list(database.rows(statement))
@@ -352,8 +353,8 @@ def test_a_database_out_of_reach_is_said_to_be_so(url: str) -> None:
 
 def test_reading_holds_one_page_and_one_state_at_a_time(filled: Filled) -> None:
     """The cursors are the server's: what is not asked for yet does not come."""
-    with closing(databases.opened(filled("langgraph"))) as database:  # type: ignore[type-var]
-        assert isinstance(database, databases.Postgres)
+    with closing(databases.open_database(filled("langgraph"))) as database:  # type: ignore[type-var]
+        assert isinstance(database, ForeignPostgres)
         rows = database.rows(
             "SELECT g, pg_sleep(CASE WHEN g > 10 THEN 100 ELSE 0 END) FROM generate_series(1, 20) AS g", page=5
         )
