@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from compaction_store.importers.msgpack import Object
+from compaction_store.importers.checkpoint_values import Object
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "function"}
 # What a field is when it says nothing.

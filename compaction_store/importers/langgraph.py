@@ -18,7 +18,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers import langchain, msgpack
+from compaction_store.importers import checkpoint_values, langchain
+from compaction_store.importers.checkpoint_values import Object, Undecodable
 from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.lines import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
@@ -90,6 +91,7 @@ class Checkpoints(ABC):
     unit = "threads"
 
     def __init__(self, database: Database, *, skip_bad: bool = False, channel: str = "messages") -> None:
+        checkpoint_values.check_installed()
         self._database = database
         self._skip_bad = skip_bad
         self._channel = channel
@@ -167,13 +169,14 @@ class SqliteCheckpoints(Checkpoints):
             data = None if found is None else json.dumps(found).encode()
             return None if self._channel not in versions else _Stored(checkpoint, whole.get("ts"), kind, data)
         if kind != "msgpack":
-            raise msgpack.Undecodable(f"it is stored as {kind}")
-        place = msgpack.find(blob, "channel_values", self._channel, known=(reading.body, reading.length))
-        if place is None and msgpack.find(blob, "channel_versions", self._channel) is None:
+            raise Undecodable(f"it is stored as {kind}")
+        messages = checkpoint_values.find(
+            blob, "channel_values", self._channel, known=reading.body, known_count=reading.length
+        )
+        if messages is None and checkpoint_values.find(blob, "channel_versions", self._channel) is None:
             return None
-        at = msgpack.find(blob, "ts")
-        moment_of = None if at is None else msgpack.decode(blob[slice(*at)])
-        return _Stored(checkpoint, moment_of, kind, None if place is None else blob[slice(*place)])
+        written = checkpoint_values.find(blob, "ts")
+        return _Stored(checkpoint, None if written is None else checkpoint_values.decode(written), kind, messages)
 
 
 class _Element(NamedTuple):
@@ -195,14 +198,19 @@ def _elements(kind: str, blob: bytes, checkpoint: str, reading: _Reading) -> _St
     try:
         if kind == "msgpack":
             before, reading.body, reading.length = reading.body, b"", 0
-            start = msgpack.body_of_array(blob)
-            if start is None:
-                return _State(list(reading.named([(blob, msgpack.decode(blob))], goes_on=False)), goes_on=False)
-            reading.body = body = blob[start:]
+            header = checkpoint_values.array_header(blob)
+            if header is None:
+                return _State(
+                    list(reading.named([(blob, checkpoint_values.decode(blob))], goes_on=False)), goes_on=False
+                )
+            reading.body = body = blob[header[1] :]
             goes_on = bool(before) and body.startswith(before)
-            found = msgpack.each(body, len(before) if goes_on else 0)
+            found = (
+                (raw, checkpoint_values.decode(raw))
+                for raw in checkpoint_values.split(body, len(before) if goes_on else 0)
+            )
             state = _State(list(reading.named(found, goes_on=goes_on)), goes_on=goes_on)
-            reading.length = msgpack.length_of_array(blob)
+            reading.length = header[0]
             return state
         if kind == "json":
             values = parsed(blob)
@@ -221,7 +229,7 @@ def _constructed(value: Any) -> Any:
         name = str(value["id"][-1])
         fields = value.get("kwargs")
         kind = name.removesuffix("Chunk").removesuffix("Message").lower()
-        return msgpack.Object(name, {"type": kind, **fields}) if isinstance(fields, dict) else None
+        return Object(name, {"type": kind, **fields}) if isinstance(fields, dict) else None
     return value
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
 import struct
+import tracemalloc
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_store.importers import langchain, msgpack
-from compaction_store.importers.msgpack import Object, Undecodable, body_of_array, decode, each
+from compaction_store.errors import MissingExtra
+from compaction_store.importers import checkpoint_values, langchain, open_source
+from compaction_store.importers.checkpoint_values import Object, Undecodable, array_header, decode, find, split
 
 VALUES: dict[bytes, Any] = {
     b"\x00": 0, b"\x7f": 127, b"\xff": -1, b"\xe0": -32, b"\xc0": None, b"\xc2": False, b"\xc3": True,
@@ -43,11 +48,41 @@ def test_every_form(data: bytes, value: Any) -> None:
 def test_an_array_is_read_element_by_element() -> None:
     for header in (b"\x93", b"\xdc\x00\x03", b"\xdd\x00\x00\x00\x03"):
         data = header + b"\x01\xa1x\x91\xc0"
-        start = body_of_array(data)
-        assert start == len(header)
-        assert list(each(data, start)) == [(b"\x01", 1), (b"\xa1x", "x"), (b"\x91\xc0", [None])]
+        assert array_header(data) == (3, len(header))
+        assert list(split(data, len(header))) == [b"\x01", b"\xa1x", b"\x91\xc0"]
     for other in (b"", b"\x81\x01\x01", b"\xa1x", b"\xc0"):
-        assert body_of_array(other) is None
+        assert array_header(other) is None
+
+
+def test_a_value_is_found_by_its_names_whatever_is_known_of_it() -> None:
+    state = b"\x94\x01\xa1x\x91\xc0\x02"
+    data = b"\x82\x05\xc0\xa1a\x82\xa1z\x01\xa1b" + state
+    for known in ((b"", 0), (b"\x01", 1), (b"\x01\xa1x\x91\xc0\x02", 4), (b"\x02", 1), (b"\x01", 5)):
+        assert find(data, "a", "b", known=known[0], known_count=known[1]) == state
+    assert (find(data, "b"), find(data, "a", "c"), find(data, "a", "z")) == (None, None, b"\x01")
+    for damaged in (data[:-1], data.replace(b"\xa1b", b"\xc1b"), state):
+        with pytest.raises(Undecodable):
+            find(damaged, "a", "b")
+
+
+def test_an_array_that_claims_more_than_it_has_takes_no_memory() -> None:
+    claims = b"\xdd\x0f\xff\xff\xff" * 500 + bytes(2**20)
+    tracemalloc.start()
+    try:
+        for data in (claims, b"\xc9" + len(claims).to_bytes(4, "big") + b"\x05" + claims):
+            with pytest.raises(Undecodable):
+                decode(data)
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(claims)
+    finally:
+        tracemalloc.stop()
+
+
+def test_without_the_library_an_import_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checkpoint_values, "msgpack", None)
+    with closing(sqlite3.connect(tmp_path / "checkpoints.sqlite")) as connection:
+        connection.execute("CREATE TABLE checkpoints (thread_id TEXT)")
+    with pytest.raises(MissingExtra, match="LangGraph's checkpoints needs the extra 'importers'"):
+        open_source(tmp_path / "checkpoints.sqlite")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +110,7 @@ def test_what_is_damaged_is_refused_without_a_word_of_it(data: bytes) -> None:
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
         decode(data)
-        list(each(data, 0))
+        list(split(data, 0))
     except Undecodable:
         return
 
@@ -144,8 +179,3 @@ CALL = {"name": "f", "args": {"a": 1}, "id": "c1", "type": "tool_call"}
 )
 def test_langchains_messages_are_chat_messages(value: Any, message: Any) -> None:
     assert langchain.chat_message(value) == message
-
-
-def test_every_first_byte_means_one_thing() -> None:
-    assert len(msgpack._FORMS) == 256
-    assert [i for i, form in enumerate(msgpack._FORMS) if form is None] == [0xC1]
