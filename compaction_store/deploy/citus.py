@@ -2,8 +2,8 @@
 
 A thread is one shard's: every table is spread by thread_uid and together, and every call about a thread runs whole on
 the node that has it, as one statement outside of any transaction of the client's. One transaction does it all or
-nothing, and doing it again changes nothing. What the cluster's planner does not take is replaced by what it does, which
-`verify` knows: `migrations/sql/distributed/`.
+nothing, and doing it again changes nothing. The functions are those of a single server, but for the files in
+`migrations/sql/citus/` and for one setting; `verify` expects both on a distributed database.
 """
 
 from __future__ import annotations
@@ -79,6 +79,12 @@ _FUNCTIONS = """
     WHERE n.nspname = 'compaction_store' ORDER BY p.proname
 """
 _FUNCTION = "SELECT pg_catalog.create_distributed_function(%b::text::regprocedure)"
+# Citus finds a statement's shard by its values, which a generic plan does not have.
+_GENERIC = """
+    SELECT p.oid::regprocedure::text
+    FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    WHERE n.nspname = 'compaction_store' AND 'plan_cache_mode=force_generic_plan' = ANY (p.proconfig)
+"""
 _CALLED = (
     "SELECT pg_catalog.create_distributed_function("
     "%b::text::regprocedure, 'p_thread_uid', colocate_with => 'compaction_store.threads')"
@@ -126,6 +132,8 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             _spread(connection)
         for statement in replaced():
             queries.fetch(connection, statement.replace("%", "%%"))
+        for (signature,) in queries.fetch(connection, _GENERIC):
+            queries.fetch(connection, f"ALTER FUNCTION {signature} RESET plan_cache_mode")
         for signature, is_called in queries.fetch(connection, _FUNCTIONS):
             queries.fetch(connection, _CALLED if is_called else _FUNCTION, (signature,))
         [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
@@ -177,10 +185,8 @@ def _spread(connection: Connection) -> None:
 
 
 def replaced() -> Iterator[str]:
-    """The functions that a cluster has another way than a single server: where they read, they say it so that the
-    planner sees one thread in every part of a query, and nothing that it would send calls what reads again.
-    """
-    for path in sorted((schema.scripts() / "sql" / "distributed").glob("*.sql")):
+    """The functions that have another form on a cluster; each file says why."""
+    for path in sorted((schema.scripts() / "sql" / "citus").glob("*.sql")):
         yield path.read_text(encoding="utf-8")
 
 

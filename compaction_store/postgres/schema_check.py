@@ -223,13 +223,15 @@ def _rule(is_spread: bool) -> str:
 
 @cache
 def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
-    """The facts of each function, by its name; of those that a cluster has another way, that one."""
+    """The facts of each function by its name, as they are on a single server or after `distribute`."""
     found = {}
-    text = _sql("functions") + (_sql("distributed") if is_spread else "")
+    text = _sql("functions") + (_sql("citus") if is_spread else "")
     for match in _FUNCTION.finditer(text):
         arguments = [_words(part) for part in match["arguments"].split(",") if part.strip()]
         name = f"{match['name']}()"
-        settings = (_setting(line) for line in match["settings"].splitlines() if line.startswith("SET "))
+        settings = [_setting(line) for line in match["settings"].splitlines() if line.startswith("SET ")]
+        if is_spread:
+            settings = [setting for setting in settings if not setting.startswith("plan_cache_mode=")]
         found[name] = {
             f"function {name}": _says(match["says"], match["result"], arguments),
             f"settings of function {name}": "; ".join(sorted(settings)) or "none",

@@ -1,4 +1,6 @@
--- The pos and the head of a thread that a bundle brings, where it is there already: before anything is sent.
+-- Returns the pos and the head of the thread that a bundle brings, NULL where there is none yet. Called before any row is
+-- sent. Where Citus has distributed the tables, imports are refused: rows are staged in a table of the coordinator, which
+-- the node that has the thread cannot read.
 CREATE FUNCTION compaction_store.begin_import(
     p_thread_uid uuid, p_tenant text, OUT found_pos bigint, OUT found_head bytea
 )
@@ -6,10 +8,22 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
+DECLARE
+    v_is_distributed boolean := false;
 BEGIN
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
+        -- EXECUTE, because the table is not there without Citus.
+        EXECUTE 'SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS p WHERE p.logicalrelid = $1)'
+        INTO v_is_distributed USING 'compaction_store.threads'::regclass;
+    END IF;
+    IF v_is_distributed THEN
+        RAISE EXCEPTION 'bundles cannot be imported into a distributed database: load the messages instead'
+            USING ERRCODE = 'CS015';
+    END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- A lock is written, so that the answer waits for the standby that the import itself had to wait for.
+    -- FOR UPDATE writes the row, so that under synchronous replication this answer waits for the standby, as the import
+    -- that made the thread did.
     SELECT h.last_pos, h.head INTO found_pos, found_head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
 END

@@ -16,6 +16,7 @@ DECLARE
     v_target compaction_store.compactions;
     v_record json;
     v_body text;
+    v_base bigint;
     v_change bigint;
     v_first bigint;
     v_base_seq bigint;
@@ -58,9 +59,10 @@ BEGIN
     );
 
     v_first := v_head.last_number + 1;
+    v_base := compaction_store.number_at(p_thread_uid, p_base_pos);
     SELECT coalesce(range_agg(int8range(c.start_seq, c.end_seq, '[]')), '{}') INTO v_touched
     FROM compaction_store.compactions AS c
-    WHERE c.thread_uid = p_thread_uid AND c.number > compaction_store.number_at(p_thread_uid, p_base_pos)
+    WHERE c.thread_uid = p_thread_uid AND c.number > v_base
         AND c.number <= v_head.last_number AND c.outcome = 'applied';
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
     LOOP
@@ -185,7 +187,17 @@ BEGIN
             v_head.head, v_row.pos, v_row.number, v_row.created_at, compaction_store.compaction_header(v_row),
             v_row.commitment
         );
-        INSERT INTO compaction_store.compactions SELECT v_row.*;
+        INSERT INTO compaction_store.compactions (
+            thread_uid, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before,
+            tokens_after, source_count, revokes, run_id, tenant, kind, outcome, callback, trigger, actor,
+            model, counter, inputs, source_before, source_end, salt, commitment, entry, body
+        ) VALUES (
+            v_row.thread_uid, v_row.number, v_row.pos, v_row.created_at, v_row.redacted_pos,
+            v_row.start_seq, v_row.end_seq, v_row.tokens_before, v_row.tokens_after, v_row.source_count,
+            v_row.revokes, v_row.run_id, v_row.tenant, v_row.kind, v_row.outcome, v_row.callback,
+            v_row.trigger, v_row.actor, v_row.model, v_row.counter, v_row.inputs, v_row.source_before,
+            v_row.source_end, v_row.salt, v_row.commitment, v_row.entry, v_row.body
+        );
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the record was not stored' USING ERRCODE = 'CS010';
         END IF;

@@ -15,6 +15,7 @@ DECLARE
     v_missing bigint;
     v_starts bigint[];
     v_ends bigint[];
+    v_signs integer[];
     v_folded bigint;
     v_change bigint;
 BEGIN
@@ -50,7 +51,8 @@ BEGIN
     IF v_starts IS NULL THEN
         RETURN v_pos;
     END IF;
-    -- Where an active record is gone, what it stood for is in the view again: messages, and records inside it.
+    -- The view shows again what the erased records replaced: the messages of their spans, except where a record inside
+    -- is active now. A negative sign takes its messages out again.
     WITH gone AS (
         SELECT g.first, g.last FROM unnest(v_starts, v_ends) AS g (first, last)
     ),
@@ -60,11 +62,14 @@ BEGIN
         JOIN gone AS g ON a.start_seq >= g.first AND a.end_seq <= g.last
     ),
     spans AS (
-        SELECT g.first, g.last, 1 AS sign FROM gone AS g UNION ALL SELECT i.first, i.last, -1 FROM inside AS i
+        SELECT g.first, g.last, 1 AS sign, 0 AS tokens FROM gone AS g
+        UNION ALL SELECT i.first, i.last, -1, i.tokens_after FROM inside AS i
     )
-    SELECT coalesce(sum(s.sign * m.tokens), 0) + coalesce((SELECT sum(i.tokens_after) FROM inside AS i), 0) - v_folded
-    INTO v_change
-    FROM spans AS s
+    SELECT array_agg(s.first), array_agg(s.last), array_agg(s.sign), sum(s.tokens) - v_folded
+    INTO v_starts, v_ends, v_signs, v_change
+    FROM spans AS s;
+    SELECT v_change + coalesce(sum(s.sign * m.tokens), 0) INTO v_change
+    FROM unnest(v_starts, v_ends, v_signs) AS s (first, last, sign)
     CROSS JOIN LATERAL (
         SELECT sum(g.tokens) AS tokens FROM compaction_store.messages AS g
         WHERE g.thread_uid = v_uid AND g.seq BETWEEN s.first AND s.last

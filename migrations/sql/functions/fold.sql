@@ -17,13 +17,14 @@ BEGIN
         RAISE EXCEPTION 'span %..% is not free', p_start, p_end
             USING ERRCODE = 'CS004', DETAIL = format('%s..%s', p_start, p_end);
     END IF;
-    SELECT coalesce(sum((
-        SELECT sum(m.tokens) FROM compaction_store.messages AS m
-        WHERE m.thread_uid = p_thread_uid AND m.seq > gap.low AND m.seq < gap.high
-    )), 0) INTO tokens_before
+    SELECT coalesce(sum(m.tokens), 0) INTO tokens_before
     FROM unnest(
         (p_start - 1) || ends[v_first:v_last], starts[v_first:v_last] || (p_end + 1)
-    ) AS gap (low, high);
+    ) AS gap (low, high)
+    CROSS JOIN LATERAL (
+        SELECT sum(g.tokens) AS tokens FROM compaction_store.messages AS g
+        WHERE g.thread_uid = p_thread_uid AND g.seq > gap.low AND g.seq < gap.high
+    ) AS m;
     tokens_before := tokens_before + coalesce((SELECT sum(t) FROM unnest(tokens[v_first:v_last]) AS t), 0);
     starts := starts[1:(v_first - 1)] || p_start || starts[v_last + 1:];
     ends := ends[1:(v_first - 1)] || p_end || ends[v_last + 1:];

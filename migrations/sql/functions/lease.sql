@@ -27,8 +27,8 @@ BEGIN
     IF v_run <> p_run_id AND v_until > clock_timestamp() THEN
         RETURN v_until;
     END IF;
-    UPDATE compaction_store.heads AS h
-    SET lease_run = p_run_id, lease_until = clock_timestamp() + make_interval(secs => p_seconds)
+    v_until := clock_timestamp() + make_interval(secs => p_seconds);
+    UPDATE compaction_store.heads AS h SET lease_run = p_run_id, lease_until = v_until
     WHERE h.thread_uid = p_thread_uid;
     RETURN NULL;
 END

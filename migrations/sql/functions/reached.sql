@@ -1,31 +1,38 @@
--- The records that may repeat what some messages say, whatever became of them, and those that were made from such records.
--- A record may repeat its span. One that has none, or whose inputs have a 0, may repeat anything before it; so may what
--- was observed from its start on, because one of the messages up to the record told of it.
+-- The records that may repeat what some messages say, whatever their outcome, and those made from such records. A record
+-- may repeat its span. One without a span, or with 0 among its inputs, may repeat anything before it; an observed one
+-- anything from its start up to itself, because one of those messages told of it.
 CREATE FUNCTION compaction_store.reached(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
-    WITH RECURSIVE log AS MATERIALIZED (
-        SELECT
-            c.number, c.inputs,
-            CASE
-                WHEN c.start_seq IS NULL OR 0 = ANY (c.inputs)
-                    THEN pg_catalog.int8range(1, compaction_store.seq_at(p_thread_uid, c.pos), '[]')
-                WHEN c.outcome = 'observed'
-                    THEN pg_catalog.int8range(c.start_seq, compaction_store.seq_at(p_thread_uid, c.pos), '[]')
-                ELSE pg_catalog.int8range(c.start_seq, c.end_seq, '[]')
-            END AS of
-        FROM compaction_store.compactions AS c
-        WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= (
-            SELECT h.last_number FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid
-        )
-    ),
-    made (number, input) AS MATERIALIZED (
-        SELECT l.number, i.input FROM log AS l CROSS JOIN LATERAL pg_catalog.unnest(l.inputs) AS i (input)
-    ),
-    reached (number) AS (
-        SELECT l.number FROM log AS l WHERE l.of && p_seqs
+DECLARE
+    v_last_number bigint;
+    v_numbers bigint[];
+    v_pos bigint[];
+    v_starts bigint[];
+    v_ends bigint[];
+    v_makers bigint[];
+    v_inputs bigint[];
+    v_reached int8multirange;
+BEGIN
+    SELECT h.last_number INTO v_last_number FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    -- Read first, judged afterwards: a statement that Citus sends to a shard must not call seq_at, which reads too.
+    SELECT array_agg(c.number), array_agg(c.pos),
+        array_agg(CASE WHEN 0 = ANY (c.inputs) THEN 1 ELSE coalesce(c.start_seq, 1) END),
+        array_agg(CASE WHEN c.outcome = 'observed' OR 0 = ANY (c.inputs) THEN NULL ELSE c.end_seq END)
+    INTO v_numbers, v_pos, v_starts, v_ends
+    FROM compaction_store.compactions AS c
+    WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number;
+    SELECT array_agg(c.number), array_agg(i.input) INTO v_makers, v_inputs
+    FROM compaction_store.compactions AS c CROSS JOIN LATERAL unnest(c.inputs) AS i (input)
+    WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number;
+    WITH RECURSIVE reached (number) AS (
+        SELECT r.number FROM unnest(v_numbers, v_pos, v_starts, v_ends) AS r (number, pos, first, last)
+        WHERE int8range(r.first, coalesce(r.last, compaction_store.seq_at(p_thread_uid, r.pos)), '[]') && p_seqs
         UNION
-        SELECT m.number FROM reached AS r JOIN made AS m ON m.input = r.number
+        SELECT m.maker FROM reached AS r JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON m.input = r.number
     )
-    SELECT COALESCE(pg_catalog.range_agg(pg_catalog.int8range(r.number, r.number, '[]')), '{}') FROM reached AS r
+    SELECT coalesce(range_agg(int8range(r.number, r.number, '[]')), '{}') INTO v_reached FROM reached AS r;
+    RETURN v_reached;
+END
 $$;

@@ -5,12 +5,15 @@ CREATE FUNCTION compaction_store.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    -- A shard is called after its table and its number.
+    v_table text := regexp_replace(TG_TABLE_NAME, '_[0-9]+$', '');
 BEGIN
-    IF TG_OP = 'UPDATE' AND TG_TABLE_NAME IN ('messages', 'compactions') THEN
+    IF TG_OP = 'UPDATE' AND v_table IN ('messages', 'compactions') THEN
         IF OLD.redacted_pos IS NULL AND NEW.redacted_pos IS NOT NULL THEN
             OLD.redacted_pos := NEW.redacted_pos;
             OLD.salt := NULL;
-            IF TG_TABLE_NAME = 'messages' THEN
+            IF v_table = 'messages' THEN
                 OLD.payload := NULL;
                 OLD.meta := NULL;
             ELSE
@@ -20,7 +23,7 @@ BEGIN
                 RETURN NEW;
             END IF;
         END IF;
-    ELSIF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'threads' THEN
+    ELSIF TG_OP = 'UPDATE' AND v_table = 'threads' THEN
         OLD.metadata := NEW.metadata;
         IF OLD *= NEW THEN
             RETURN NEW;
@@ -31,7 +34,7 @@ BEGIN
             RETURN NEW;
         END IF;
     END IF;
-    RAISE EXCEPTION '% of compaction_store.% is refused: it is append-only', TG_OP, TG_TABLE_NAME
+    RAISE EXCEPTION '% of compaction_store.% is refused: it is append-only', TG_OP, v_table
         USING ERRCODE = 'CS011';
 END
 $$;

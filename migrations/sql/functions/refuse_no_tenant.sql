@@ -1,8 +1,12 @@
+-- The other branch of tenant(). Citus evaluates both branches of a CASE beforehand, so this one looks again.
 CREATE FUNCTION compaction_store.refuse_no_tenant() RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF current_setting('compaction_store.tenant', true) <> '' THEN
+        RETURN current_setting('compaction_store.tenant', true);
+    END IF;
     RAISE EXCEPTION 'compaction_store.tenant is not set'
         USING ERRCODE = 'CS009', HINT = 'SET compaction_store.tenant = ''default'', or whose threads are wanted';
 END

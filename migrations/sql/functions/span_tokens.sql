@@ -1,33 +1,28 @@
--- The tokens a span takes in the view at a pos: its active records and the messages between them, each gap by its index
--- range.
+-- The tokens a span takes in the view at a pos: its active records and the messages in the gaps between them.
 CREATE FUNCTION compaction_store.span_tokens(
     p_thread_uid uuid, p_at bigint, p_last_number bigint, p_start bigint, p_end bigint
 )
 RETURNS bigint
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
-    WITH inside AS MATERIALIZED (
-        SELECT a.start_seq, a.end_seq, a.tokens_after
-        FROM compaction_store.active(p_thread_uid, p_at, p_last_number) AS a
-        WHERE a.start_seq >= p_start AND a.end_seq <= p_end
-    ),
-    gaps AS (
-        SELECT lag(i.end_seq, 1, p_start - 1) OVER (ORDER BY i.start_seq) AS low, i.start_seq AS high
-        FROM inside AS i
-        UNION ALL
-        SELECT coalesce(max(i.end_seq), p_start - 1), p_end + 1
-        FROM inside AS i
-    )
-    SELECT (
-        coalesce((SELECT sum(i.tokens_after) FROM inside AS i), 0)
-        + coalesce((
-            SELECT sum(m.tokens)
-            FROM gaps AS g
-            CROSS JOIN LATERAL (
-                SELECT sum(m.tokens) AS tokens
-                FROM compaction_store.messages AS m
-                WHERE m.thread_uid = p_thread_uid AND m.seq > g.low AND m.seq < g.high
-            ) AS m
-        ), 0)
-    )::bigint
+DECLARE
+    v_starts bigint[];
+    v_ends bigint[];
+    v_folded bigint;
+    v_raw bigint;
+BEGIN
+    SELECT array_agg(a.start_seq), array_agg(a.end_seq), coalesce(sum(a.tokens_after), 0)
+    INTO v_starts, v_ends, v_folded
+    FROM compaction_store.active(p_thread_uid, p_at, p_last_number) AS a
+    WHERE a.start_seq >= p_start AND a.end_seq <= p_end;
+    -- The i-th gap lies between the end of record i - 1 and the start of record i.
+    SELECT coalesce(sum(m.tokens), 0) INTO v_raw
+    FROM unnest(array_prepend(p_start - 1, v_ends), array_append(v_starts, p_end + 1)) AS gap (low, high)
+    CROSS JOIN LATERAL (
+        SELECT sum(g.tokens) AS tokens FROM compaction_store.messages AS g
+        WHERE g.thread_uid = p_thread_uid AND g.seq > gap.low AND g.seq < gap.high
+    ) AS m;
+    RETURN v_folded + v_raw;
+END
 $$;

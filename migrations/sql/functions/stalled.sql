@@ -1,31 +1,32 @@
--- The newest records as long as every one of them is an attempt that came to nothing and nothing else happened between
--- or since: newest first. What was rejected for making no progress is among them; the body says so.
+-- The newest run of rejected records, newest first, as long as nothing else has happened to the thread between them or
+-- since. The caller tells from the body which of them were rejected for making no progress.
 CREATE FUNCTION compaction_store.stalled(p_thread_uid uuid, p_tenant text, p_limit integer)
 RETURNS TABLE (callback text, start_seq bigint, end_seq bigint, body text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
+DECLARE
+    v_last_number bigint;
+    v_last_pos bigint;
+    v_erased_pos bigint;
+    v_after bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    -- Before a callback is run in vain.
-    PERFORM compaction_store.refuse_erased(h.erased_pos) FROM compaction_store.heads AS h
-    WHERE h.thread_uid = p_thread_uid;
+    SELECT h.last_number, h.last_pos, h.erased_pos INTO v_last_number, v_last_pos, v_erased_pos
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    -- Refused here, so that no callback runs for a thread that takes no record.
+    PERFORM compaction_store.refuse_erased(v_erased_pos);
+    SELECT max(c.number) INTO v_after FROM compaction_store.compactions AS c
+    WHERE c.thread_uid = p_thread_uid AND c.number > v_last_number - p_limit AND c.number <= v_last_number
+        AND c.outcome IN ('applied', 'observed');
     RETURN QUERY
         SELECT c.callback, c.start_seq, c.end_seq, c.body::text
-        FROM compaction_store.heads AS h
-        CROSS JOIN LATERAL (
-            SELECT * FROM compaction_store.compactions AS n
-            WHERE n.thread_uid = p_thread_uid AND n.number <= h.last_number ORDER BY n.number DESC LIMIT p_limit
-        ) AS c
-        WHERE h.thread_uid = p_thread_uid AND c.outcome = 'rejected'
-            -- No message, event or applied record has a later pos: the pos after it are as many as the attempts.
-            AND h.last_pos - c.pos = h.last_number - c.number
-            AND NOT EXISTS (
-                SELECT FROM compaction_store.compactions AS d
-                WHERE d.thread_uid = c.thread_uid AND d.number > c.number AND d.number <= h.last_number
-                    AND d.outcome IN ('applied', 'observed')
-            )
+        FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid AND c.outcome = 'rejected'
+            AND c.number > greatest(v_last_number - p_limit, v_after) AND c.number <= v_last_number
+            -- No message or event is later: from this record to the end there are as many pos as records.
+            AND v_last_pos - c.pos = v_last_number - c.number
         ORDER BY c.number DESC;
 END
 $$;

@@ -276,8 +276,8 @@ BUGS = (
         (
             Edit(
                 f"{_SQL}/reached.sql",
-                "        UNION\n        SELECT m.number FROM reached AS r JOIN made AS m ON m.input = r.number\n",
-                "        UNION\n        SELECT m.number FROM reached AS r JOIN made AS m ON false\n",
+                "JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON m.input = r.number\n",
+                "JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON false\n",
             ),
         ),
         {_REACHED: "(1, 3, 6, 9)"},
