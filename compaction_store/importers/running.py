@@ -1,21 +1,20 @@
-"""From a source into a store, thread by thread, by the bulk door; sync and async alike but for the awaiting.
+"""Imports a source into a store, thread by thread, with `load`.
 
-The key of a thread's load is made from the source's own id of it, so that the same import again adds nothing, one that
-was cut off goes on, and a source that has grown brings what is new.
+The key of a load is made from the format and the source's own id of the thread. So the same import again adds nothing,
+one that was interrupted continues, and a source that has grown adds what is new.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from compaction_store.drivers import Result, UninterruptedCall, Work, iterate, iterate_async
 from compaction_store.errors import CompactionStoreError, Conflict, InvalidInput, InvalidSource
 from compaction_store.importers import (
     agents,
@@ -43,11 +42,10 @@ FORMATS = (
 )  # fmt: skip
 # The formats that are databases, each with its options.
 _DATABASES = {agents.FORMAT: {"messages_table"}, langgraph.FORMAT: {"channel"}}
-# A page is what a thread reads for the event loop at once.
+# How much a worker thread reads for the event loop at once.
 _PAGE = 256
 _PAGE_SECONDS = 0.02
 _REPORT_EVERY = 100
-_T = TypeVar("_T")
 
 
 class Progress(NamedTuple):
@@ -65,10 +63,11 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadImported(AsDict):
-    """What became of one thread of a source.
+    """The result of importing one thread.
 
-    `loaded` is None where it had no messages, or was refused, for which `refused` is the reason. `skipped` counts what
-    could not be read, of which `bad` names the first hundred; `left_out` counts lines that are no messages.
+    `loaded` is None if the thread had no messages or the store refused it; `refused` is the error then. `skipped`
+    counts lines, rows or messages that could not be read, of which `bad` has the first hundred; `left_out` counts those
+    that are not messages of the conversation.
     """
 
     thread_id: str
@@ -87,13 +86,13 @@ Reporter = Callable[[Progress], object]
 def open_source(
     source: str | Path, *, format: str | None = None, skip_bad: bool = False, **options: Any  # noqa: A002
 ) -> Source:  # fmt: skip
-    """What `source` is: a file of JSON lines, a folder of them, an account export, a SQLite file, or a Postgres URL.
+    """Opens a source: a file or folder of JSON lines, an account export, a SQLite file, or a database's URL.
 
-    `format` is one of `FORMATS`, by default what it looks like. Options are the format's own: `messages_table` for
-    openai-agents, `channel` for langgraph.
+    `format` is one of `FORMATS`; without it, the format is detected. `options` depend on the format: `messages_table`
+    for openai-agents, `channel` for langgraph.
     """
     if format is not None and format not in FORMATS:
-        raise InvalidInput(f"format must be one of {', '.join(FORMATS)}")
+        raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
     database = databases.open_database(source)
     if database is not None:
         try:
@@ -102,7 +101,7 @@ def open_source(
             database.close()
             raise
     if options:
-        raise InvalidInput(f"a file takes no option {next(iter(options))!r}")
+        raise InvalidInput(f"option {next(iter(options))!r} must not be given for a file")
     return _files(Path(source), format, skip_bad)
 
 
@@ -112,9 +111,9 @@ def _database(database: databases.Database, form: str, skip_bad: bool, options: 
     if form == langgraph.FORMAT and options.keys() <= {"channel"}:
         return langgraph.opened(database, skip_bad=skip_bad, **options)
     if form not in _DATABASES:
-        raise InvalidInput(f"format= must be {' or '.join(_DATABASES)} for a database, not {form}")
+        raise InvalidInput(f"format must be {' or '.join(_DATABASES)} for a database, not {form!r}")
     unknown = min(options.keys() - _DATABASES[form])
-    raise InvalidInput(f"{form} takes the option {', '.join(_DATABASES[form])}, not {unknown}")
+    raise InvalidInput(f"the option of {form} must be {', '.join(_DATABASES[form])}, not {unknown!r}")
 
 
 def _files(path: Path, form: str | None, skip_bad: bool) -> Source:
@@ -128,14 +127,14 @@ def _files(path: Path, form: str | None, skip_bad: bool) -> Source:
             return Export(path, form, export.messages, export.IDS, skip_bad=skip_bad)
     if form in (ANTHROPIC, CHAT, RESPONSES):
         return Conversations(path, form, skip_bad=skip_bad)
-    raise InvalidSource(f"{form} is a database, and {path.name} is none")
+    raise InvalidSource(f"{form} needs a database, and {path.name} is not one")
 
 
 def import_into(
     store: Store,
     source: str | Path | Source,
     *,
-    format: str | None = None,  # noqa: A002 — what a caller would look for
+    format: str | None = None,  # noqa: A002 — the name a caller would look for
     thread_id: str | None = None,
     prefix: str | None = None,
     only: Collection[str] | None = None,
@@ -143,33 +142,20 @@ def import_into(
     progress: Reporter | None = None,
     **options: Any,
 ) -> Iterator[ThreadImported]:
-    """Loads the threads of a source, and tells of each what became of it. The login needs the loader's role.
+    """Imports the threads of a source and yields a result for each. The login needs the role compaction_store_loader.
 
-    A thread is called by its source's own id after `prefix`, which is the format's name and a colon by default; a
-    source of one thread may be given `thread_id` instead. `only` are the source's ids of the threads that are wanted.
+    A thread's name is `prefix` and its id in the source; `prefix` is the format and a colon by default. For a source
+    of one thread, `thread_id` sets the whole name. `only` imports the threads with these ids in the source.
 
-    What cannot be read, and a thread that the store refuses, ends the import; `skip_bad` skips it and says so in the
-    results. What was loaded before stays, and the same call again goes on from there. Other arguments are as for
-    `open_source`.
+    A line, row or message that cannot be read, or a thread that the store refuses, raises and ends the import. With
+    `skip_bad` it is skipped and reported in the result. Threads loaded before an error stay, and the same call again
+    continues from there. `format` and `options` are as for `open_source`.
     """
-    importing = _Importing(format, thread_id, prefix, only, skip_bad, progress, options)
-    with closing(importing.open(source)) as opened:
-        for thread in importing.wanted(opened):
-            name, items = importing.begun(opened, thread)
-            loaded, refused = None, None
-            try:
-                if (first := _first(items)) is not None:
-                    loaded = store.load(name, first, key=key_of(opened.format, thread.source_id))
-            except (Conflict, InvalidInput) as refusal:
-                if not skip_bad:
-                    raise
-                refused = refusal
-            finally:
-                items.close()
-            yield importing.result(opened, thread, name, loaded, refused)
+    importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
+    return iterate(_imported(importing, lambda name, items, key: store.load(name, items, key=key)))
 
 
-async def import_into_async(
+def import_into_async(
     store: AsyncStore,
     source: str | Path | Source,
     *,
@@ -181,59 +167,85 @@ async def import_into_async(
     progress: Reporter | None = None,
     **options: Any,
 ) -> AsyncIterator[ThreadImported]:
-    """The same, awaited. The source is read by a thread of its own, which calls `progress`, a page at a time."""
-    importing = _Importing(format, thread_id, prefix, only, skip_bad, progress, options)
-    opened = await _aside(importing.open, source)
+    """`import_into` for an AsyncStore. A worker thread reads the source, a page at a time, and calls `progress`."""
+    importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
+    return iterate_async(_imported(importing, lambda name, items, key: store.load(name, _Pages(items), key=key)))
+
+
+def key_of(form: str, source_id: str) -> str:
+    """Returns the key of a thread's load, which does not depend on the thread's name in the store."""
+    return f"import:{form}:{sha256(source_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def _imported(importing: _Import, load: Callable[[str, Iterator[Item], str], Any]) -> Work[None]:
+    """Yields each thread's result. `load` returns a `Loaded` or an awaitable of one."""
     try:
-        threads = importing.wanted(opened)
-        while (thread := await _aside(next, threads, None)) is not None:
-            name, items = importing.begun(opened, thread)
+        yield UninterruptedCall(importing.open)
+        threads = importing.threads()
+        while (thread := (yield UninterruptedCall(next, threads, None))) is not None:
+            name, items = importing.begin(thread)
             loaded, refused = None, None
             try:
-                if (first := await _aside(_first, items)) is not None:
-                    loaded = await store.load(name, _Pages(first), key=key_of(opened.format, thread.source_id))
+                if (first := (yield UninterruptedCall(_from_first_message, items))) is not None:
+                    loaded = yield load(name, first, key_of(importing.source.format, thread.source_id))
             except (Conflict, InvalidInput) as refusal:
-                if not skip_bad:
+                if not importing.skip_bad:
                     raise
                 refused = refusal
             finally:
                 items.close()
-            yield importing.result(opened, thread, name, loaded, refused)
+            yield Result(importing.result(thread, name, loaded, refused))
     finally:
-        opened.close()
+        importing.close()
 
 
-def key_of(form: str, source_id: str) -> str:
-    """The key of a load: bounded, and the same wherever the thread goes."""
-    return f"import:{form}:{sha256(source_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+class _Import:
+    """One import: its source once it is open, the threads to import, and their names."""
 
+    def __init__(
+        self,
+        source: str | Path | Source,
+        form: str | None,
+        thread_id: str | None,
+        prefix: str | None,
+        only: Collection[str] | None,
+        skip_bad: bool,
+        progress: Reporter | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.source: Source
+        self.skip_bad = skip_bad
+        self._given = source
+        self._format = form
+        self._thread_id = thread_id
+        self._prefix = prefix
+        self._only = only
+        self._progress = progress
+        self._options = options
+        self._is_open = False
 
-@dataclass
-class _Importing:
-    """What both faces share: which threads, under which names, and what is told of them."""
+    def open(self) -> None:
+        """Opens the source. Keeps it instead of returning it, because a cancelled caller gets no result to close."""
+        if isinstance(self._given, str | Path):
+            self.source = open_source(self._given, format=self._format, skip_bad=self.skip_bad, **self._options)
+        elif self._format is not None or self._options:
+            raise InvalidInput("format and options must not be given with a source that is already open")
+        else:
+            self.source = self._given
+        self._is_open = True
 
-    format: str | None
-    thread_id: str | None
-    prefix: str | None
-    only: Collection[str] | None
-    skip_bad: bool
-    progress: Reporter | None
-    options: Mapping[str, Any]
+    def close(self) -> None:
+        if self._is_open:
+            self.source.close()
 
-    def open(self, source: str | Path | Source) -> Source:
-        if isinstance(source, str | Path):
-            return open_source(source, format=self.format, skip_bad=self.skip_bad, **self.options)
-        if self.format is not None or self.options:
-            raise InvalidInput("format= and options are for a source that is opened here")
-        return source
-
-    def wanted(self, source: Source) -> Iterator[SourceThread]:
-        missing = set(self.only or ())
-        threads: Iterator[SourceThread] = (t for t in source.threads() if self.only is None or t.source_id in self.only)
-        if self.thread_id is not None:
+    def threads(self) -> Iterator[SourceThread]:
+        only = self._only
+        missing = set(only or ())
+        threads: Iterator[SourceThread] = (t for t in self.source.threads() if only is None or t.source_id in only)
+        if self._thread_id is not None:
             chosen = list(islice(threads, 2))
             if len(chosen) > 1:
-                raise InvalidInput("thread_id= names one thread, and the source has several: choose one by only=")
+                raise InvalidInput("thread_id must not be given for a source of several threads: choose one with only=")
             threads = iter(chosen)
         for thread in threads:
             missing.discard(thread.source_id)
@@ -241,40 +253,39 @@ class _Importing:
         if missing:
             raise InvalidSource(f"the source has no thread {min(missing)!r}")
 
-    def begun(self, source: Source, thread: SourceThread) -> tuple[str, Generator[Item]]:
-        prefix = f"{source.format}:" if self.prefix is None else self.prefix
-        name = self.thread_id if self.thread_id is not None else f"{prefix}{thread.source_id}"
-        return name, self._reported(source, thread, name)
+    def begin(self, thread: SourceThread) -> tuple[str, Generator[Item]]:
+        """Returns a thread's name in the store, and its items."""
+        prefix = f"{self.source.format}:" if self._prefix is None else self._prefix
+        name = self._thread_id if self._thread_id is not None else f"{prefix}{thread.source_id}"
+        return name, self._items(thread, name)
 
-    def _reported(self, source: Source, thread: SourceThread, name: str) -> Generator[Item]:
+    def _items(self, thread: SourceThread, name: str) -> Generator[Item]:
         try:
             for number, item in enumerate(thread.items):
                 yield item
-                if self.progress is not None and number % _REPORT_EVERY == 0:
-                    self.progress(Progress(source.done, source.total, source.unit, name))
+                if number % _REPORT_EVERY == 0:
+                    self._report(name)
         finally:
-            # A load that fails leaves its source in the middle of a file, or of a cursor.
+            # A failed load leaves the generator in the middle of a file or of a database's cursor.
             if isinstance(thread.items, Generator):
                 thread.items.close()
 
+    def _report(self, name: str) -> None:
+        if self._progress is not None:
+            self._progress(Progress(self.source.done, self.source.total, self.source.unit, name))
+
     def result(
-        self,
-        source: Source,
-        thread: SourceThread,
-        name: str,
-        loaded: Loaded | None,
-        refused: CompactionStoreError | None,
+        self, thread: SourceThread, name: str, loaded: Loaded | None, refused: CompactionStoreError | None
     ) -> ThreadImported:
-        if self.progress is not None:
-            self.progress(Progress(source.done, source.total, source.unit, name))
+        self._report(name)
         notes = thread.notes
         return ThreadImported(
-            name, thread.source_id, source.format, loaded, notes.skipped, notes.left_out, tuple(notes.bad), refused
+            name, thread.source_id, self.source.format, loaded, notes.skipped, notes.left_out, tuple(notes.bad), refused
         )
 
 
-def _first(items: Iterator[Item]) -> Iterator[Item] | None:
-    """The items, of which at least one is a message; None where none is."""
+def _from_first_message(items: Iterator[Item]) -> Iterator[Item] | None:
+    """Reads up to the first message and returns all items; None if there is no message."""
     before: list[Item] = []
     for item in items:
         before.append(item)
@@ -284,7 +295,7 @@ def _first(items: Iterator[Item]) -> Iterator[Item] | None:
 
 
 class _Pages(AsyncIterator[Item]):
-    """The items, read a page at a time by another thread. What fails after some of them fails after them here too."""
+    """Items that a worker thread reads a page at a time. An error is raised after the items read before it."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = iter(items)
@@ -293,7 +304,7 @@ class _Pages(AsyncIterator[Item]):
 
     async def __anext__(self) -> Item:
         while (item := next(self._page, None)) is None:
-            page = [] if self._failure else await _aside(self._read)
+            page = [] if self._failure else await UninterruptedCall(self._read).run_async()
             if not page and self._failure is not None:
                 raise self._failure
             if not page:
@@ -309,16 +320,6 @@ class _Pages(AsyncIterator[Item]):
                 page.append(item)
                 if len(page) == _PAGE or time.monotonic() > end:
                     break
-        except Exception as failure:  # noqa: BLE001 — it is raised where it belongs
+        except Exception as failure:  # noqa: BLE001 — raised after the items before it
             self._failure = failure
         return page
-
-
-async def _aside(function: Callable[..., _T], *arguments: Any) -> _T:
-    """A call in a thread. Cancelled, it is waited for all the same: nobody else may use the source meanwhile."""
-    task = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise

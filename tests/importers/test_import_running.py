@@ -76,7 +76,7 @@ def test_threads_are_called_as_they_are_wanted(store: Face) -> None:
 
 
 def test_one_name_for_several_threads_is_refused_before_anything_is_loaded(store: Face) -> None:
-    with pytest.raises(cs.InvalidInput, match="one thread, and the source has several"):
+    with pytest.raises(cs.InvalidInput, match="must not be given for a source of several threads"):
         run(store, FIXTURES / "chat-conversations.jsonl", thread_id="mine")
     assert not list(store.threads())
 
@@ -92,9 +92,9 @@ def test_formats_and_options_are_checked(tmp_path: Path, store: Face) -> None:
         run(store, path, format="word")
     with pytest.raises(cs.InvalidInput, match="option 'channel'"):
         run(store, path, channel="x")
-    with pytest.raises(cs.InvalidSource, match=r"langgraph is a database, and f\.jsonl is none"):
+    with pytest.raises(cs.InvalidSource, match=r"langgraph needs a database, and f\.jsonl is not one"):
         run(store, path, format="langgraph")
-    with pytest.raises(cs.InvalidInput, match="opened here"):
+    with pytest.raises(cs.InvalidInput, match="already open"):
         run(store, Made({}), format="codex")
 
 
@@ -273,6 +273,31 @@ def test_a_cancelled_import_leaves_its_source_alone_and_closed(url: str) -> None
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert (source.closed, inside) == (1, 0)
+
+    asyncio.run(go())
+
+
+def test_an_import_that_is_cancelled_while_it_opens_its_source_closes_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = threading.Event()
+    source = Made({"a": items(1)})
+
+    def slow(*_: Any, **__: Any) -> Made:
+        opening.set()
+        time.sleep(0.2)
+        return source
+
+    monkeypatch.setattr(running, "open_source", slow)
+
+    async def go() -> None:
+        async with await cs.AsyncStore.open(url) as store:
+            task = asyncio.ensure_future(anext(aiter(import_into_async(store, "a source"))))
+            await asyncio.to_thread(opening.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert source.closed == 1
 
     asyncio.run(go())
 
