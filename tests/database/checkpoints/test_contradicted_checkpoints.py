@@ -1,0 +1,93 @@
+"""Verification against a checkpoint finds threads that are gone, rolled back or forked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from support.checkpoints import KEY, contradictions, cut, uid
+
+import compaction_store as cs
+
+
+def drop(root: psycopg.Connection[Any], thread_id: str) -> None:
+    for table in ("threads", "heads", "messages", "compactions", "events"):
+        root.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", (uid(thread_id),))
+
+
+def refusal(store: Any, log: cs.CheckpointLog) -> str:
+    before = log.last()
+    files = sorted(log.path.parent.iterdir())
+    with pytest.raises(cs.CheckpointRefused) as caught:
+        store.checkpoint(KEY, log)
+    assert log.last() == before
+    assert sorted(log.path.parent.iterdir()) == files
+    [finding] = caught.value.findings
+    return str(finding)
+
+
+def test_a_thread_that_is_gone_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
+    drop(root, "b")
+    assert refusal(checked, log).endswith("the thread is gone")
+    [what] = contradictions(checked, log)
+    assert what.startswith(f"thread_uid {uid('b')}: the thread was at pos 5 at the checkpoint of ")
+    report = checked.verify("b", level="checkpoint", checkpoints=log)
+    assert [finding.what.endswith("and is gone") for finding in report.findings[-1:]] == [True]
+    with pytest.raises(cs.ThreadNotFound):
+        checked.verify("never there", level="checkpoint", checkpoints=log)
+
+
+def test_a_rollback_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
+    cut(root, "b", 4)
+    assert refusal(checked, log).endswith("the thread ends at pos 4 now")
+    assert contradictions(checked, log) == [
+        "a checkpoint was made over pos 5, and the thread ends at pos 4: its end was cut off"
+    ]
+
+
+@pytest.mark.parametrize("more", [1, 2, 5])
+def test_a_fork_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: Any, more: int) -> None:
+    """A failover lost an acknowledged message, and another took its place."""
+    cut(root, "b", 4)
+    with pytest.raises(cs.ThreadWentBack):
+        checked.append("b", [{"other": n} for n in range(more)])
+    assert checked.verify("b").findings == ()
+    assert refusal(checked, log).endswith("another entry is there now")
+    [what] = contradictions(checked, log)
+    assert "the chain is not the one it was then" in what
+
+
+def test_what_is_newer_than_the_checkpoint_is_not_held_by_it(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
+    cut(root, "a", 5)
+    with pytest.raises(cs.ThreadWentBack):
+        checked.append("a", {"other": 1})
+    assert contradictions(checked, log) == []
+    assert checked.checkpoint(KEY, log).size == 3
+
+
+def test_a_grown_thread_is_found_by_whatever_stands_at_its_old_pos(store: Any, log: cs.CheckpointLog) -> None:
+    """Messages have no index by pos: records and events before it are counted."""
+    for name in ("message", "record", "event"):
+        store.append(name, [{"role": "user", "content": "some words to be made shorter"} for _ in range(4)])
+        store.hold(name, reason="r")
+        store.compact(name, lambda ctx: ctx.compact(1, 2, "s"), force=True)
+        store.append(name, {"n": 1})
+    store.compact("record", lambda ctx: ctx.compact(3, 4, "s"), force=True)
+    store.release("event", reason="r")
+    store.checkpoint(KEY, log)
+    for name in ("message", "record", "event"):
+        store.hold(name, reason="r")
+        store.append(name, [{"n": 2}, {"n": 3}])
+    assert store.checkpoint(KEY, log).size == 3
+    assert contradictions(store, log) == []
+    for name in ("message", "record", "event"):
+        assert store.verify(name, level="checkpoint", checkpoints=log).covered == store.thread(name).last_pos
+
+
+def test_an_erased_thread_is_still_held_by_a_checkpoint(checked: Any, log: cs.CheckpointLog) -> None:
+    checked.erase("b", reason="asked")
+    assert contradictions(checked, log) == []
+    assert checked.checkpoint(KEY, log).size == 3
+    report = checked.verify("b", level="checkpoint", checkpoints=log)
+    assert (report.findings, report.level, report.covered) == ((), "checkpoint", 6)

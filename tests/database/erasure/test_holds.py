@@ -1,0 +1,138 @@
+"""Holds and retentions forbid erasing; an override is recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from support.erasing import BEFORE, LATER, UID, check, events, rows, span
+from support.faces import Face
+
+import compaction_store as cs
+from compaction_store.integrity import erasure
+
+
+def test_a_hold_forbids_to_erase_until_it_is_released(thread: Face) -> None:
+    held = thread.hold("t", reason="a lawsuit", actor="counsel")
+    assert held == events(thread)[0]
+    assert (held.pos, held.kind, held.actor, held.body) == (13, "hold", "counsel", {"reason": "a lawsuit"})
+    calls: list[Callable[[], Any]] = [
+        lambda: thread.redact("t", 5, reason="r"),
+        lambda: thread.erase("t", reason="r"),
+    ]
+    for call in calls:
+        with pytest.raises(cs.Held) as caught:
+            call()
+        assert caught.value.pos == 13
+        assert "lawsuit" not in str(caught.value)
+    assert (thread.thread("t").last_pos, thread.message("t", 5).redacted) == (13, False)
+    assert thread.release("t", reason="settled").pos == 14
+    assert thread.redact("t", 5, reason="r").pos == 15
+    thread.hold("t", reason="another")
+    # What is erased already needs no permission, and a seq that is not there is told first.
+    assert thread.redact("t", 5, reason="r").pos is None
+    with pytest.raises(cs.MessageNotFound):
+        thread.redact("t", 99, reason="r")
+    check(thread)
+
+
+def test_a_retention_forbids_to_erase_before_its_end_and_the_newest_counts(thread: Face) -> None:
+    event = thread.retain("t", LATER, reason="the law")
+    assert list(event.body) == ["until", "reason"]
+    assert datetime.fromisoformat(event.body["until"]) == LATER
+    with pytest.raises(cs.Held) as caught:
+        thread.redact("t", 5, reason="r")
+    assert (caught.value.pos, event.body["until"] in str(caught.value)) == (13, True)
+    thread.hold("t", reason="also")
+    thread.release("t", reason="no more")
+    with pytest.raises(cs.Held):
+        thread.erase("t", reason="r")
+    thread.retain("t", BEFORE.astimezone(None), reason="shortened")
+    assert thread.redact("t", 5, reason="r").pos == 17
+    thread.retain("t", datetime.max.replace(tzinfo=UTC), reason="for ever")
+    with pytest.raises(cs.Held):
+        thread.redact("t", 6, reason="r")
+    thread.retain("t", datetime.min.replace(tzinfo=UTC), reason="not at all")
+    thread.redact("t", 6, reason="r")
+    check(thread)
+
+
+def test_a_retention_ends_at_a_moment(thread: Face) -> None:
+    wrong: list[Any] = [None, "2031-01-01", LATER.replace(tzinfo=None), LATER.date()]
+    for until in wrong:
+        with pytest.raises(cs.InvalidInput):
+            thread.retain("t", until, reason="r")
+
+
+def test_a_hold_and_a_retention_are_overridden_with_a_reason_that_is_recorded(thread: Face) -> None:
+    thread.hold("t", reason="a")
+    thread.retain("t", LATER, reason="b")
+    assert thread.redact("t", 5, reason="r", override="the court said so").pos == 15
+    assert events(thread)[-1].body["override"] == "the court said so"
+    with pytest.raises(cs.Held):
+        thread.redact("t", 6, reason="r")
+    assert thread.erase("t", reason="r", override="and again").pos == 16
+    assert events(thread)[-1].body["override"] == "and again"
+    check(thread)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("redaction", '{"seqs":[],"records":[]}'),
+        ("import", "{}"),
+        ("checkpoint", "{}"),
+        (None, "{}"),
+        ("retention", '{"reason":"x"}'),
+        ("retention", '{"reason":"x","until":"2031-01-01T00:00:00.000000Z"}'),
+        ("retention", '{"until":"2031-01-01"}'),
+        ("retention", '{"until":"2031-13-01T00:00:00.000000Z"}'),
+        ("retention", ' {"until":"2031-01-01T00:00:00.000000Z"}'),
+        ("hold", "no json"),
+    ],
+)
+def test_the_function_records_no_other_events(
+    thread: Face, superuser: psycopg.Connection[Any], kind: str, body: str
+) -> None:
+    with pytest.raises(psycopg.Error):
+        rows(superuser, "SELECT compaction_store.record_event(%s, 'default', %s, NULL, '\\x00', %s)", UID, kind, body)
+    assert events(thread) == []
+
+
+def test_the_same_call_again_after_its_reply_was_lost_is_the_same_event(
+    thread: Face, superuser: psycopg.Connection[Any]
+) -> None:
+    """The store repeats a call with the salt it had; what it did the first time is what comes back."""
+    salt = os.urandom(16)
+    thread.compact("t", span(4, 6))
+
+    def redact() -> list[tuple[Any, ...]]:
+        return rows(
+            superuser,
+            "SELECT * FROM compaction_store.redact"
+            "(%s, 'default', %s::int8[], %s::int8[], NULL, %s, '{\"r\":1}', false)",
+            UID, [5, 9], [5, 10], salt,
+        )  # fmt: skip
+
+    def hold() -> list[tuple[Any, ...]]:
+        return rows(
+            superuser, "SELECT * FROM compaction_store.record_event(%s, 'default', 'hold', NULL, %s, '{}')", UID, salt
+        )  # fmt: skip
+
+    def erase() -> list[tuple[Any, ...]]:
+        return rows(
+            superuser, "SELECT * FROM compaction_store.erase(%s, 'default', NULL, %s, '{\"r\":1}', true)", UID, salt
+        )
+
+    for act in (redact, hold, erase):
+        salt = os.urandom(16)
+        first, state = act(), thread.thread("t")
+        assert act() == first
+        assert thread.thread("t") == state
+        assert first[0][0] == state.last_pos
+    assert erasure.redaction(first[0]).seqs == (1, 2, 3, 4, 6, 7, 8, 11, 12)
+    check(thread)

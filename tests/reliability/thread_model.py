@@ -1,0 +1,286 @@
+"""A model of a thread in plain Python that follows the definitions word by word.
+
+It keeps what happened at each pos. A view is worked out message by message: a seq is shown as the newest record in
+force whose span holds it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, NamedTuple, NoReturn
+
+from compaction_store.messages.framing import frame
+from compaction_store.models import Payload
+
+NO_PROGRESS = {"EmptySummary", "NotSmaller"}
+
+
+def tokens_of(message: Payload) -> int:
+    content = message.get("content")
+    return 1 + (len(content) // 8 if isinstance(content, str) else 0)
+
+
+class Appended(NamedTuple):
+    message: Payload
+    tokens: int
+
+
+class Record(NamedTuple):
+    """What a record says; `number` is filled in when it is written."""
+
+    kind: str
+    outcome: str
+    start: int | None
+    end: int | None
+    callback: str | None = None
+    before: int | None = None
+    after: int | None = None
+    messages: tuple[Payload, ...] = ()
+    inputs: tuple[int, ...] = ()
+    error: str | None = None
+    revokes: int | None = None
+    number: int = 0
+
+    def holds(self, seq: int) -> bool:
+        return self.start is not None and self.end is not None and self.start <= seq <= self.end
+
+
+class Piece(NamedTuple):
+    """One element of a view."""
+
+    seq: int
+    end_seq: int
+    number: int | None
+    kind: str | None
+    tokens: int
+    messages: tuple[Any, ...]
+
+
+class Refused(Exception):
+    """What the model says a call must raise: the name of the error."""
+
+    def __init__(self, name: str, start: int | None = None, end: int | None = None) -> None:
+        super().__init__(name)
+        self.name = name
+        self.span = (start, end)
+
+
+class Model:
+    def __init__(self) -> None:
+        self.log: list[Appended | Record] = []
+
+    def appended(self, at: int) -> list[Appended]:
+        return [entry for entry in self.log[:at] if isinstance(entry, Appended)]
+
+    def records(self, at: int) -> list[Record]:
+        return [entry for entry in self.log[:at] if isinstance(entry, Record)]
+
+    def in_force(self, at: int) -> list[Record]:
+        applied = [record for record in self.records(at) if record.outcome == "applied"]
+        revoked = {record.revokes for record in applied}
+        return [record for record in applied if record.kind != "revocation" and record.number not in revoked]
+
+    def view(self, at: int) -> list[Piece]:
+        in_force = self.in_force(at)
+        owners: list[tuple[int, Record | Appended]] = []
+        for seq, appended in enumerate(self.appended(at), 1):
+            newest = max((r for r in in_force if r.holds(seq)), key=lambda r: r.number, default=None)
+            owners.append((seq, newest or appended))
+        pieces = []
+        for _, group in groupby(owners, key=lambda o: o[1].number if isinstance(o[1], Record) else -o[0]):
+            (seq, owner), *rest = group
+            end = rest[-1][0] if rest else seq
+            if isinstance(owner, Record):
+                pieces.append(Piece(seq, end, owner.number, owner.kind, owner.after or 0, owner.messages))
+            else:
+                pieces.append(Piece(seq, end, None, None, owner.tokens, (owner.message,)))
+        return pieces
+
+    def active(self, at: int) -> set[int]:
+        return {piece.number for piece in self.view(at) if piece.number is not None}
+
+    def status(self, record: Record) -> str | None:
+        if record.outcome != "applied" or record.kind == "revocation":
+            return None
+        assert record.start is not None
+        assert record.end is not None
+        for other in self.records(len(self.log)):
+            if other.revokes == record.number and other.outcome == "applied":
+                return f"revoked by {other.number}"
+        for other in self.in_force(len(self.log)):
+            if other.number > record.number and other.holds(record.start) and other.holds(record.end):
+                return f"superseded by {other.number}"
+        return "active"
+
+    def stalled(self) -> set[tuple[str | None, int | None, int | None]]:
+        """The attempts that made no progress and after which nothing came but attempts."""
+        found = set()
+        for entry in reversed(self.log):
+            if isinstance(entry, Appended) or entry.outcome == "applied":
+                break
+            if entry.error in NO_PROGRESS:
+                found.add((entry.callback, entry.start, entry.end))
+        return found
+
+    def write(self, records: list[Record]) -> list[Record]:
+        first = len(self.records(len(self.log))) + 1
+        written = []
+        for i, record in enumerate(records):
+            inputs = tuple(n if n >= 0 else first - 1 - n for n in record.inputs)
+            written.append(record._replace(number=first + i, inputs=inputs))
+        self.log += written
+        return written
+
+
+class Planning:
+    """A run in the model: what its callbacks plan on the view they began with."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.base_pos = len(model.log)
+        self.base = model.view(self.base_pos)
+        self.stalled = model.stalled()
+        self.attempts: list[Record] = []
+        self.in_plan: list[int] = []
+        self.callback = ""
+        self.failure: Refused | None = None
+
+    def folded(self) -> list[Piece]:
+        pieces = list(self.base)
+        for index in self.in_plan:
+            planned = self.attempts[index]
+            assert planned.start is not None
+            assert planned.end is not None
+            piece = Piece(planned.start, planned.end, -1 - index, planned.kind, planned.after or 0, planned.messages)
+            inside = [i for i, p in enumerate(pieces) if planned.holds(p.seq)]
+            pieces[inside[0] : inside[-1] + 1] = [piece]
+        return pieces
+
+    def inside(self, start: int, end: int) -> list[Piece]:
+        last = self.base[-1].end_seq
+        if not 1 <= start <= end <= last:
+            raise Refused("InvalidSpan")
+        touched = [p for p in self.folded() if p.seq <= end and p.end_seq >= start]
+        if touched[0].seq < start or touched[-1].end_seq > end:
+            raise Refused("SpanConflict")
+        return touched
+
+    def check(self, kind: str, start: int, end: int, allow: frozenset[str]) -> list[Piece]:
+        pieces = self.inside(start, end)
+        if kind != "truncation":
+            self._check_pairs(kind, start, end)
+        base = [p for p in self.base if start <= p.seq <= end]
+        if "system" not in allow and any(m["role"] == "system" for p in base for m in p.messages):
+            self._reject("SystemInside", kind, start, end)
+        users = [
+            p.seq
+            for p in self.base
+            if p.kind != "summary" and any(m["role"] == "user" and m["content"] for m in p.messages)
+        ]
+        if "last_user" not in allow and users and start <= users[-1] <= end:
+            self._reject("LastUserInside", kind, start, end)
+        return pieces
+
+    def offer(self, start: int, end: int, allow: frozenset[str]) -> None:
+        if (self.callback, start, end) in self.stalled and "larger" not in allow:
+            raise Refused("NoProgress")
+
+    def _check_pairs(self, kind: str, start: int, end: int) -> None:
+        """The machine's calls have ids of their own, so that pairs can be told by id alone."""
+        calls: dict[str, int] = {}
+        results: dict[str, int] = {}
+        for seq, appended in enumerate(self.model.appended(self.base_pos), 1):
+            for call in appended.message.get("tool_calls", ()):
+                calls[call["id"]] = seq
+            if appended.message["role"] == "tool":
+                results[appended.message["tool_call_id"]] = seq
+        if any(start <= seq <= end and name not in results for name, seq in calls.items()):
+            self._reject("PendingCall", kind, start, end)
+        if any((start <= calls[name] <= end) != (start <= seq <= end) for name, seq in results.items()):
+            self._reject("SplitPair", kind, start, end)
+
+    def summarize(
+        self, start: int, end: int, text: str | None, allow: frozenset[str], *, as_callable: bool
+    ) -> None:  # fmt: skip
+        """A text of None is a summarizer that fails."""
+        pieces = self.check("summary", start, end, allow)
+        if as_callable:
+            self.offer(start, end, allow)
+        before = sum(p.tokens for p in pieces)
+        if text is None:
+            self._try("summary", "failed", start, end, "ValueError")
+        if not text.strip():
+            self._reject("EmptySummary", "summary", start, end)
+        if tokens_of({"content": text}) >= before and "larger" not in allow:
+            self._reject("NotSmaller", "summary", start, end)
+        framed = frame(text, start, end)
+        self._place("summary", start, end, before, (framed,), _numbers(pieces))
+
+    def replace(self, start: int, end: int, messages: tuple[Payload, ...], allow: frozenset[str]) -> None:
+        pieces = self.check("truncation", start, end, allow)
+        self.offer(start, end, allow)
+        before = sum(p.tokens for p in pieces)
+        if ids_of(messages) != ids_of(m for p in pieces for m in p.messages):
+            self._reject("IdsChanged", "truncation", start, end)
+        if sum(map(tokens_of, messages)) >= before and "larger" not in allow:
+            self._reject("NotSmaller", "truncation", start, end)
+        self._place("truncation", start, end, before, messages, _numbers(pieces))
+
+    def remove(self, start: int, end: int, allow: frozenset[str]) -> None:
+        pieces = self.check("removal", start, end, allow)
+        self._place("removal", start, end, sum(p.tokens for p in pieces), (), ())
+
+    def _place(
+        self, kind: str, start: int, end: int, before: int, messages: tuple[Payload, ...], inputs: tuple[int, ...]
+    ) -> None:
+        after = sum(map(tokens_of, messages))
+        # What lies inside is folded with it from now on.
+        self.in_plan = [i for i in self.in_plan if not start <= (self.attempts[i].start or 0) <= end]
+        self.in_plan.append(len(self.attempts))
+        self.attempts.append(Record(kind, "applied", start, end, self.callback, before, after, messages, inputs))
+
+    def _reject(self, error: str, kind: str, start: int, end: int) -> NoReturn:
+        self._try(kind, "rejected", start, end, error)
+
+    def _try(self, kind: str, outcome: str, start: int, end: int, error: str) -> NoReturn:
+        """An attempt that changes nothing: it may repeat what it was made from; 0 is for what is only planned."""
+        pieces = self.inside(start, end)
+        inputs = tuple(dict.fromkeys(max(number, 0) for number in _numbers(pieces)))
+        before = sum(p.tokens for p in pieces)
+        self.attempts.append(Record(kind, outcome, start, end, self.callback, before, inputs=inputs, error=error))
+        raise Refused(error, start, end)
+
+    def begin(self, callback: str) -> tuple[int, list[int]]:
+        self.callback = callback
+        return len(self.attempts), list(self.in_plan)
+
+    def void(self, mark: tuple[int, list[int]], error: str | None) -> None:
+        """A callback raised: what it planned is void; the reason is recorded unless it is already."""
+        tried = self.attempts[mark[0] :]
+        self.attempts[mark[0] :] = [a for a in tried if a.outcome != "applied"]
+        self.in_plan = mark[1]
+        if error is not None:
+            self.attempts.append(Record("summary", "failed", None, None, self.callback, error=error))
+
+    def conflicts(self) -> bool:
+        """Whether something that was applied since the run began touches what it would apply."""
+        since = [e for e in self.model.log[self.base_pos :] if isinstance(e, Record) and e.outcome == "applied"]
+        planned = [a for a in self.attempts if a.outcome == "applied"]
+        return any(
+            s.start is not None and a.end is not None and s.start <= a.end and (s.end or 0) >= (a.start or 0)
+            for s in since
+            for a in planned
+        )
+
+
+def _numbers(pieces: list[Piece]) -> tuple[int, ...]:
+    return tuple(p.number for p in pieces if p.number is not None)
+
+
+def ids_of(messages: Any) -> list[tuple[str, str]]:
+    found = []
+    for message in messages:
+        found += [("call", call["id"]) for call in message.get("tool_calls", ())]
+        if message["role"] == "tool":
+            found.append(("result", message["tool_call_id"]))
+    return found

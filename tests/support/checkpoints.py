@@ -1,0 +1,43 @@
+"""Keys and logs for checkpoints, and a superuser's cuts."""
+
+from __future__ import annotations
+
+import uuid
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+
+import compaction_store as cs
+from compaction_store.checkpoints import signed_heads
+from compaction_store.checkpoints.signed_heads import Head
+from compaction_store.integrity import chain
+
+KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
+OTHER = cs.SigningKey.from_bytes("example.org/audit", bytes(32))
+
+
+def heads(count: int) -> list[Head]:
+    uids = sorted(uuid.UUID(int=i * 7919 + 1) for i in range(count))
+    tenant = signed_heads.tenant_hash("default")
+    return [Head(uid, tenant, i + 1, sha256(uid.bytes).digest()) for i, uid in enumerate(uids)]
+
+
+def uid(thread_id: str) -> uuid.UUID:
+    return chain.thread_uid("default", thread_id)
+
+
+def cut(root: psycopg.Connection[Any], thread_id: str, last: int) -> None:
+    """Ends a thread of messages earlier, with a head that matches."""
+    root.execute("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > %s", (uid(thread_id), last))
+    root.execute(
+        "UPDATE compaction_store.heads AS h"
+        " SET last_seq = m.seq, last_pos = m.pos, head = m.entry, last_at = m.created_at"
+        " FROM compaction_store.messages AS m WHERE m.thread_uid = h.thread_uid AND m.seq = %s AND h.thread_uid = %s",
+        (last, uid(thread_id)),
+    )
+
+
+def contradictions(store: Any, log: cs.CheckpointLog) -> list[str]:
+    reports = list(store.verify_all(level="checkpoint", checkpoints=log))
+    return [finding.what for report in reports[1:] for finding in report.findings]

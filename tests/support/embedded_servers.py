@@ -1,0 +1,151 @@
+"""Real processes on an embedded Postgres: started, waited for and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_store import embedded
+
+IS_ROOT = os.geteuid() == 0
+PATIENCE = 120
+as_root = pytest.mark.skipif(not IS_ROOT, reason="needs root, to be somebody else or to mount a file system")
+# Memory, where there is enough of it: most of a new server's making is waiting for the disk.
+FAST_FOLDER = "/dev/shm"  # noqa: S108 — the folder in it has a name of its own
+OPEN = "import sys, time, compaction_store as cs\nstore = cs.Store.open()\n"
+APPEND = 'print(store.append("t", {"role": "user", "content": "hi"})[0].seq, flush=True)\n'
+
+
+def is_roomy(folder: str) -> bool:
+    return Path(folder).is_dir() and shutil.disk_usage(folder).free > 2**30
+
+
+def server_folder(home: Path) -> Path:
+    return home / "compaction-store" / "postgres"
+
+
+started_processes: list[subprocess.Popen[str]] = []
+
+
+def start_python(code: str, home: Path, *, user: int | None = None, **environment: str) -> subprocess.Popen[str]:
+    """A process with this data home and no other settings, which may forget to close a store but may not warn."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("COMPACTION_", "XDG_", "HOME"))}
+    variables |= {"XDG_DATA_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"} | environment
+    options: dict[str, Any] = {}
+    python = sys.executable
+    if user is not None:
+        options = {"user": user, "group": user, "extra_groups": []}
+        variables["PYTHONPATH"] = os.pathsep.join((str(Path(embedded.__file__).parents[1]), *sys.path[1:]))
+        python = _python_for(options | {"env": variables})
+    process = subprocess.Popen(
+        (python, "-W", "error", "-W", "ignore::ResourceWarning", "-c", code),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd="/", env={k: v for k, v in variables.items() if v}, **options,
+    )  # fmt: skip
+    started_processes.append(process)
+    return process
+
+
+def _python_for(options: dict[str, Any]) -> str:
+    """An interpreter that a plain user can run, this one if possible: root's own, and this package, may lie in root's
+    home.
+    """
+    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        with contextlib.suppress(OSError):
+            command = (python, "-c", "import compaction_store")
+            if not subprocess.run(command, check=False, cwd="/", capture_output=True, **options).returncode:
+                return python
+    pytest.skip("a plain user cannot run this Python, or not read this package")
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    """What it printed; it ended well and gave no warning."""
+    out, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, errors) == (0, "")
+    return out
+
+
+def run_python(code: str, home: Path, *, user: int | None = None, **environment: str) -> str:
+    return output_of(start_python(code, home, user=user, **environment))
+
+
+def refusal_of_open(home: Path, *, user: int | None = None, **environment: str) -> tuple[str, str]:
+    """The one error an open ended with: its name, its text."""
+    code = """
+import compaction_store as cs
+try:
+    cs.Store.open()
+except cs.CompactionStoreError as error:
+    assert error.__context__ is None, error.__context__
+    print(type(error).__name__, error)
+"""
+    name, _, text = run_python(code, home, user=user, **environment).strip().partition(" ")
+    assert "\n" not in text
+    return name, text
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def processes_in(home: Path) -> dict[int, str]:
+    """Every process that stands in a folder below: servers, reapers, half-made ones."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink().is_relative_to(home.resolve()):
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found
+
+
+def kill_all(home: Path) -> None:
+    """As when the machine goes down: the server, its children and the reaper at once."""
+    while left := processes_in(home):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def stored_seqs(home: Path) -> list[int]:
+    out = run_python(OPEN + 'print([m.seq for m in store.replay("t")])\nassert store.verify("t").findings == ()', home)
+    return [int(seq) for seq in out.strip().strip("[]").split(",")]
+
+
+def kill(process: subprocess.Popen[str]) -> list[int]:
+    """What it had been told is stored before it was killed."""
+    process.kill()
+    out, _ = process.communicate(timeout=PATIENCE)
+    # The last line may be half a line.
+    return [int(line) for line in out.split("\n")[:-1]]
+
+
+@contextlib.contextmanager
+def small_disk(where: Path, size: str) -> Iterator[None]:
+    done = subprocess.run(
+        ("mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", where), check=False, capture_output=True
+    )
+    if done.returncode:
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        yield
+    finally:
+        wait_until(lambda: not processes_in(where))
+        subprocess.run(("umount", where), check=True)
+
+
+def resize_disk(where: Path, options: str) -> None:
+    subprocess.run(("mount", "-o", f"remount,{options}", where), check=True)

@@ -1,0 +1,73 @@
+"""Threads with a secret, records written by SQL, and checks that hold whatever was erased."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+
+import compaction_store as cs
+from compaction_store.integrity import chain, thread_walk
+from support.bases import base as base_at
+
+SECRET = "s3cr3t-of-the-user"
+PLAIN = "nothing to see here " * 8
+UID = chain.thread_uid("default", "t")
+LEVELS: tuple[thread_walk.Level, ...] = ("structure", "content")
+STUB = f"erased:{UID}"
+LATER = datetime.now(UTC) + timedelta(days=365)
+BEFORE = datetime.now(UTC) - timedelta(days=1)
+
+
+def rows(connection: psycopg.Connection[Any], query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    return connection.execute(query.encode(), parameters).fetchall()
+
+
+def dump(connection: psycopg.Connection[Any]) -> str:
+    """Every row of every table as text, as a dump of the database would have them."""
+    tables = rows(connection, "SELECT tablename FROM pg_tables WHERE schemaname = 'compaction_store'")
+    return "\n".join(
+        row[0] for (table,) in tables for row in rows(connection, f"SELECT t::text FROM compaction_store.{table} AS t")
+    )
+
+
+def record(start: int | None = None, end: int | None = None, text: str = "short", **columns: Any) -> dict[str, Any]:
+    given = {"kind": "summary", "outcome": "applied", "start_seq": start, "end_seq": end, "tokens_after": 3}
+    body = {"summary_text": text, "replacement": [{"role": "user", "content": text}]}
+    return {"columns": given | columns, "salt": uuid.uuid4().hex, "body": json.dumps(body)}
+
+
+def commit(connection: psycopg.Connection[Any], *records: dict[str, Any], base: int | None = None) -> list[int]:
+    found = rows(
+        connection,
+        "SELECT number FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s)",
+        UID, uuid.uuid4(), *base_at(connection, UID, base), json.dumps(records),
+    )  # fmt: skip
+    return [number for (number,) in found]
+
+
+def span(start: int, end: int, text: str = "a summary") -> Callable[[cs.CompactionContext], None]:
+    def compact(ctx: cs.CompactionContext) -> None:
+        ctx.compact(start, end, text)
+
+    return compact
+
+
+def shape(store: Any, at: int | None = None) -> list[tuple[int, int, int | None]]:
+    return [(e.seq, e.end_seq, e.number) for e in store.view("t", at=at).elements]
+
+
+def check(store: Any, name: str = "t") -> None:
+    """What holds whatever was erased."""
+    state, view = store.thread(name), store.view(name)
+    assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)
+    for level in LEVELS:
+        assert store.verify(name, level=level).findings == ()
+
+
+def events(store: Any, name: str = "t") -> list[cs.Event]:
+    return list(store.events(name))

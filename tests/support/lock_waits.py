@@ -1,0 +1,57 @@
+"""Calls that wait for a lock: holding it, waiting until somebody waits, and how long a block took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Self
+
+import psycopg
+
+HI = {"role": "user", "content": "hi"}
+LATER = {"role": "user", "content": "later"}
+
+
+def hold(holder: psycopg.Connection[Any]) -> None:
+    """Locks the heads of all threads, as an append of somebody else's would."""
+    holder.execute("SELECT * FROM compaction_store.heads FOR UPDATE")
+
+
+def waiting(superuser: psycopg.Connection[Any]) -> list[int]:
+    """The backends of ours that wait for a lock in this database."""
+    rows = superuser.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        " AND application_name = 'compaction-store'"
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def until_waiting(superuser: psycopg.Connection[Any]) -> int:
+    for _ in range(500):
+        if found := waiting(superuser):
+            return found[0]
+        time.sleep(0.01)
+    raise AssertionError("nobody waits for a lock")
+
+
+def contents(store: Any) -> list[Any]:
+    return [m.payload["content"] for m in store.replay("t")]
+
+
+class Clock:
+    """How long a block took."""
+
+    def __enter__(self) -> Self:
+        self.start = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self.start
+
+
+async def until_waiting_async(superuser: psycopg.Connection[Any]) -> None:
+    for _ in range(500):
+        if waiting(superuser):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody waits for a lock")
