@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from compaction_store import Store, TokenBudget, embedded
-from compaction_store.cli import demo_thread
+from compaction_store.cli import demo
 from compaction_store.strategies import SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer
 
@@ -25,7 +25,7 @@ BUDGET = TokenBudget(context_window=8000)
 def live(store: Store) -> None:
     """An agent at work, its view brought under the budget before each of its replies."""
     store.on_compact(SlidingWindow(ExtractiveSummarizer(max_tokens=400), retain=12))
-    for turn in demo_thread.thread():
+    for turn in demo.turns():
         store.append(THREAD, turn.messages)
         view = store.fit(THREAD, BUDGET, actor="agent")
         store.append(THREAD, turn.reply, view=view)

@@ -1,7 +1,7 @@
-"""A tour of what the store promises, on a thread of its own, with nothing to set up.
+"""Demonstrates the store's promises on a thread made for it, with nothing to set up.
 
-It keeps to the tenant `demo` and to a thread that it makes. On the embedded Postgres it also changes a stored message
-behind the store's back, to show what `verify` says to that, and puts it back; it does so on no other server.
+The demo touches only that thread, of the tenant `demo`. On the embedded Postgres, and on no other server, it also
+changes a stored message behind the store's back, to show what `verify` reports, and restores it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from compaction_store import CompactionRun, Store, View
-from compaction_store.cli import charts, choosing, demo_thread, stats, values
+from compaction_store.cli import charts, choosing, stats, values
 from compaction_store.cli.deploying import reached
 from compaction_store.cli.options import Url
 from compaction_store.cli.output import Column, Output, figures, number
@@ -26,9 +27,10 @@ from compaction_store.postgres import engines
 from compaction_store.strategies import AssistantRuns, SlidingWindow
 
 _WIDEST = 78
-_HALF = len(demo_thread.TICKETS) // 2
-# Another message than the redacted one, in the part that stays unfolded.
+# The messages of an agent that maintains a bookshop's software, made up for the demo, in the format of OpenAI's chat.
+_MESSAGES = Path(__file__).with_name("demo.jsonl")
 _REDACTED = 40
+# Any other message.
 _TAMPERED = 58
 
 _READ = """
@@ -45,6 +47,25 @@ _TRIGGERS = """
 """
 
 
+class Turn(NamedTuple):
+    """The messages up to a reply, and the reply."""
+
+    messages: list[Payload]
+    reply: Payload
+
+
+def turns() -> Iterator[Turn]:
+    """Reads the demo's thread: always the same messages."""
+    messages: list[Payload] = []
+    for line in _MESSAGES.read_text(encoding="utf-8").splitlines():
+        message = json.loads(line)
+        if message["role"] == "assistant" and not message.get("tool_calls"):
+            yield Turn(messages, message)
+            messages = []
+        else:
+            messages.append(message)
+
+
 def demo(
     summarizer: Annotated[
         list[str],
@@ -52,15 +73,15 @@ def demo(
             "--summarizer",
             metavar="NAME[:OPTION=VALUE,...]",
             autocompletion=choosing.summarizer_names,
-            help="As of compact. extractive needs no model.",
+            help="As for compact; extractive needs no model.",
             show_default="extractive",
         ),
     ] = ["extractive"],  # noqa: B006 — never changed
     url: Url = None,
 ) -> None:
-    """Shows what the store does, on a thread of its own: compacts it, proves it, undoes it, erases from it.
+    """Demonstrates the store on a new thread: compacts it, verifies it, revokes a compaction, redacts a message.
 
-    It takes a few seconds, needs no key and no network, and touches no thread but the one it makes, of tenant demo.
+    Takes a few seconds, needs no API key and no network, and touches only the new thread, of tenant demo.
     """
     start = time.monotonic()
     summarize = choosing.summarize(summarizer)
@@ -78,7 +99,7 @@ def demo(
 
 
 class _Tour:
-    """The stations, each with what it proves."""
+    """The steps of the demo, each printed with what it shows."""
 
     def __init__(self, store: Store, out: Output, summarize: Any, thread: str) -> None:
         self.store = store
@@ -88,33 +109,33 @@ class _Tour:
         self.width = min(_WIDEST, out.console.width)
         self.sent: list[Payload] = []
         self.replies: list[int] = []
-        self._station = 0
+        self._step = 0
 
     def say(self, title: str, *lines: str) -> None:
-        self._station += 1
+        self._step += 1
         self.out.text()
-        self.out.text(f"{self._station}. {title}", "bold")
+        self.out.text(f"{self._step}. {title}", "bold")
         for line in lines:
             self.out.text(f"   {line}")
 
     def store_and_compact(self) -> None:
-        turns = list(demo_thread.thread())
-        self.append(turns[: 2 * _HALF])
+        first_half, second_half = _halves(list(turns()))
+        self.append(first_half)
         self.say(
-            f"A thread is stored: {self.thread}",
-            f"{len(self.sent)} messages of an agent that mends a bookshop's software, with its tool calls, each a link",
-            "of the thread's hash chain. Replies are stored with a receipt for the view they were written from.",
+            f"Store a thread: {self.thread}",
+            f"{len(self.sent)} messages of an agent that maintains a bookshop's software, tool calls included. Each is",
+            "an entry of the hash chain. A reply is stored with a receipt for the view it was written from.",
         )
         before = self.store.view(self.thread)
         first = AssistantRuns(self.summarize, tool_results=True, retain=20)
         self.show_run(
-            "AssistantRuns: each run of the assistant's work is folded by itself", before, self.compact(first)
+            "Compact with AssistantRuns: fold each run of assistant messages by itself", before, self.compact(first)
         )
-        self.append(turns[2 * _HALF :])
+        self.append(second_half)
         before = self.store.view(self.thread)
         second = SlidingWindow(self.summarize, retain=20)
         self.show_run(
-            "SlidingWindow: later all that is old is folded, summaries included", before, self.compact(second)
+            "Compact with SlidingWindow: later, fold everything old, summaries included", before, self.compact(second)
         )
         self.out.text()
         for row in charts.drawn(
@@ -124,7 +145,7 @@ class _Tour:
         ):
             self.out.text(f"   {row}")
 
-    def append(self, turns: Sequence[demo_thread.Turn]) -> None:
+    def append(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
             self.store.append(self.thread, turn.messages)
             view = self.store.view(self.thread)
@@ -144,13 +165,13 @@ class _Tour:
         saved = 100 - 100 * after.tokens / before.tokens
         self.out.text(
             f"   {before.tokens:,} tokens -> {after.tokens:,}, {saved:.0f} % less;"
-            f" {len(before.elements)} elements of the view -> {len(after.elements)}   (· a message, █ folded)"
+            f" {len(before.elements)} elements in the view -> {len(after.elements)}   (· a message, █ folded)"
         )
         for error in run.errors:
             self.out.text(f"   {type(error).__name__}: {error}", "yellow")
 
     def records(self) -> None:
-        self.say("Every compaction is a record: what, when, by whom, from how many tokens to how many")
+        self.say("List the compaction records: which messages, when, by whom, tokens before and after")
         log = list(self.store.compactions(self.thread, outcome="applied"))
         rows = [
             (
@@ -163,16 +184,18 @@ class _Tour:
         seqs = (Column("number", right=True), "kind", Column("seqs", right=True))
         self.out.grid((*seqs, *figures("before", "after"), "status", "callback", "actor", "written"), rows)
         last = log[-1]
-        self.out.text(f"   Record {last.number} says, in place of seqs {values.span(last.start_seq, last.end_seq)}:")
+        self.out.text(
+            f"   In the view, record {last.number} replaces seqs {values.span(last.start_seq, last.end_seq)} by:"
+        )
         self.out.text(f"   {values.preview([{'role': 'user', 'content': last.summary_text or ''}])}", "dim")
 
     def seen(self) -> None:
-        seq = self.replies[_HALF]
+        seq = self.replies[len(self.replies) // 4]
         found = self.store.seen_by(self.thread, seq)
         view = found.view
         self.say(
-            f"What did the model see when it wrote message {seq}?",
-            f"The view at pos {view.pos:,}: {len(view.messages)} messages, {view.tokens:,} tokens; {found.evidence} by",
+            f"Show what the model saw when it wrote message {seq}",
+            f"The view at pos {view.pos:,}: {len(view.messages)} messages, {view.tokens:,} tokens, {found.evidence} by",
             "its receipt, although the thread was compacted twice since.",
         )
 
@@ -181,17 +204,17 @@ class _Tour:
         sent = [json.dumps(payload, ensure_ascii=False, separators=(",", ":")) for payload in self.sent]
         same = sum(a == b for a, b in zip(sent, stored, strict=True))
         self.say(
-            "Nothing is lost: the thread is replayed",
-            f"{same} of {len(sent)} messages came back as they were sent, byte for byte.",
+            "Replay the thread: nothing is lost",
+            f"{same} of {len(sent)} messages are as they were appended, byte for byte.",
         )
 
     def revoke(self) -> None:
         before = self.store.view(self.thread)
         last = [record for record in self.store.compactions(self.thread) if record.status == "active"][-1]
-        revoked = self.store.revoke(self.thread, last.number, reason="to see it undone", actor="demo")
+        revoked = self.store.revoke(self.thread, last.number, reason="shown by the demo", actor="demo")
         after = self.store.view(self.thread)
         self.say(
-            f"Any compaction can be undone: {last.number} is revoked, and the undoing is record {revoked.number}",
+            f"Revoke compaction {last.number}: the revocation is record {revoked.number}",
             f"{before.tokens:,} tokens -> {after.tokens:,}",
             charts.strip(after.elements, width=self.width - 12),
         )
@@ -201,44 +224,49 @@ class _Tour:
         message = self.store.message(self.thread, _REDACTED)
         records = ", ".join(map(str, done.records)) or "none"
         self.say(
-            f"Message {_REDACTED} is erased, and what repeated it: records {records}",
-            f"It reads {json.dumps(message.payload)} now. Its commitment stays, so that the chain still holds.",
+            f"Redact message {_REDACTED}, and the records made from it: {records}",
+            f"Its payload is {json.dumps(message.payload)} now. Its commitment stays, so the chain still verifies.",
         )
 
     def verify(self, address: str | None) -> None:
         report = self.store.verify(self.thread)
         self.say(
-            "The chain is recomputed",
+            "Verify the thread: recompute its chain",
             f"verify: {report.entries:,} entries, {report.redacted} of them erased, {len(report.findings)} findings",
         )
         if address is None:
-            self.out.text("   (On the embedded Postgres the demo now forges a message, and verify finds it.)", "dim")
+            self.out.text("   (On the embedded Postgres the demo also forges a message, and verify reports it.)", "dim")
             return
         forge = _Forger(address, self.thread)
         forge.put("I never checked any of this.")
-        self.say(f"Somebody with all rights on the server changes message {_TAMPERED}, past every trigger")
+        self.say(f"Forge message {_TAMPERED} as a superuser, with the triggers disabled, and verify again")
         for finding in self.store.verify(self.thread).findings:
             self.out.text(f"   verify: pos {finding.pos}: {finding.what}", "red")
         forge.undo()
         findings = self.store.verify(self.thread).findings
-        self.out.text(f"   Put back to the byte: {len(findings)} findings.")
+        self.out.text(f"   Restored byte for byte: {len(findings)} findings.")
 
     def goodbye(self, seconds: float) -> None:
         self.say(
-            f"That took {seconds:.1f} s. Try next:",
+            f"Done in {seconds:.1f} s. Try next:",
             f"compaction-store show {self.thread} 1 --tenant demo",
             f"compaction-store view {self.thread} --tenant demo --at 60",
             f"compaction-store stats {self.thread} --tenant demo --svg {self.thread}.svg",
         )
         if os.environ.get("ANTHROPIC_API_KEY") and type(self.summarize).__name__ == "ExtractiveSummarizer":
             self.out.text(
-                "   With your key a model can write the summaries:"
+                "   A model can write the summaries with your API key:"
                 " compaction-store demo --summarizer anthropic:model=NAME"
             )
 
 
+def _halves(thread: list[Turn]) -> tuple[list[Turn], list[Turn]]:
+    middle = len(thread) // 2
+    return thread[:middle], thread[middle:]
+
+
 class _Forger:
-    """Changes one stored message as only a superuser can: with the triggers off, in one transaction."""
+    """Changes one stored message as a superuser can: with the triggers disabled, in one transaction."""
 
     def __init__(self, address: str, thread: str) -> None:
         self._address = address
@@ -253,7 +281,7 @@ class _Forger:
             self._write(self._was)
 
     def _write(self, payload: str) -> str:
-        """What was there before."""
+        """Writes a payload and returns the one before."""
         engine = engines.create_engine(self._address, pool_size=1, connect_timeout=10)
         with closing(engine.raw_connection()) as borrowed:
             connection: Any = borrowed.driver_connection

