@@ -180,6 +180,6 @@ def _alembic(url: str, run: Callable[[Config], None], *, delete_everything: bool
 def _once(url: str, read: Callable[[Connection], _T]) -> _T:
     engine = _engine(url)
     try:
-        return connections.once(engine, read)
+        return connections.call_once(engine, read)
     finally:
         engine.dispose()

@@ -1,8 +1,6 @@
-"""Derives the synchronous classes in `store/_sync` from the async ones in `store/_async`.
+"""Derives every `_sync` package from the `_async` package beside it. With --check, compares them instead.
 
-With --check, says whether they are as derived.
-
-A rule that no file uses any more is an error; when a new one seems to be needed, the shell is doing too much.
+A rule that changes no file is an error. If a new rule seems necessary, the async code is doing too much.
 """
 
 from __future__ import annotations
@@ -11,9 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent.parent / "compaction_store" / "store"
-SOURCE = PACKAGE / "_async"
-TARGET = PACKAGE / "_sync"
+ROOT = Path(__file__).parent.parent / "compaction_store"
+PACKAGES = (ROOT / "postgres", ROOT / "store")
 
 RULES = (
     (r"The async face", "The synchronous face"),
@@ -21,15 +18,23 @@ RULES = (
         r"\n\nThe files of this package are.*?\"\"\"",
         '\n\nEvery file of this package is derived from `_async` by `scripts/unasync.py`: edit those.\n"""',
     ),
-    (r"compaction_store\.store\._async\b", "compaction_store.store._sync"),
+    (r"an AsyncStore\.\n\nCalls run inside.*?\"\"\"", 'a Store."""'),
+    (r"\._async\b", "._sync"),
     (r"\basync (def|for|with) ", r"\1 "),
+    (r"\bawait (?:greenlet_spawn|drivers\.in_thread)\(([\w.]+)(?:, )?", r"\1("),
     (r"\bawait ", ""),
+    (r"^from sqlalchemy\.util import greenlet_spawn\n", ""),
+    (r"^from compaction_store import drivers\n", ""),
+    (r", sleep_in_greenlet$", ""),
+    (r"\bsleep_in_greenlet\b", "time.sleep"),
+    (r"\basyncio\b", "time"),
+    (r"\bengine\.sync_engine\b", "engine"),
     (r"\n    @opening\.opens", ""),
     (r"^from compaction_store.store import opening\n", ""),
     (
         (
             r"\bAsync(Connections|Engine|Exporting|Importing|Iterator|Loading|Messages|Reader|Reading|Redacting|Source"
-            r"|Store|Verifying|Watched|Writing)\b"
+            r"|Store|Verifying|Writing)\b"
         ),
         r"\1",
     ),
@@ -41,11 +46,11 @@ RULES = (
 )
 
 
-def derive(sources: dict[str, str]) -> dict[str, str]:
+def derive(sources: dict[Path, str]) -> dict[Path, str]:
     for pattern, replacement in RULES:
         uses = 0
-        for name, source in sources.items():
-            sources[name], count = re.subn(pattern, replacement, source, flags=re.MULTILINE | re.DOTALL)
+        for path, source in sources.items():
+            sources[path], count = re.subn(pattern, replacement, source, flags=re.MULTILINE | re.DOTALL)
             uses += count
         if not uses:
             raise SystemExit(f"unasync: the rule {pattern!r} is not used")
@@ -53,16 +58,24 @@ def derive(sources: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    derived = derive({path.name: path.read_text(encoding="utf-8") for path in sorted(SOURCE.glob("*.py"))})
-    there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.py")}
+    derived = derive(
+        {
+            package / "_sync" / path.name: path.read_text(encoding="utf-8")
+            for package in PACKAGES
+            for path in sorted((package / "_async").glob("*.py"))
+        }
+    )
+    there = {
+        path: path.read_text(encoding="utf-8") for package in PACKAGES for path in (package / "_sync").glob("*.py")
+    }
     if "--check" not in sys.argv:
-        TARGET.mkdir(exist_ok=True)
-        for name in there.keys() - derived.keys():
-            (TARGET / name).unlink()
-        for name, text in derived.items():
-            (TARGET / name).write_text(text, encoding="utf-8")
+        for path in there.keys() - derived.keys():
+            path.unlink()
+        for path, text in derived.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     elif there != derived:
-        raise SystemExit("unasync: store/_sync is not what store/_async makes: run python scripts/unasync.py")
+        raise SystemExit("unasync: _sync is not what _async makes: run python scripts/unasync.py")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ nothing, and doing it again changes nothing. The functions are those of a single
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -112,9 +111,7 @@ def distribute(url: str, *, shards: int | None = None) -> Distributed:
         raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}")
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
-        return connections.call(
-            engine, time.sleep, _SECONDS, None, "", lambda connection: _distribute(connection, shards)
-        )  # fmt: skip
+        return connections.Connections(engine, _SECONDS).call(_distribute, shards)
     finally:
         engine.dispose()
 

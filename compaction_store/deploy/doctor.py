@@ -111,8 +111,8 @@ def _look(url: str, connect_timeout: float) -> Seen:
     engine = engines.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
     try:
         # A wrong address shows at once; a cluster has many shards to look at.
-        connections.once(engine, lambda _: None)
-        return connections.call(engine, time.sleep, _PATIENCE, None, "", _read)
+        connections.call_once(engine, lambda _: None)
+        return connections.Connections(engine, _PATIENCE).call(_read)
     finally:
         engine.dispose()
 
@@ -330,7 +330,7 @@ def tenants(url: str) -> list[str]:
     """The tenants that have threads. Only a login that no policy holds can tell, such as a superuser."""
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
-        return connections.once(engine, _tenants)
+        return connections.call_once(engine, _tenants)
     finally:
         engine.dispose()
 

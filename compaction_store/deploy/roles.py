@@ -89,7 +89,7 @@ def _size(login: str) -> int:
 def _run(url: str, change: Callable[[Connection], None]) -> None:
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
-        connections.once(engine, change)
+        connections.call_once(engine, change)
     finally:
         engine.dispose()
 

@@ -103,6 +103,13 @@ def _with_hosts_apart(url: str) -> str:
     return f"{parts['scheme']}{parts['user'] or ''}{rest or '/'}?{query}" + (f"&{others}" if mark else "")
 
 
+def address(engine: sa.Engine) -> tuple[str | None, int | None, str | None]:
+    """Returns the host or socket folder, the port and the database."""
+    url = engine.url
+    host = url.host or url.query.get("host")
+    return host if isinstance(host, str) else None, url.port, url.database
+
+
 def where(engine: sa.Engine) -> str:
     """The address, for an error."""
     url = engine.url

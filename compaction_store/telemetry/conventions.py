@@ -51,6 +51,16 @@ def about(error: BaseException) -> Attributes:
     return said
 
 
+def server(host: str | None, port: int | None, database: str | None) -> Attributes:
+    """The attributes of a database server: where statements go, never the login."""
+    found: Attributes = {"db.namespace": f"{plain(database)}|{_OURS}" if database else _OURS}
+    if host is not None:
+        found["server.address"] = plain(host)
+        if port is not None:
+            found["server.port"] = port
+    return found
+
+
 # ---- results of a store's methods
 
 

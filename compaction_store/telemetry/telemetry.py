@@ -29,6 +29,7 @@ _NAME = "compaction_store"
 _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 
 # Whom the calls of models are told, and the thread they are for: set around every operation of a store.
+Observer = Callable[[str], AbstractContextManager["Step"]]
 _current: ContextVar[tuple[Telemetry, Attributes] | None] = ContextVar("compaction_store.telemetry", default=None)
 
 
@@ -40,8 +41,6 @@ class Step:
         self._span = span
         self._retries = 0
         self.labels = labels
-        #: What Postgres called the last error of this statement; None for a connection that was lost.
-        self.state: str | None = None
 
     def tell(self, attributes: Attributes) -> None:
         self._span.set_attributes(attributes)
@@ -55,10 +54,10 @@ class Step:
         self._span.set_attributes(about)
         self._span.set_status(self._telemetry.error, text)
 
-    def retried(self) -> None:
-        """Notes that the statement is about to be sent again."""
+    def retried(self, sqlstate: str | None) -> None:
+        """Records that the statement failed, with this SQLSTATE or without an answer, and is sent again."""
         self._retries += 1
-        about: Attributes = {} if self.state is None else {"db.response.status_code": self.state}
+        about: Attributes = {} if sqlstate is None else {"db.response.status_code": sqlstate}
         self._span.add_event("compaction_store.retry", about)
         self._span.set_attribute("compaction_store.retries", self._retries)
         summary = self.labels["db.query.summary"]
@@ -197,9 +196,13 @@ class Telemetry:
 
     # ---- statements
 
+    def observer(self, host: str | None, port: int | None, database: str | None) -> Observer:
+        """Returns a function that opens the span of a query on this server, around all its attempts."""
+        server = conventions.server(host, port, database)
+        return functools.partial(self._statement, server)
+
     @contextmanager
-    def statement(self, server: Attributes, name: str) -> Iterator[Step]:
-        """A statement of the ledger, with all its tries."""
+    def _statement(self, server: Attributes, name: str) -> Iterator[Step]:
         summary = f"SELECT compaction_store.{name}"
         labels: Attributes = {"db.system.name": "postgresql", "db.query.summary": summary, **server}
         with self._step(summary, self._kinds.CLIENT, labels, {}, self._statements) as step:

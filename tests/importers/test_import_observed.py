@@ -232,7 +232,7 @@ def test_what_was_made_from_erased_messages_is_not_recorded(url: str) -> None:
         with pytest.raises(cs.IdempotencyConflict):
             store.load("t", [message(1), message(2), Observed("x", summary_text="SECRET")], key="k")
         with pytest.raises(cs.SpanConflict, match="erased"):
-            store._reach.write(None, "", queries.observe, store._key("t"), UUID(int=1), _records((1, 3)))
+            store._db.call(queries.observe, store._key("t"), UUID(int=1), _records((1, 3)))
         assert not list(store.compactions("t"))
 
 
@@ -251,8 +251,6 @@ def test_the_loaders_role_is_enough_and_may_record_only_what_was_observed(
         with cs.Store.open(login) as loader:
             assert loader.load("t", source()).observed == 4
             with pytest.raises(cs.DatabaseError, match="only what was observed"):
-                loader._reach.write(
-                    None, "", queries.observe, loader._key("t"), UUID(int=1), _records((1, 3), "applied")
-                )
+                loader._db.call(queries.observe, loader._key("t"), UUID(int=1), _records((1, 3), "applied"))
     finally:
         superuser.execute(f"DROP ROLE {name}")

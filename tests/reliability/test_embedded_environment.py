@@ -196,7 +196,7 @@ def test_another_database_on_the_same_socket_is_refused(home: Path, is_shared: b
         embedded_connection.forget(mine)
     engine = engines.create_engine(mine.url, pool_size=1, connect_timeout=10)
     with pytest.raises(cs.DatabaseUnavailable, match="another database"):
-        connections.once(engine, lambda _: None)
+        connections.call_once(engine, lambda _: None)
     engine.dispose()
     for share in (mine, other):
         share.close()

@@ -196,7 +196,7 @@ def test_once_there_is_room_on_the_disk_the_open_store_goes_on(
         store = faces.open(None, deadline=2, counter=lambda _: 1)
         acknowledged = fill(store)
         resize_disk(home, "size=400m")
-        store._reach.deadline = LONG
+        store._db.deadline = LONG
         assert store.append("t", HI)[0].seq >= acknowledged + 1
         assert store.thread("t").last_seq >= acknowledged > 1
         assert store.verify("t").findings == ()

@@ -221,11 +221,11 @@ def test_a_child_leaves_its_parents_connections_open(url: str) -> None:
         """
 store = cs.Store.open(sys.argv[1], pool_size=1)
 store.append("t", message("0"))
-before = store._reach.engine.raw_connection()
+before = store._db.engine.raw_connection()
 pid = before.driver_connection.info.backend_pid
 before.close()
 join(fork(lambda: store.append("t", message("1"))))
-after = store._reach.engine.raw_connection()
+after = store._db.engine.raw_connection()
 assert after.driver_connection.info.backend_pid == pid
 after.close()
 """,

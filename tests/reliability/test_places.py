@@ -98,7 +98,7 @@ def test_sixty_four_callers_share_two_connections_of_which_one_is_stuck(
             assert not stuck.done()
         assert stuck.result(30)[0].seq == 2
         assert sum(t.last_seq for t in store.threads()) == CALLERS + 1
-        pool: Any = store._reach.engine.pool
+        pool: Any = store._db.engine.pool
         assert pool.checkedout() == 0
 
 
@@ -114,7 +114,7 @@ def test_sixty_four_tasks_share_two_connections_of_which_one_is_stuck(
                 await asyncio.gather(*[store.append(f"free {i % 5}", HI) for i in range(CALLERS - 1)])
                 assert not stuck.done()
             assert (await stuck)[0].seq == 2
-            pool: Any = store._reach.engine.pool
+            pool: Any = store._db.engine.pool
             assert pool.checkedout() == 0
 
     asyncio.run(main())
@@ -154,7 +154,7 @@ def test_a_thousand_cancelled_calls_leave_no_connection(url: str) -> None:
                 for call in calls:
                     call.cancel()
                 await asyncio.gather(*calls, return_exceptions=True)
-            pool: Any = store._reach.engine.pool
+            pool: Any = store._db.engine.pool
             assert pool.checkedout() == 0
             assert (await store.append("t", HI))[0].seq == (await store.thread("t")).last_seq
             assert (await store.verify("t")).findings == ()

@@ -169,7 +169,7 @@ def test_no_call_waits_for_a_pool_longer_than_it_has(way: Proxy) -> None:
 
 def test_a_pool_that_is_used_up_is_waited_for_until_the_deadline(url: str) -> None:
     with cs.Store.open(url, deadline=DEADLINE, pool_size=1) as store:
-        held = store._reach.engine.raw_connection()
+        held = store._db.engine.raw_connection()
         with in_time(), pytest.raises(cs.DatabaseUnavailable, match="pool"):
             store.append("t", HI)
         held.close()

@@ -156,7 +156,7 @@ def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
 
 def ask(face: Face, statement: str) -> tuple[Any, ...]:
     """On the store's own connection, of which there is one."""
-    rows = face.store._reach.run(queries.fetch, statement)
+    rows = face.store._db.call(queries.fetch, statement)
     if inspect.isawaitable(rows):
         rows = face._run(rows)
     return tuple(rows[0])

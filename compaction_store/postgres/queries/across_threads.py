@@ -75,7 +75,6 @@ def compactions(
     connection: Connection,
     tenant: str,
     wanted: CompactionFilter,
-    *,
     after: CompactionKey | None,
     newest_first: bool,
     limit: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -31,11 +31,20 @@ from compaction_store.postgres.cursor import (
 )
 
 
-class ThreadKey(NamedTuple):
-    """What names a thread in every statement."""
-
+class _Key(NamedTuple):
     uid: UUID
     tenant: str
+
+
+class ThreadKey(_Key):
+    """Identifies a thread. Unpacks to the first two parameters of a SQL function; errors name its `thread_id`."""
+
+    thread_id: str
+
+    def __new__(cls, uid: UUID, tenant: str, thread_id: str) -> Self:
+        key = super().__new__(cls, uid, tenant)
+        key.thread_id = thread_id
+        return key
 
 
 class NewMessage(NamedTuple):

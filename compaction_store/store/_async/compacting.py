@@ -21,7 +21,7 @@ from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.errors import CompactionStoreError, DatabaseError, InvalidInput, SpanConflict
 from compaction_store.models import Compaction, Measured
-from compaction_store.postgres import connections, queries
+from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import CompactionFilter, ThreadKey
 from compaction_store.rendering.view import View
 from compaction_store.store._async.redacting import AsyncRedacting
@@ -84,8 +84,7 @@ class AsyncStore(AsyncRedacting):
             # is what went wrong, it has had its time.
             seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
             with suppress(CompactionStoreError):
-                about = arguments.about(thread_id)
-                await self._reach.within(seconds).write(None, about, queries.release, key, run_id, False)
+                await self._db.with_at_most(seconds).call(queries.release, key, run_id, False)
             raise
 
     async def plan(
@@ -162,7 +161,7 @@ class AsyncStore(AsyncRedacting):
         run_id = uuid4()
         base = (0, None) if view is None else (view.pos, view.head)
         await self._commit(key, thread_id, run_id, base, records.revocation(number, reason=reason, actor=actor))
-        with connections.reading_back(str(run_id), arguments.about(thread_id)):
+        with call.after_write(str(run_id), thread_id):
             return (await self._records(key, run_id))[0]
 
     async def _compact_alone(
@@ -185,7 +184,7 @@ class AsyncStore(AsyncRedacting):
             if time.monotonic() > end:
                 why = f"other runs have been compacting the thread for {_LONGEST_QUEUE:.0f} seconds"
                 return CompactionRun((), why, view)
-            await self._reach.pause(wait)
+            await self._db.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
             view = await self._look(thread_id, budget, view)
             if not budget.is_over(view):
@@ -221,7 +220,7 @@ class AsyncStore(AsyncRedacting):
             measured=size_estimate.as_json(view),
         )
         await self._commit(key, view.thread_id, run_id, (view.pos, view.head), text)
-        with connections.reading_back(str(run_id), arguments.about(view.thread_id)):
+        with call.after_write(str(run_id), view.thread_id):
             written = await self._records(key, run_id)
             after = await self.view(view.thread_id) if ctx.applied else view
         if ctx.applied and budget is not None and view.measured is not None:
@@ -240,7 +239,7 @@ class AsyncStore(AsyncRedacting):
         """The view with an estimate of what it takes, or with an exact count. No connection is held meanwhile."""
         if budget.counter is not None and size_estimate.is_worth_counting(estimate, budget):
             try:
-                found: Any = await self._reach.aside(budget.counter, view)
+                found: Any = await self._db.run_in_thread(budget.counter, view)
                 if inspect.isawaitable(found):
                     found = await found
                 estimate = size_estimate.counted(estimate, found, budget)
@@ -257,7 +256,7 @@ class AsyncStore(AsyncRedacting):
         self, key: ThreadKey, view: View, callbacks: tuple[Callable[..., Any], ...], budget: TokenBudget | None
     ) -> CompactionContext:
         """What the callbacks planned on a view, and what they failed with. A conflict is raised where it is all."""
-        rows = await self._reach.write(None, arguments.about(view.thread_id), queries.stalled, key, _STALLED)
+        rows = await self._db.call(queries.stalled, key, _STALLED)
         stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
         ctx = CompactionContext(view, counter=await self._ready(), budget=budget, stalled=stalled, awaits=_AWAITS)
         for callback in callbacks:
@@ -274,19 +273,15 @@ class AsyncStore(AsyncRedacting):
     async def _commit(
         self, key: ThreadKey, thread_id: str, run_id: UUID, base: tuple[int, bytes | None], text: str
     ) -> None:
-        await self._reach.write(
-            str(run_id), arguments.about(thread_id), queries.commit_compactions, key, run_id, base, text
-        )
+        await self._db.call(queries.commit_compactions, key, run_id, base, text, key=str(run_id))
 
     async def _records(self, key: ThreadKey, run_id: UUID) -> list[Compaction]:
         return [record async for record in self._log(None, CompactionFilter(key.uid, run_id=run_id))]
 
     async def _leased(self, key: ThreadKey, thread_id: str, run_id: UUID) -> bool:
         """Whether another run holds the thread; if none does, this one does now."""
-        until = await self._reach.write(
-            None, arguments.about(thread_id), queries.lease, key, run_id, _LEASE_SECONDS
-        )  # fmt: skip
+        until = await self._db.call(queries.lease, key, run_id, _LEASE_SECONDS)
         return until is not None
 
     async def _release(self, key: ThreadKey, thread_id: str, run_id: UUID, *, stalled: bool) -> None:
-        await self._reach.write(None, arguments.about(thread_id), queries.release, key, run_id, stalled)
+        await self._db.call(queries.release, key, run_id, stalled)

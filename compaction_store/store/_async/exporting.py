@@ -35,7 +35,7 @@ class AsyncExporting(AsyncReading):
         self, key: ThreadKey, thread_id: str, bodies: line_format.Bodies, checkpoint: Mapping[str, Any] | None
     ) -> AsyncIterator[bytes]:
         about = arguments.about(thread_id)
-        row = await self._reach.write(None, about, queries.thread, key)
+        row = await self._db.call(queries.thread, key)
         steps = line_format.export(
             self._tenant, typed_rows.thread(row), row[1], schema=schema.REVISION, made_at=datetime.now(UTC),
             bodies=bodies, checkpoint=checkpoint, about=about,
@@ -46,11 +46,9 @@ class AsyncExporting(AsyncReading):
             if not isinstance(wanted, Page):
                 yield wanted
             elif wanted.kind == "head":
-                rows = [await self._reach.write(None, about, queries.thread, key)]
+                rows = [await self._db.call(queries.thread, key)]
             else:
-                rows = await self._reach.write(
-                    None, about, queries.entries, key, wanted.kind, wanted.start, True, wanted.limit
-                )
+                rows = await self._db.call(queries.entries, key, wanted.kind, wanted.start, True, wanted.limit)
             try:
                 wanted = steps.send(rows)
             except StopIteration:

@@ -15,10 +15,10 @@ from compaction_store import arguments, embedded, tokens
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
 from compaction_store.integrity import chain, erasure
 from compaction_store.models import Compaction, Message, Payload, Thread
-from compaction_store.postgres import connections, engines, queries, typed_rows
-from compaction_store.postgres.connections import AsyncConnections
+from compaction_store.postgres import engines, queries, typed_rows
+from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.call import deadline_for_opening
 from compaction_store.postgres.engines import AsyncEngine
-from compaction_store.postgres.observed_connections import AsyncWatched
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import View
 from compaction_store.store import opening
@@ -35,9 +35,9 @@ class AsyncReading:
     """Reads threads; has no method that writes. Made by `open`, closed by `close` or as a context manager."""
 
     def __init__(
-        self, reach: AsyncConnections, tenant: str, counter: tokens.Counter, share: embedded.Share | None = None
+        self, db: AsyncConnections, tenant: str, counter: tokens.Counter, share: embedded.Share | None = None
     ) -> None:
-        self._reach = reach
+        self._db = db
         self._tenant = tenant
         self._counter = counter
         self._share = share
@@ -89,26 +89,24 @@ class AsyncReading:
             engine = engines.create_aio_engine(
                 url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline
             )
-        # The first contact is tried once: a wrong address should not take the deadline to show.
-        first = AsyncConnections(engine, connections.first_time(connect_timeout, deadline), once=True)
+        # Do not retry the first connection: a wrong address should fail at once.
+        first = AsyncConnections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
         try:
-            spread = await first.run(queries.check)
+            spread = await first.call(queries.check)
         except BaseException:
             await first.close()
             if share is not None:
                 await share.close_aio()
             raise
-        reach = AsyncConnections(engine, deadline, spread=spread)
-        if telemetry is not None:
-            reach = AsyncWatched(engine, deadline, telemetry, spread=spread)
-        store = cls(reach, tenant, count, share)
+        observer = None if telemetry is None else telemetry.observer(*engines.address(engine.sync_engine))
+        store = cls(AsyncConnections(engine, deadline, spread=spread, observer=observer), tenant, count, share)
         store._actor, store._require_actor = actor, require_actor
         if telemetry is not None:
             telemetry.watch(store, tenant)
         return store
 
     async def close(self) -> None:
-        await self._reach.close()
+        await self._db.close()
         if self._share is not None:
             await self._share.close_aio()
 
@@ -123,7 +121,7 @@ class AsyncReading:
     def _key(self, thread_id: str) -> ThreadKey:
         arguments.check_thread_id(thread_id)
         uid = erasure.stub_uid(thread_id) or chain.thread_uid(self._tenant, thread_id)
-        return ThreadKey(uid, self._tenant)
+        return ThreadKey(uid, self._tenant, thread_id)
 
     def replay(
         self, thread_id: str, *, after: int = 0, until: int | None = None, last: int | None = None
@@ -146,7 +144,7 @@ class AsyncReading:
     async def _pages(self, key: ThreadKey, thread_id: str, after: int, until: int | None) -> AsyncIterator[Message]:
         limit = _FIRST_PAGE
         while True:
-            rows = await self._reach.write(None, arguments.about(thread_id), queries.replay, key, after, until, limit)
+            rows = await self._db.call(queries.replay, key, after, until, limit)
             for row in rows:
                 yield typed_rows.message(row)
             if len(rows) < limit:
@@ -156,12 +154,12 @@ class AsyncReading:
 
     async def _newest(self, key: ThreadKey, thread_id: str, last: int) -> AsyncIterator[Message]:
         if last > _LONGEST_PAGE:
-            newest = await self._reach.write(None, arguments.about(thread_id), queries.newest, key, 1)
+            newest = await self._db.call(queries.newest, key, 1)
             until = newest[0][0] if newest else 0
             async for message in self._pages(key, thread_id, max(0, until - last), until):
                 yield message
             return
-        rows = await self._reach.write(None, arguments.about(thread_id), queries.newest, key, last)
+        rows = await self._db.call(queries.newest, key, last)
         for row in reversed(rows):
             yield typed_rows.message(row)
 
@@ -169,7 +167,7 @@ class AsyncReading:
         """The message at a seq."""
         key = self._key(thread_id)
         arguments.number(seq, "seq", least=1)
-        rows = await self._reach.write(None, arguments.about(thread_id), queries.replay, key, seq - 1, seq, 1)
+        rows = await self._db.call(queries.replay, key, seq - 1, seq, 1)
         if not rows:
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
         return typed_rows.message(rows[0])
@@ -186,24 +184,24 @@ class AsyncReading:
             at = at.pos
         if isinstance(at, datetime):
             arguments.moment(at, "at")
-            at = await self._reach.write(None, about, queries.pos_at, key, at)
+            at = await self._db.call(queries.pos_at, key, at)
             if at == 0:
                 raise PositionNotFound(f"nothing yet at that moment{about}")
         elif at is not None:
             arguments.number(at, "at", least=1)
-        return typed_rows.view(thread_id, await self._reach.write(None, about, queries.view, key, at))
+        return typed_rows.view(thread_id, await self._db.call(queries.view, key, at))
 
     async def thread(self, thread_id: str) -> Thread:
         """Where a thread stands."""
         key = self._key(thread_id)
-        return typed_rows.thread(await self._reach.write(None, arguments.about(thread_id), queries.thread, key))
+        return typed_rows.thread(await self._db.call(queries.thread, key))
 
     async def threads(self, *, after: str = "") -> AsyncIterator[Thread]:
         """The tenant's threads in the order of their names' bytes, those after a name, in pages."""
         if after:
             arguments.check_thread_id(after)
         while True:
-            rows = await self._reach.run(queries.threads, self._tenant, after, _THREADS_PAGE)
+            rows = await self._db.call(queries.threads, self._tenant, after, _THREADS_PAGE)
             for row in rows:
                 yield typed_rows.thread(row)
             if len(rows) < _THREADS_PAGE:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from datetime import datetime
 
-from compaction_store import arguments
 from compaction_store.integrity import erasure
 from compaction_store.models import Event, Redaction
 from compaction_store.postgres import queries
@@ -46,10 +45,9 @@ class AsyncRedacting(AsyncImporting):
         body = erasure.body(reason=reason, legal_basis=legal_basis, override=override)
         salt = os.urandom(16)
         seconds = sum(end - start + 1 for start, end in wanted) * _SECONDS_A_MESSAGE
-        row = await self._reach.longer(seconds).write(
-            salt.hex(), arguments.about(thread_id), queries.redact, key, wanted, actor, salt, body,
-            override is not None, dry_run,
-        )  # fmt: skip
+        row = await self._db.with_more_time(seconds).call(
+            queries.redact, key, wanted, actor, salt, body, override is not None, dry_run, key=salt.hex()
+        )
         return erasure.redaction(row)
 
     async def erase(
@@ -73,9 +71,9 @@ class AsyncRedacting(AsyncImporting):
         body = erasure.body(reason=reason, override=override)
         salt = os.urandom(16)
         thread = await self.thread(thread_id)
-        row = await self._reach.longer(thread.last_pos * _SECONDS_A_MESSAGE).write(
-            salt.hex(), arguments.about(thread_id), queries.erase, key, actor, salt, body, override is not None, dry_run
-        )  # fmt: skip
+        row = await self._db.with_more_time(thread.last_pos * _SECONDS_A_MESSAGE).call(
+            queries.erase, key, actor, salt, body, override is not None, dry_run, key=salt.hex()
+        )
         return erasure.redaction(row)
 
     async def hold(self, thread_id: str, *, reason: str, actor: str | None = None) -> Event:
@@ -98,9 +96,7 @@ class AsyncRedacting(AsyncImporting):
         actor = self._by(actor)
         body = erasure.body(until=until, reason=reason)
         salt = os.urandom(16)
-        pos, created_at = await self._reach.write(
-            salt.hex(), arguments.about(thread_id), queries.record_event, key, kind, actor, salt, body
-        )
+        pos, created_at = await self._db.call(queries.record_event, key, kind, actor, salt, body, key=salt.hex())
         return erasure.event(thread_id, (pos, kind, actor, created_at, body))
 
 

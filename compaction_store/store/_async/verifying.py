@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from compaction_store import arguments
 from compaction_store.checkpoints.checkpoint_log import CheckpointLog
 from compaction_store.checkpoints.comparison import Witness
 from compaction_store.checkpoints.signed_heads import Checkpoint, Signer
@@ -59,7 +58,7 @@ class AsyncVerifying(AsyncExporting):
         key = self._key(thread_id)
         place = entry_pages.place(since)
         judged = await self._schema(level)
-        witness = await self._reach.aside(Witness, checkpoints)
+        witness = await self._db.run_in_thread(Witness, checkpoints)
         try:
             report = await self._held(key, thread_id, level, place, witness, progress)
         finally:
@@ -89,12 +88,12 @@ class AsyncVerifying(AsyncExporting):
         judged = await self._schema(level)
         if judged is not None:
             yield Report("", "schema", 0, 0, judged.findings, b"", notes=judged.notes)
-        witness = await self._reach.aside(Witness, checkpoints, whole=True)
+        witness = await self._db.run_in_thread(Witness, checkpoints, whole=True)
         try:
-            roll = await self._reach.aside(witness.roll, self._tenant, place)
-            total = await self._reach.run(queries.count_heads, self._tenant, place)
+            roll = await self._db.run_in_thread(witness.roll, self._tenant, place)
+            total = await self._db.call(queries.count_heads, self._tenant, place)
             done = 0
-            while page := await self._reach.run(queries.stored_threads, self._tenant, place, _PAGE):
+            while page := await self._db.call(queries.stored_threads, self._tenant, place, _PAGE):
                 for row in page:
                     yield await self._listed(Stored._make(row), level, witness)
                     roll.walked(row[0])
@@ -103,7 +102,7 @@ class AsyncVerifying(AsyncExporting):
                         progress(done, max(done, total))
                 place = page[-1][0]
             if witness.checkpoint is not None:
-                yield Report("", "checkpoint", 0, 0, await self._reach.aside(roll.end), b"")
+                yield Report("", "checkpoint", 0, 0, await self._db.run_in_thread(roll.end), b"")
         finally:
             witness.close()
 
@@ -117,17 +116,17 @@ class AsyncVerifying(AsyncExporting):
         show that nothing was taken away. Each sink is called with the checkpoint and the path of its list of heads,
         once both are on disk. `all_tenants` needs a login that row-level security does not bind.
         """
-        patience = _OF_THE_DEADLINE * (self._reach.deadline or _ONCE)
+        patience = _OF_THE_DEADLINE * (self._db.deadline or _ONCE)
         commission = checkpointing.Commission(None if all_tenants else self._tenant, signer, log, sinks, patience)
         commission.check(awaits=_AWAITS)
-        last = await self._reach.aside(log.last)
-        reach = self._reach.longer(0 if last is None else 2 * last.size * _SECONDS_A_THREAD)
-        return await reach.run(checkpointing.take, commission)
+        last = await self._db.run_in_thread(log.last)
+        db = self._db.with_more_time(0 if last is None else 2 * last.size * _SECONDS_A_THREAD)
+        return await db.call(checkpointing.take, commission)
 
     async def _schema(self, level: thread_walk.Level) -> Judged | None:
         if level not in {"schema", "checkpoint"}:
             return None
-        return schema_check.judge(await self._reach.run(introspection.read))
+        return schema_check.judge(await self._db.call(introspection.read))
 
     async def _listed(self, listed: Stored, level: thread_walk.Level, witness: Witness) -> Report:
         """The report on whatever is stored under a key."""
@@ -137,7 +136,9 @@ class AsyncVerifying(AsyncExporting):
         anchors = witness.anchors(listed.thread_uid)
         if listed.is_whole:
             try:
-                report = await self._held(ThreadKey(listed.thread_uid, self._tenant), name, level, None, witness, None)
+                report = await self._held(
+                    ThreadKey(listed.thread_uid, self._tenant, name), name, level, None, witness, None
+                )
             except DatabaseError as error:
                 if type(error) is not DatabaseError or (error.sqlstate or _OF_DATA[0])[:2] not in _OF_DATA:
                     raise
@@ -176,9 +177,8 @@ class AsyncVerifying(AsyncExporting):
         anchors: Mapping[int, bytes],
         progress: Progress | None,
     ) -> Report:
-        about = arguments.about(thread_id)
         pos = None if since is None else since.pos
-        standing = Standing._make(await self._reach.write(None, about, queries.standing, key, pos))
+        standing = Standing._make(await self._db.call(queries.standing, key, pos))
         walk = thread_walk.verify(self._tenant, thread_id, standing, level, since=since, anchors=anchors)
         wanted = next(walk)
         while True:
@@ -186,10 +186,10 @@ class AsyncVerifying(AsyncExporting):
                 progress(wanted.done, wanted.total)
             rows: list[tuple[Any, ...]]
             if wanted.kind == "head":
-                rows = [await self._reach.write(None, about, queries.standing, key, None)]
+                rows = [await self._db.call(queries.standing, key, None)]
             else:
-                rows = await self._reach.write(
-                    None, about, queries.entries, key, wanted.kind, wanted.start, level != "structure", wanted.limit
+                rows = await self._db.call(
+                    queries.entries, key, wanted.kind, wanted.start, level != "structure", wanted.limit
                 )
             try:
                 wanted = walk.send(rows)

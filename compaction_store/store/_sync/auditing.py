@@ -63,9 +63,17 @@ class Reader(Verifying):
         if after is not None:
             arguments.instance(after, Compaction, "after")
         wanted = CompactionFilter(
-            None if thread_id is None else self._key(thread_id).uid, covering=covering, kind=kind, outcome=outcome,
-            actor=actor, model=model, callback=callback, run_id=run_id, since=since, until=until,
-        )  # fmt: skip
+            None if thread_id is None else self._key(thread_id).uid,
+            covering=covering,
+            kind=kind,
+            outcome=outcome,
+            actor=actor,
+            model=model,
+            callback=callback,
+            run_id=run_id,
+            since=since,
+            until=until,
+        )
         return self._log(thread_id, wanted, newest_first=newest_first, after=after)
 
     def _log(
@@ -82,9 +90,7 @@ class Reader(Verifying):
         elif thread_id is not None:
             self.thread(thread_id)
         while True:
-            rows = self._reach.run(
-                queries.compactions, self._tenant, wanted, after=place, newest_first=newest_first, limit=_PAGE
-            )
+            rows = self._db.call(queries.compactions, self._tenant, wanted, place, newest_first, _PAGE)
             for row in rows:
                 yield records.from_row(row)
             if len(rows) < _PAGE:
@@ -174,7 +180,7 @@ class Reader(Verifying):
         key = self._key(thread_id)
         arguments.number(after, "after", least=0)
         while True:
-            rows = self._reach.write(None, arguments.about(thread_id), queries.events, key, after, _PAGE)
+            rows = self._db.call(queries.events, key, after, _PAGE)
             for row in rows:
                 yield erasure.event(thread_id, row)
             if len(rows) < _PAGE:
@@ -185,7 +191,7 @@ class Reader(Verifying):
         """The view that a reply was written from, and how far that is known."""
         arguments.number(seq, "seq", least=1)
         key = self._key(thread_id)
-        found = self._reach.write(None, arguments.about(thread_id), queries.receipt, key, seq)
+        found = self._db.call(queries.receipt, key, seq)
         if found is None:
             self.thread(thread_id)
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
@@ -209,9 +215,7 @@ class Reader(Verifying):
         margin = max(1, budget.trigger_tokens - budget.target_tokens)
         place = None
         while True:
-            rows = self._reach.run(
-                queries.due, self._tenant, budget.trigger_tokens, margin, place, _PAGE
-            )  # fmt: skip
+            rows = self._db.call(queries.due, self._tenant, budget.trigger_tokens, margin, place, _PAGE)
             for row in rows:
                 thread = typed_rows.thread(row[:-2])
                 if budget.is_over((self._calibrated(thread.thread_id, thread.view_tokens, budget)).tokens):
@@ -222,7 +226,5 @@ class Reader(Verifying):
 
     def _calibrated(self, thread_id: str, local: int, budget: TokenBudget) -> Measured:
         """What a view of so many of the store's own tokens takes, by the newest reply that says what it took."""
-        rows = self._reach.write(
-            None, arguments.about(thread_id), queries.reported, self._key(thread_id), _REPORTS
-        )  # fmt: skip
+        rows = self._db.call(queries.reported, self._key(thread_id), _REPORTS)
         return size_estimate.calibrated(local, budget, size_estimate.reported(rows))

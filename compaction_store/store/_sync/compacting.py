@@ -21,7 +21,7 @@ from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.errors import CompactionStoreError, DatabaseError, InvalidInput, SpanConflict
 from compaction_store.models import Compaction, Measured
-from compaction_store.postgres import connections, queries
+from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import CompactionFilter, ThreadKey
 from compaction_store.rendering.view import View
 from compaction_store.store._sync.redacting import Redacting
@@ -84,8 +84,7 @@ class Store(Redacting):
             # is what went wrong, it has had its time.
             seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
             with suppress(CompactionStoreError):
-                about = arguments.about(thread_id)
-                self._reach.within(seconds).write(None, about, queries.release, key, run_id, False)
+                self._db.with_at_most(seconds).call(queries.release, key, run_id, False)
             raise
 
     def plan(
@@ -162,7 +161,7 @@ class Store(Redacting):
         run_id = uuid4()
         base = (0, None) if view is None else (view.pos, view.head)
         self._commit(key, thread_id, run_id, base, records.revocation(number, reason=reason, actor=actor))
-        with connections.reading_back(str(run_id), arguments.about(thread_id)):
+        with call.after_write(str(run_id), thread_id):
             return (self._records(key, run_id))[0]
 
     def _compact_alone(
@@ -185,7 +184,7 @@ class Store(Redacting):
             if time.monotonic() > end:
                 why = f"other runs have been compacting the thread for {_LONGEST_QUEUE:.0f} seconds"
                 return CompactionRun((), why, view)
-            self._reach.pause(wait)
+            self._db.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
             view = self._look(thread_id, budget, view)
             if not budget.is_over(view):
@@ -221,7 +220,7 @@ class Store(Redacting):
             measured=size_estimate.as_json(view),
         )
         self._commit(key, view.thread_id, run_id, (view.pos, view.head), text)
-        with connections.reading_back(str(run_id), arguments.about(view.thread_id)):
+        with call.after_write(str(run_id), view.thread_id):
             written = self._records(key, run_id)
             after = self.view(view.thread_id) if ctx.applied else view
         if ctx.applied and budget is not None and view.measured is not None:
@@ -240,7 +239,7 @@ class Store(Redacting):
         """The view with an estimate of what it takes, or with an exact count. No connection is held meanwhile."""
         if budget.counter is not None and size_estimate.is_worth_counting(estimate, budget):
             try:
-                found: Any = self._reach.aside(budget.counter, view)
+                found: Any = self._db.run_in_thread(budget.counter, view)
                 if inspect.isawaitable(found):
                     found = found
                 estimate = size_estimate.counted(estimate, found, budget)
@@ -257,7 +256,7 @@ class Store(Redacting):
         self, key: ThreadKey, view: View, callbacks: tuple[Callable[..., Any], ...], budget: TokenBudget | None
     ) -> CompactionContext:
         """What the callbacks planned on a view, and what they failed with. A conflict is raised where it is all."""
-        rows = self._reach.write(None, arguments.about(view.thread_id), queries.stalled, key, _STALLED)
+        rows = self._db.call(queries.stalled, key, _STALLED)
         stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
         ctx = CompactionContext(view, counter=self._ready(), budget=budget, stalled=stalled, awaits=_AWAITS)
         for callback in callbacks:
@@ -274,19 +273,15 @@ class Store(Redacting):
     def _commit(
         self, key: ThreadKey, thread_id: str, run_id: UUID, base: tuple[int, bytes | None], text: str
     ) -> None:
-        self._reach.write(
-            str(run_id), arguments.about(thread_id), queries.commit_compactions, key, run_id, base, text
-        )
+        self._db.call(queries.commit_compactions, key, run_id, base, text, key=str(run_id))
 
     def _records(self, key: ThreadKey, run_id: UUID) -> list[Compaction]:
         return [record for record in self._log(None, CompactionFilter(key.uid, run_id=run_id))]
 
     def _leased(self, key: ThreadKey, thread_id: str, run_id: UUID) -> bool:
         """Whether another run holds the thread; if none does, this one does now."""
-        until = self._reach.write(
-            None, arguments.about(thread_id), queries.lease, key, run_id, _LEASE_SECONDS
-        )  # fmt: skip
+        until = self._db.call(queries.lease, key, run_id, _LEASE_SECONDS)
         return until is not None
 
     def _release(self, key: ThreadKey, thread_id: str, run_id: UUID, *, stalled: bool) -> None:
-        self._reach.write(None, arguments.about(thread_id), queries.release, key, run_id, stalled)
+        self._db.call(queries.release, key, run_id, stalled)

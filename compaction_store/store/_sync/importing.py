@@ -35,8 +35,11 @@ class Importing(Loading):
                 staged.add(line)
             staged.finish()
             thread_id = staged.manifest["thread_id"]
-            added = self._reach.longer(staged.seconds).write(
-                staged.head.hex(), arguments.about(thread_id), queries.import_bundle,
-                ThreadKey(staged.thread_uid, self._tenant), staged, arguments.about(thread_id),
-            )  # fmt: skip
+            added = self._db.with_more_time(staged.seconds).call(
+                queries.import_bundle,
+                ThreadKey(staged.thread_uid, self._tenant, thread_id),
+                staged,
+                arguments.about(thread_id),
+                key=staged.head.hex(),
+            )
             return staged.result(added=added)

@@ -48,9 +48,15 @@ class Loading(Writing):
             arguments.number(expected_seq, "expected_seq", least=0)
         source = loading.Source(messages)
         load = loading.Load(
-            key, self._ready(), uid=thread.uid, expected_seq=expected_seq, meta=meta, tokens=tokens,
-            about=arguments.about(thread_id), in_memory=source.in_memory,
-        )  # fmt: skip
+            key,
+            self._ready(),
+            uid=thread.uid,
+            expected_seq=expected_seq,
+            meta=meta,
+            tokens=tokens,
+            about=arguments.about(thread_id),
+            in_memory=source.in_memory,
+        )
         try:
             self._advance(load, thread, thread_id, None)
             for message in source:
@@ -68,18 +74,15 @@ class Loading(Writing):
             wanted = load.send(self._answer(load, thread, thread_id, wanted))
 
     def _answer(self, load: loading.Load, thread: ThreadKey, thread_id: str, wanted: loading.Request) -> Any:
-        about = arguments.about(thread_id)
         if isinstance(wanted, loading.Count):
-            return self._reach.aside(load.count, wanted.payload, wanted.size)
+            return self._db.run_in_thread(load.count, wanted.payload, wanted.size)
         if isinstance(wanted, loading.Find):
-            return self._reach.write(load.key, about, queries.find_load, thread, wanted.key)
+            return self._db.call(queries.find_load, thread, wanted.key, key=load.key)
         if isinstance(wanted, loading.Compare):
-            return self._reach.write(
-                None, about, queries.commitments, thread, wanted.first_seq, wanted.limit
-            )  # fmt: skip
+            return self._db.call(queries.commitments, thread, wanted.first_seq, wanted.limit)
         if isinstance(wanted, provider_compactions.Record):
-            return self._reach.write(load.key, about, queries.observe, thread, wanted.run_id, wanted.records)
+            return self._db.call(queries.observe, thread, wanted.run_id, wanted.records, key=load.key)
         # The deadline is made for one message: a chunk has the time besides that a slow line would take.
-        return self._reach.longer(wanted.seconds).write(
-            load.key, about, queries.load, thread, thread_id, wanted, load.meanwhile
+        return self._db.with_more_time(wanted.seconds).call(
+            queries.load, thread, thread_id, wanted, load.meanwhile, key=load.key
         )

@@ -14,10 +14,10 @@ from compaction_store import arguments, embedded, tokens
 from compaction_store.errors import InvalidInput, MessageNotFound, PositionNotFound
 from compaction_store.integrity import chain, erasure
 from compaction_store.models import Compaction, Message, Payload, Thread
-from compaction_store.postgres import connections, engines, queries, typed_rows
-from compaction_store.postgres.connections import Connections
+from compaction_store.postgres import engines, queries, typed_rows
+from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.call import deadline_for_opening
 from compaction_store.postgres.engines import Engine
-from compaction_store.postgres.observed_connections import Watched
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import View
 from compaction_store.store.last_seqs import LastSeqs
@@ -33,9 +33,9 @@ class Reading:
     """Reads threads; has no method that writes. Made by `open`, closed by `close` or as a context manager."""
 
     def __init__(
-        self, reach: Connections, tenant: str, counter: tokens.Counter, share: embedded.Share | None = None
+        self, db: Connections, tenant: str, counter: tokens.Counter, share: embedded.Share | None = None
     ) -> None:
-        self._reach = reach
+        self._db = db
         self._tenant = tenant
         self._counter = counter
         self._share = share
@@ -86,26 +86,24 @@ class Reading:
             engine = engines.create_engine(
                 url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline
             )
-        # The first contact is tried once: a wrong address should not take the deadline to show.
-        first = Connections(engine, connections.first_time(connect_timeout, deadline), once=True)
+        # Do not retry the first connection: a wrong address should fail at once.
+        first = Connections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
         try:
-            spread = first.run(queries.check)
+            spread = first.call(queries.check)
         except BaseException:
             first.close()
             if share is not None:
                 share.close()
             raise
-        reach = Connections(engine, deadline, spread=spread)
-        if telemetry is not None:
-            reach = Watched(engine, deadline, telemetry, spread=spread)
-        store = cls(reach, tenant, count, share)
+        observer = None if telemetry is None else telemetry.observer(*engines.address(engine))
+        store = cls(Connections(engine, deadline, spread=spread, observer=observer), tenant, count, share)
         store._actor, store._require_actor = actor, require_actor
         if telemetry is not None:
             telemetry.watch(store, tenant)
         return store
 
     def close(self) -> None:
-        self._reach.close()
+        self._db.close()
         if self._share is not None:
             self._share.close()
 
@@ -120,7 +118,7 @@ class Reading:
     def _key(self, thread_id: str) -> ThreadKey:
         arguments.check_thread_id(thread_id)
         uid = erasure.stub_uid(thread_id) or chain.thread_uid(self._tenant, thread_id)
-        return ThreadKey(uid, self._tenant)
+        return ThreadKey(uid, self._tenant, thread_id)
 
     def replay(
         self, thread_id: str, *, after: int = 0, until: int | None = None, last: int | None = None
@@ -143,7 +141,7 @@ class Reading:
     def _pages(self, key: ThreadKey, thread_id: str, after: int, until: int | None) -> Iterator[Message]:
         limit = _FIRST_PAGE
         while True:
-            rows = self._reach.write(None, arguments.about(thread_id), queries.replay, key, after, until, limit)
+            rows = self._db.call(queries.replay, key, after, until, limit)
             for row in rows:
                 yield typed_rows.message(row)
             if len(rows) < limit:
@@ -153,12 +151,12 @@ class Reading:
 
     def _newest(self, key: ThreadKey, thread_id: str, last: int) -> Iterator[Message]:
         if last > _LONGEST_PAGE:
-            newest = self._reach.write(None, arguments.about(thread_id), queries.newest, key, 1)
+            newest = self._db.call(queries.newest, key, 1)
             until = newest[0][0] if newest else 0
             for message in self._pages(key, thread_id, max(0, until - last), until):
                 yield message
             return
-        rows = self._reach.write(None, arguments.about(thread_id), queries.newest, key, last)
+        rows = self._db.call(queries.newest, key, last)
         for row in reversed(rows):
             yield typed_rows.message(row)
 
@@ -166,7 +164,7 @@ class Reading:
         """The message at a seq."""
         key = self._key(thread_id)
         arguments.number(seq, "seq", least=1)
-        rows = self._reach.write(None, arguments.about(thread_id), queries.replay, key, seq - 1, seq, 1)
+        rows = self._db.call(queries.replay, key, seq - 1, seq, 1)
         if not rows:
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
         return typed_rows.message(rows[0])
@@ -183,24 +181,24 @@ class Reading:
             at = at.pos
         if isinstance(at, datetime):
             arguments.moment(at, "at")
-            at = self._reach.write(None, about, queries.pos_at, key, at)
+            at = self._db.call(queries.pos_at, key, at)
             if at == 0:
                 raise PositionNotFound(f"nothing yet at that moment{about}")
         elif at is not None:
             arguments.number(at, "at", least=1)
-        return typed_rows.view(thread_id, self._reach.write(None, about, queries.view, key, at))
+        return typed_rows.view(thread_id, self._db.call(queries.view, key, at))
 
     def thread(self, thread_id: str) -> Thread:
         """Where a thread stands."""
         key = self._key(thread_id)
-        return typed_rows.thread(self._reach.write(None, arguments.about(thread_id), queries.thread, key))
+        return typed_rows.thread(self._db.call(queries.thread, key))
 
     def threads(self, *, after: str = "") -> Iterator[Thread]:
         """The tenant's threads in the order of their names' bytes, those after a name, in pages."""
         if after:
             arguments.check_thread_id(after)
         while True:
-            rows = self._reach.run(queries.threads, self._tenant, after, _THREADS_PAGE)
+            rows = self._db.call(queries.threads, self._tenant, after, _THREADS_PAGE)
             for row in rows:
                 yield typed_rows.thread(row)
             if len(rows) < _THREADS_PAGE:

@@ -16,7 +16,7 @@ from compaction_store.integrity import erasure
 from compaction_store.messages import encoding, provider_compactions
 from compaction_store.messages.keys import Key
 from compaction_store.models import Appended, Message
-from compaction_store.postgres import connections, queries, typed_rows
+from compaction_store.postgres import call, queries, typed_rows
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.view import Rendered, View
@@ -81,7 +81,7 @@ class Writing(Reader):
         if view is not None and view.thread_id != thread_id:
             raise InvalidInput(f"the view is one of thread {view.thread_id!r}, not of {thread_id!r}")
         if tokens is None and self._counter.takes_long(sum(e.size for e in encoded)):
-            counter, counts = self._reach.aside(_counted, self._counter, encoded, tokens)
+            counter, counts = self._db.run_in_thread(_counted, self._counter, encoded, tokens)
         else:
             counter, counts = _counted(self._counter, encoded, tokens)
         if meta is None and view is not None:
@@ -93,34 +93,35 @@ class Writing(Reader):
             for i, e in enumerate(encoded)
         ]
         receipt = None if view is None else receipts.receipt(view)
-        about = arguments.about(thread_id)
         expected = queries.Expected(expected_seq, expected_head, None if view is None else view.head)
         parts = (thread, thread_id, new, counter, own, receipt, expected)
         start, known = time.monotonic(), self._last_seqs.get(thread.uid)
         seen = provider_compactions.told_by(given, (e.payload for e in encoded))
         if seen is None:
-            written = self._reach.write(own.text, about, queries.append, *parts)
+            written = self._db.call(queries.append, *parts, key=own.text)
         else:
-            written = self._reach.write(own.text, about, queries.append_observed, *parts, uuid4(), seen)
+            written = self._db.call(queries.append_observed, *parts, uuid4(), seen, key=own.text)
         if written.replayed:
             # The first call's tokens and meta are what is stored, whatever this one said.
             after, count = written.first_seq - 1, len(new)
-            with connections.reading_back(own.text, about):
-                rows = self._reach.since(start).write(
-                    None, about, queries.replay, thread, after, after + count, count
+            with call.after_write(own.text, thread_id):
+                rows = self._db.with_time_left_since(start).call(
+                    queries.replay, thread, after, after + count, count
                 )
             return Appended(map(typed_rows.message, rows), written.head)
         stored = Appended(_appended(written, encoded, new), written.head)
         self._last_seqs.put(thread.uid, known, stored[-1].seq)
         if written.first_seq <= known:
             lost = f"seq {known} was given before, and now {written.first_seq}: the thread has lost messages"
-            raise ThreadWentBack(f"{lost}, and this append is stored{about}", written=stored, known_seq=known)
+            raise ThreadWentBack(
+                f"{lost}, and this append is stored{arguments.about(thread_id)}", written=stored, known_seq=known
+            )
         return stored
 
     def _ready(self) -> tokens.Counter:
         """The counter, with what its first count would wait for done off the event loop."""
         if self._counter.takes_long(0):
-            self._reach.aside(self._counter.prepare)
+            self._db.run_in_thread(self._counter.prepare)
         return self._counter
 
     def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
@@ -129,7 +130,7 @@ class Writing(Reader):
         text = encoding.encode_meta(metadata)
         if text is None:
             raise InvalidInput("metadata must be one JSON object")
-        self._reach.write(connections.UNKEYED, arguments.about(thread_id), queries.set_metadata, key, text)
+        self._db.call(queries.set_metadata, key, text, key=call.UNKEYED)
 
 
 def _counted(

@@ -294,7 +294,7 @@ def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str
 
 def reported(store: cs.Store, thread_id: str) -> Iterator[Any]:
     """What a budget is measured by."""
-    yield from store._reach.run(queries.reported, store._key(thread_id), 5)
+    yield from store._db.call(queries.reported, store._key(thread_id), 5)
 
 
 def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuser: psycopg.Connection[Any]) -> None:

@@ -19,7 +19,7 @@ from compaction_store.integrity import chain
 from compaction_store.models import ToLoad
 from compaction_store.postgres import queries
 
-KEY = queries.ThreadKey(chain.thread_uid("default", "t"), "default")
+KEY = queries.ThreadKey(chain.thread_uid("default", "t"), "default", "t")
 
 
 @pytest.fixture

@@ -523,6 +523,6 @@ def _fold_five(start: int, ctx: CompactionContext) -> None:
 
 def _flushed(store: Store, connection: psycopg.Connection[Any]) -> dict[str, int]:
     """How often tables were read whole, with what the store's session has not told yet."""
-    store._reach.run(ledger.fetch, "SELECT pg_stat_force_next_flush()")
-    store._reach.run(ledger.fetch, "SELECT 1")
+    store._db.call(ledger.fetch, "SELECT pg_stat_force_next_flush()")
+    store._db.call(ledger.fetch, "SELECT 1")
     return _scans(connection)

@@ -19,7 +19,7 @@ from support.told import Told
 import compaction_store as cs
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.errors import CompactionStoreError, MissingExtra
-from compaction_store.postgres import connections
+from compaction_store.postgres import call
 from compaction_store.telemetry import conventions
 
 MARKER = "xyzzy-7f3a"
@@ -139,7 +139,7 @@ def test_a_statement_that_is_sent_again_says_so(
     store: Face, told: Told, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append("t-1", TALK[0])
-    monkeypatch.setattr(connections, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(call, "_FIRST_PAUSE", 0.0)
     # The next append finds its connection closed by an administrator, and makes another.
     superuser.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -223,7 +223,7 @@ def test_a_store_that_tells_keeps_its_signatures(url: str, told: Told) -> None:
 def test_without_telemetry_nothing_stands_in_the_way(url: str) -> None:
     with cs.Store.open(url) as store:
         assert not set(vars(store)) & set(conventions.OPERATIONS)
-        assert type(store._reach) is connections.Connections
+        assert store._db._observer is None
 
 
 def test_without_telemetry_nothing_of_it_is_imported() -> None:

@@ -215,7 +215,7 @@ class _Rig:
                     at += 1
                     continue
                 if not warm:
-                    await greenlet_spawn(store._reach.engine.dispose)
+                    await greenlet_spawn(store._db.engine.dispose)
                 before = self._standing(thread_id)
                 if not await self._cancelled(call.act(store, thread_id), at, served=served):
                     return
@@ -276,7 +276,7 @@ class _Rig:
         self, call: Call, store: cs.AsyncStore, thread_id: str, before: Any, whole: tuple[int, ...], where: str
     ) -> None:
         quiet(self.behind)
-        pool: Any = store._reach.engine.pool
+        pool: Any = store._db.engine.pool
         assert pool.checkedout() == 0, f"{where}: a connection is not back in the pool"
         change = tuple(b - a for a, b in zip(before, self._standing(thread_id), strict=True))
         assert change in (whole, tuple(0 for _ in whole)), f"{where}: {change} is a part of {whole}"

@@ -150,7 +150,7 @@ BUGS = (
     ),
     Bug(
         "an unknown outcome is told as a failure",
-        (Edit("compaction_store/postgres/connections.py", "(verdict.unknown and key is not None)", "False"),),
+        (Edit("compaction_store/postgres/call.py", "(verdict.unknown and key is not None)", "False"),),
         {
             "tests/reliability/test_faults.py::test_an_unknown_outcome_is_settled_with_its_key[async]": "DatabaseUnavailable"
         },
@@ -222,7 +222,7 @@ BUGS = (
             Edit(
                 "compaction_store/store/_sync/compacting.py",
                 _CALLBACKS,
-                "        held: Any = self._reach.engine.raw_connection().driver_connection\n"
+                "        held: Any = self._db.engine.raw_connection().driver_connection\n"
                 '        held.execute("BEGIN")\n' + _CALLBACKS,
             ),
             Edit(
@@ -266,7 +266,7 @@ BUGS = (
     ),
     Bug(
         "a call that is cancelled while it connects leaves the connection open",
-        (Edit("compaction_store/postgres/connections.py", "        clear_frames(error.__traceback__)\n", ""),),
+        (Edit("compaction_store/postgres/call.py", "        clear_frames(error.__traceback__)\n", ""),),
         {_rig("cancel"): "a connection is left"},
     ),
     Bug(
@@ -309,7 +309,7 @@ BUGS = (
     ),
     Bug(
         "a commit whose wait for the standby was cancelled is told as done",
-        (Edit("compaction_store/postgres/connections.py", "if writes and line.is_in_doubt:", "if False:"),),
+        (Edit("compaction_store/postgres/call.py", "if writes and line.is_in_doubt:", "if False:"),),
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
     ),
     Bug(

@@ -1,0 +1,59 @@
+"""The connections of an AsyncStore.
+
+Calls run inside SQLAlchemy's greenlet, where the driver awaits the event loop: no thread ever holds a database call, so
+a cancelled call is cancelled on the server as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, TypeVarTuple
+
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+from sqlalchemy.util import greenlet_spawn
+
+from compaction_store import drivers
+from compaction_store.postgres.call import Caller, Observer, sleep_in_greenlet
+from compaction_store.postgres.engines import AsyncEngine
+
+_P = ParamSpec("_P")
+_Ts = TypeVarTuple("_Ts")
+_T = TypeVar("_T")
+
+
+class AsyncConnections(Caller):
+    """Calls queries on the connections of an engine."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        deadline: float,
+        *,
+        retries: bool = True,
+        spread: bool = False,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(
+            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, spread=spread, observer=observer
+        )  # fmt: skip
+
+    async def call(
+        self, query: Callable[[Connection, *_Ts], _T], *arguments: *_Ts, key: str | None = None
+    ) -> _T:  # fmt: skip
+        """Runs a query and retries it until the deadline; errors name the thread of a ThreadKey.
+
+        Without a key it is a read. A write's key makes repeating it harmless; UNKEYED is for one that needs none.
+        """
+        return await greenlet_spawn(self._call, query, arguments, key)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+        """Runs slow work without a database in a thread, to keep the event loop free. A Store calls it directly."""
+        return await drivers.in_thread(function, *arguments, **keywords)
+
+    async def close(self) -> None:
+        self.closed = True
+        await greenlet_spawn(self.engine.dispose)
