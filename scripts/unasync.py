@@ -13,11 +13,7 @@ ROOT = Path(__file__).parent.parent / "compaction_store"
 PACKAGES = (ROOT / "postgres", ROOT / "store")
 
 RULES = (
-    (r"The async face", "The synchronous face"),
-    (
-        r"\n\nThe files of this package are.*?\"\"\"",
-        '\n\nEvery file of this package is derived from `_async` by `scripts/unasync.py`: edit those.\n"""',
-    ),
+    (r"The async classes", "The synchronous classes"),
     (r"an AsyncStore\.\n\nCalls run inside.*?\"\"\"", 'a Store."""'),
     (r"\._async\b", "._sync"),
     (r"\basync (def|for|with) ", r"\1 "),
@@ -29,20 +25,14 @@ RULES = (
     (r"\bsleep_in_greenlet\b", "time.sleep"),
     (r"\basyncio\b", "time"),
     (r"\bengine\.sync_engine\b", "engine"),
-    (r"\n    @opening\.opens", ""),
-    (r"^from compaction_store.store import opening\n", ""),
-    (
-        (
-            r"\bAsync(Connections|Engine|Exporting|Importing|Iterator|Loading|Messages|Reader|Reading|Redacting|Source"
-            r"|Store|Verifying|Writing)\b"
-        ),
-        r"\1",
-    ),
+    (r"\n    @awaitable_context", ""),
+    (r"^from compaction_store.store.awaitable_context import awaitable_context\n", ""),
+    (r"\bAsync(Connections|Engine|Iterator|Messages|Reader|Source|Store)\b", r"\1"),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
     (r"\b(join|close)_aio\b", r"\1"),
     (r"run_callback_async", "run_callback"),
-    (r"_AWAITS = True", "_AWAITS = False"),
+    (r"_IS_ASYNC = True", "_IS_ASYNC = False"),
 )
 
 

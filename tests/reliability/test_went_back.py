@@ -12,7 +12,7 @@ from support.faces import Face, Faces
 from support.forks import forked
 
 import compaction_store as cs
-from compaction_store.store.last_seqs import LastSeqs
+from compaction_store.store.last_seq_cache import LastSeqCache
 
 HI = {"role": "user", "content": "hi"}
 LATER = {"role": "user", "content": "later"}
@@ -64,7 +64,7 @@ def test_writers_at_once_are_not_taken_for_a_thread_that_went_back(url: str) -> 
 
 
 def test_what_is_kept_of_threads_is_bounded() -> None:
-    seqs = LastSeqs()
+    seqs = LastSeqCache()
     for i in range(10_500):
         seqs.put(UUID(int=i), 0, 7)
     assert seqs.get(UUID(int=499)) == 0

@@ -1,10 +1,9 @@
-"""The async face: AsyncReader, which has no writing method, and AsyncStore.
+"""The async classes: AsyncReader, which has no method that writes, and AsyncStore.
 
-One class a file, each on the one before: reading, exporting, verifying, auditing, writing, loading, importing,
-redacting, compacting.
+`scripts/unasync.py` derives the package `_sync` from the package `_async`: edit the files of `_async` only.
 """
 
-from compaction_store.store._async.auditing import AsyncReader
-from compaction_store.store._async.compacting import AsyncStore
+from compaction_store.store._async.reader import AsyncReader
+from compaction_store.store._async.store import AsyncStore
 
 __all__ = ["AsyncReader", "AsyncStore"]

@@ -1,10 +1,9 @@
-"""The synchronous face: Reader, which has no writing method, and Store.
+"""The synchronous classes: Reader, which has no method that writes, and Store.
 
-One class a file, each on the one before: reading, exporting, verifying, auditing, writing, loading, importing,
-redacting, compacting.
+`scripts/unasync.py` derives the package `_sync` from the package `_async`: edit the files of `_async` only.
 """
 
-from compaction_store.store._sync.auditing import Reader
-from compaction_store.store._sync.compacting import Store
+from compaction_store.store._sync.reader import Reader
+from compaction_store.store._sync.store import Store
 
 __all__ = ["Reader", "Store"]

@@ -1,5 +1,6 @@
-"""The synchronous face of compaction: callbacks are run on a view, outside of any transaction, and what they planned is
-committed in one piece.
+"""Compacts a thread: measures its view, takes the lease, runs the callbacks and commits what they planned.
+
+Callbacks run outside of any transaction, and no connection is held meanwhile.
 """
 
 from __future__ import annotations
@@ -8,280 +9,195 @@ import inspect
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, TypeVar, overload
+from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import UUID, uuid4
 
-from compaction_store import arguments
+from compaction_store import tokens
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.asking import Stalled
-from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
-from compaction_store.compaction.callbacks import callback_name, check_callback, run_callback
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.callbacks import callback_name, run_callback
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
-from compaction_store.errors import CompactionStoreError, DatabaseError, InvalidInput, SpanConflict
+from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured
 from compaction_store.postgres import call, queries
+from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, ThreadKey
 from compaction_store.rendering.view import View
-from compaction_store.store._sync.redacting import Redacting
+from compaction_store.store._sync.auditing import calibrated, compaction_log
+from compaction_store.store._sync.reader import Reader
+from compaction_store.store._sync.writing import prepared
 
-_AWAITS = False
+_IS_ASYNC = False
 _LEASE_SECONDS = 600.0
 _RELEASE_SECONDS = 1.0
+# How many of the newest records are searched for attempts that made no progress.
 _STALLED = 100
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
-# An honest run is over by then, or its lease has run out.
+# By then an honest run is over, or its lease has expired.
 _LONGEST_QUEUE = _LEASE_SECONDS
-_C = TypeVar("_C", bound=Callable[..., Any])
 
 
-class Store(Redacting):
-    """Runs `on_compact` callbacks and commits what they plan."""
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """One call of `compact` or `plan`: a thread, the callbacks for it, and the budget."""
 
-    @overload
-    def on_compact(self, callback: _C) -> _C: ...
+    reader: Reader
+    db: Connections
+    counter: tokens.Counter
+    thread: ThreadKey
+    callbacks: tuple[Callable[..., Any], ...]
+    budget: TokenBudget | None
+    force: bool
+    actor: str | None = None
+    run_id: UUID = field(default_factory=uuid4)
 
-    @overload
-    def on_compact(self) -> Callable[[_C], _C]: ...
+    @property
+    def thread_id(self) -> str:
+        return self.thread.thread_id
 
-    def on_compact(self, callback: _C | None = None) -> _C | Callable[[_C], _C]:
-        """Registers a callback or a strategy, as a decorator or by a call. They run in the order of registration."""
-        if callback is None:
-            return self.on_compact
-        check_callback(callback, awaits=_AWAITS)
-        self._callbacks.append(callback)
-        return callback
 
-    def compact(
-        self,
-        thread_id: str,
-        *callbacks: Callable[..., Any],
-        budget: TokenBudget | None = None,
-        force: bool = False,
-        actor: str | None = None,
-    ) -> CompactionRun:
-        """Runs the callbacks given, else the registered ones, on the thread's view, and commits what they planned.
+def compact(compacting: Compacting) -> CompactionRun:
+    budget = compacting.budget
+    if budget is None:
+        view = compacting.reader.view(compacting.thread_id)
+        return _run_and_commit(compacting, view, "manual")
+    view = measured_view(compacting.reader, compacting.db, compacting.thread, budget)
+    if not compacting.force and not budget.is_over(view):
+        return CompactionRun((), "the view is within its budget", view)
+    try:
+        return _compact_alone(compacting, view, budget)
+    except BaseException as error:
+        # The caller must see this error, not one of the release; without a release the lease expires by itself. If the
+        # database failed, its deadline has passed already.
+        seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
+        with suppress(CompactionStoreError):
+            compacting.db.with_at_most(seconds).call(
+                queries.release, compacting.thread, compacting.run_id, False
+            )  # fmt: skip
+        raise
 
-        With a budget, only where the view is over it (or `force`), and one run at a time: of several that want the
-        thread one works, and the others come back at once, or wait for it where their view does not fit the window.
-        """
-        key = self._own_key(thread_id)
-        actor = self._by(actor)
-        chosen = self._chosen(callbacks)
-        run_id = uuid4()
-        if budget is None:
-            view = self.view(thread_id)
-            return self._compact(key, view, run_id, chosen, None, "manual", actor)
-        view = self._look(thread_id, budget)
-        if not force and not budget.is_over(view):
-            return CompactionRun((), "the view is within its budget", view)
-        try:
-            return self._compact_alone(key, view, run_id, chosen, budget, force, actor)
-        except BaseException as error:
-            # What went wrong is what to tell; a lease that cannot be given back runs out by itself. Where the database
-            # is what went wrong, it has had its time.
-            seconds = 0 if isinstance(error, DatabaseError) else _RELEASE_SECONDS
-            with suppress(CompactionStoreError):
-                self._db.with_at_most(seconds).call(queries.release, key, run_id, False)
-            raise
 
-    def plan(
-        self,
-        thread_id: str,
-        *callbacks: Callable[..., Any],
-        budget: TokenBudget | None = None,
-        force: bool = False,
-    ) -> CompactionPlan:
-        """What `compact` would do now: the callbacks are run, with their summarizers, and nothing is written."""
-        key = self._own_key(thread_id)
-        chosen = self._chosen(callbacks)
-        view = self.view(thread_id) if budget is None else self._look(thread_id, budget)
-        if budget is not None and not force and not budget.is_over(view):
+def plan(compacting: Compacting) -> CompactionPlan:
+    """Runs the callbacks and writes nothing."""
+    reader, budget = compacting.reader, compacting.budget
+    if budget is None:
+        view = reader.view(compacting.thread_id)
+    else:
+        view = measured_view(reader, compacting.db, compacting.thread, budget)
+        if not compacting.force and not budget.is_over(view):
             return CompactionPlan((), "the view is within its budget", view, view)
-        ctx = self._run(key, view, chosen, budget)
-        measured = None if view.measured is None else view.measured.moved(ctx.total_tokens)
-        after = replace(view, elements=ctx.elements, measured=measured)
-        return CompactionPlan(tuple(ctx.attempts), ctx.reason(tried=bool(chosen)), view, after, tuple(ctx.errors))
+    ctx = _run_callbacks(compacting, view)
+    measured = None if view.measured is None else view.measured.moved(ctx.total_tokens)
+    after = replace(view, elements=ctx.elements, measured=measured)
+    reason = ctx.reason(tried=bool(compacting.callbacks))
+    return CompactionPlan(tuple(ctx.attempts), reason, view, after, tuple(ctx.errors))
 
-    def fit(
-        self,
-        thread_id: str,
-        budget: TokenBudget,
-        *callbacks: Callable[..., Any],
-        actor: str | None = None,
-    ) -> View:
-        """The view, compacted first if it is over the budget. Its `measured` says what it takes, and how that is known.
 
-        Whatever failed, a view that fits the window is returned; one that does not is `BudgetExceeded`.
-        """
-        # An actor that is missing shows on the first call, and not only once the view has grown.
-        actor = self._by(actor)
-        view = self._look(thread_id, budget)
-        if not budget.is_over(view):
-            return view
-        failure: CompactionStoreError | None = None
+def revoke(
+    db: Connections, thread: ThreadKey, number: int, view: View | None, reason: str | None, actor: str | None
+) -> Compaction:
+    run_id = uuid4()
+    base = (0, None) if view is None else (view.pos, view.head)
+    text = records.revocation(number, reason=reason, actor=actor)
+    db.call(queries.commit_compactions, thread, run_id, base, text, key=str(run_id))
+    with call.after_write(str(run_id), thread.thread_id):
+        return (_records(db, thread, run_id))[0]
+
+
+def measured_view(
+    reader: Reader, db: Connections, thread: ThreadKey, budget: TokenBudget, known: View | None = None
+) -> View:
+    """Returns the view with the best figure for its size. The figure of a known view is reused at the same pos."""
+    size_estimate.check_budget(budget, awaits=_IS_ASYNC)
+    view = reader.view(thread.thread_id)
+    if known is not None and (known.pos, known.head) == (view.pos, view.head):
+        return known
+    return _measured(db, view, budget, calibrated(db, thread, view.tokens, budget))
+
+
+def _measured(db: Connections, view: View, budget: TokenBudget, estimate: Measured) -> View:
+    """Adds an estimate to the view, or an exact count by the budget's counter where the estimate is close."""
+    if budget.counter is not None and size_estimate.is_worth_counting(estimate, budget):
         try:
-            view = (self.compact(thread_id, *callbacks, budget=budget, actor=actor)).view
-        except SpanConflict:
-            view = self._look(thread_id, budget)
-        except InvalidInput:
-            raise
-        except CompactionStoreError as error:
-            failure = error
+            found: Any = db.run_in_thread(budget.counter, view)
+            if inspect.isawaitable(found):
+                found = found
+            estimate = size_estimate.counted(estimate, found, budget)
+        except Exception as error:  # noqa: BLE001 — without a count, whatever its error, there is the estimate
+            estimate = size_estimate.failed(estimate, error)
+    return replace(view, measured=estimate)
+
+
+def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
+    """Takes the thread's lease and compacts; or waits for the run that has the lease, or leaves the thread to it."""
+    reader, db, thread = compacting.reader, compacting.db, compacting.thread
+    wait = _FIRST_WAIT
+    end = time.monotonic() + _LONGEST_QUEUE
+    while db.call(queries.lease, thread, compacting.run_id, _LEASE_SECONDS) is not None:
         if budget.fits(view):
-            return view
-        raise BudgetExceeded(
-            f"the view takes {size_estimate.told(view)}, {budget.limit} fit{arguments.about(thread_id)}", view=view
-        ) from failure
-
-    def revoke(
-        self,
-        thread_id: str,
-        number: int,
-        *,
-        view: View | None = None,
-        reason: str | None = None,
-        actor: str | None = None,
-    ) -> Compaction:
-        """Undoes an active compaction: what was visible before it is again. Itself a record, which is returned.
-
-        `view` is the view that the number was taken from: a thread that no longer has that view refuses, since the
-        number can be another compaction's there (`SpanConflict`).
-        """
-        key = self._own_key(thread_id)
-        arguments.number(number, "number", least=1)
-        if view is not None and not isinstance(view, View):
-            raise InvalidInput(f"view must be a View, not {type(view).__name__}")
-        if view is not None and view.thread_id != thread_id:
-            raise InvalidInput(f"the view is one of thread {view.thread_id!r}, not of {thread_id!r}")
-        arguments.text(reason, "reason")
-        actor = self._by(actor)
-        run_id = uuid4()
-        base = (0, None) if view is None else (view.pos, view.head)
-        self._commit(key, thread_id, run_id, base, records.revocation(number, reason=reason, actor=actor))
-        with call.after_write(str(run_id), thread_id):
-            return (self._records(key, run_id))[0]
-
-    def _compact_alone(
-        self,
-        key: ThreadKey,
-        view: View,
-        run_id: UUID,
-        callbacks: tuple[Callable[..., Any], ...],
-        budget: TokenBudget,
-        force: bool,
-        actor: str | None,
-    ) -> CompactionRun:
-        """A run while no other has the thread; or none, where another one is at it or has done what was wanted."""
-        thread_id = view.thread_id
-        wait = _FIRST_WAIT
-        end = time.monotonic() + _LONGEST_QUEUE
-        while self._leased(key, thread_id, run_id):
-            if budget.fits(view):
-                return CompactionRun((), "another run is compacting the thread", view)
-            if time.monotonic() > end:
-                why = f"other runs have been compacting the thread for {_LONGEST_QUEUE:.0f} seconds"
-                return CompactionRun((), why, view)
-            self._db.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-            view = self._look(thread_id, budget, view)
-            if not budget.is_over(view):
-                return CompactionRun((), "another run has compacted the thread", view)
-        # What another run did before the lease came free is part of what the callbacks see.
-        view = self._look(thread_id, budget, view)
-        if not force and not budget.is_over(view):
-            self._release(key, thread_id, run_id, stalled=False)
+            return CompactionRun((), "another run is compacting the thread", view)
+        if time.monotonic() > end:
+            why = f"other runs have been compacting the thread for {_LONGEST_QUEUE:.0f} seconds"
+            return CompactionRun((), why, view)
+        db.sleep(wait)
+        wait = min(2 * wait, _LONGEST_WAIT)
+        view = measured_view(reader, db, thread, budget, view)
+        if not budget.is_over(view):
             return CompactionRun((), "another run has compacted the thread", view)
-        trigger = "budget" if budget.is_over(view) else "forced"
-        return self._compact(key, view, run_id, callbacks, budget, trigger, actor)
+    # The callbacks must see what another run did before the lease was free.
+    view = measured_view(reader, db, thread, budget, view)
+    if not compacting.force and not budget.is_over(view):
+        db.call(queries.release, thread, compacting.run_id, False)
+        return CompactionRun((), "another run has compacted the thread", view)
+    return _run_and_commit(compacting, view, "budget" if budget.is_over(view) else "forced")
 
-    def _compact(
-        self,
-        key: ThreadKey,
-        view: View,
-        run_id: UUID,
-        callbacks: tuple[Callable[..., Any], ...],
-        budget: TokenBudget | None,
-        trigger: str,
-        actor: str | None,
-    ) -> CompactionRun:
-        ctx = self._run(key, view, callbacks, budget)
-        if not ctx.attempts:
-            if budget is not None:
-                self._release(key, view.thread_id, run_id, stalled=True)
-            return CompactionRun((), ctx.reason(tried=bool(callbacks)), view, tuple(ctx.errors))
-        text = records.to_json(
-            ctx.attempts,
-            trigger=trigger,
-            actor=actor,
-            counter=self._counter.name,
-            measured=size_estimate.as_json(view),
-        )
-        self._commit(key, view.thread_id, run_id, (view.pos, view.head), text)
-        with call.after_write(str(run_id), view.thread_id):
-            written = self._records(key, run_id)
-            after = self.view(view.thread_id) if ctx.applied else view
-        if ctx.applied and budget is not None and view.measured is not None:
-            after = self._counted(after, budget, view.measured.moved(after.tokens))
-        return CompactionRun(tuple(written), ctx.reason(tried=bool(callbacks)), after, tuple(ctx.errors))
 
-    def _look(self, thread_id: str, budget: TokenBudget, known: View | None = None) -> View:
-        """The view, with what it takes by the best figure known. What is known of it at the same pos still holds."""
-        size_estimate.check_budget(budget, awaits=_AWAITS)
-        view = self.view(thread_id)
-        if known is not None and (known.pos, known.head) == (view.pos, view.head):
-            return known
-        return self._counted(view, budget, self._calibrated(thread_id, view.tokens, budget))
+def _run_and_commit(compacting: Compacting, view: View, trigger: str) -> CompactionRun:
+    db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
+    ctx = _run_callbacks(compacting, view)
+    reason = ctx.reason(tried=bool(compacting.callbacks))
+    if not ctx.attempts:
+        if budget is not None:
+            db.call(queries.release, thread, run_id, True)
+        return CompactionRun((), reason, view, tuple(ctx.errors))
+    text = records.to_json(
+        ctx.attempts,
+        trigger=trigger,
+        actor=compacting.actor,
+        counter=compacting.counter.name,
+        measured=size_estimate.as_json(view),
+    )
+    db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
+    with call.after_write(str(run_id), compacting.thread_id):
+        written = _records(db, thread, run_id)
+        after = compacting.reader.view(compacting.thread_id) if ctx.applied else view
+    if ctx.applied and budget is not None and view.measured is not None:
+        after = _measured(db, after, budget, view.measured.moved(after.tokens))
+    return CompactionRun(tuple(written), reason, after, tuple(ctx.errors))
 
-    def _counted(self, view: View, budget: TokenBudget, estimate: Measured) -> View:
-        """The view with an estimate of what it takes, or with an exact count. No connection is held meanwhile."""
-        if budget.counter is not None and size_estimate.is_worth_counting(estimate, budget):
-            try:
-                found: Any = self._db.run_in_thread(budget.counter, view)
-                if inspect.isawaitable(found):
-                    found = found
-                estimate = size_estimate.counted(estimate, found, budget)
-            except Exception as error:  # noqa: BLE001 — whatever keeps a count from being made, the estimate is there
-                estimate = size_estimate.failed(estimate, error)
-        return replace(view, measured=estimate)
 
-    def _chosen(self, callbacks: tuple[Callable[..., Any], ...]) -> tuple[Callable[..., Any], ...]:
-        for callback in callbacks:
-            check_callback(callback, awaits=_AWAITS)
-        return callbacks or tuple(self._callbacks)
+def _run_callbacks(compacting: Compacting, view: View) -> CompactionContext:
+    """Returns what the callbacks planned and their errors. Raises a SpanConflict if nothing else came of them."""
+    rows = compacting.db.call(queries.stalled, compacting.thread, _STALLED)
+    stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
+    counter = prepared(compacting.db, compacting.counter)
+    ctx = CompactionContext(view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC)
+    for callback in compacting.callbacks:
+        mark = ctx.begin(callback_name(callback))
+        try:
+            run_callback(ctx, callback)
+        except Exception as error:  # noqa: BLE001 — a callback's error voids its own plan only, and is recorded
+            ctx.void(mark, error)
+    conflict = next((error for error in ctx.errors if isinstance(error, SpanConflict)), None)
+    if conflict is not None and not ctx.attempts:
+        raise conflict
+    return ctx
 
-    def _run(
-        self, key: ThreadKey, view: View, callbacks: tuple[Callable[..., Any], ...], budget: TokenBudget | None
-    ) -> CompactionContext:
-        """What the callbacks planned on a view, and what they failed with. A conflict is raised where it is all."""
-        rows = self._db.call(queries.stalled, key, _STALLED)
-        stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
-        ctx = CompactionContext(view, counter=self._ready(), budget=budget, stalled=stalled, awaits=_AWAITS)
-        for callback in callbacks:
-            mark = ctx.begin(callback_name(callback))
-            try:
-                run_callback(ctx, callback)
-            except Exception as error:  # noqa: BLE001 — a callback's failure voids its own plan, and is recorded
-                ctx.void(mark, error)
-        conflict = next((error for error in ctx.errors if isinstance(error, SpanConflict)), None)
-        if conflict is not None and not ctx.attempts:
-            raise conflict
-        return ctx
 
-    def _commit(
-        self, key: ThreadKey, thread_id: str, run_id: UUID, base: tuple[int, bytes | None], text: str
-    ) -> None:
-        self._db.call(queries.commit_compactions, key, run_id, base, text, key=str(run_id))
-
-    def _records(self, key: ThreadKey, run_id: UUID) -> list[Compaction]:
-        return [record for record in self._log(None, CompactionFilter(key.uid, run_id=run_id))]
-
-    def _leased(self, key: ThreadKey, thread_id: str, run_id: UUID) -> bool:
-        """Whether another run holds the thread; if none does, this one does now."""
-        until = self._db.call(queries.lease, key, run_id, _LEASE_SECONDS)
-        return until is not None
-
-    def _release(self, key: ThreadKey, thread_id: str, run_id: UUID, *, stalled: bool) -> None:
-        self._db.call(queries.release, key, run_id, stalled)
+def _records(db: Connections, thread: ThreadKey, run_id: UUID) -> list[Compaction]:
+    wanted = CompactionFilter(thread.uid, run_id=run_id)
+    return [record for record in compaction_log(db, thread.tenant, wanted)]

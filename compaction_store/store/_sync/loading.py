@@ -1,88 +1,49 @@
-"""The synchronous face of loading: whole threads, streamed, a chunk a transaction."""
+"""Loads messages in any number, streamed: a chunk is a transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from compaction_store import arguments
 from compaction_store.messages import provider_compactions
-from compaction_store.messages.keys import Key
 from compaction_store.models import Loaded
 from compaction_store.postgres import queries
+from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
-from compaction_store.store._sync.writing import Writing
 
 
-class Loading(Writing):
-    """Reads and writes threads, and loads whole ones."""
+def run_load(
+    db: Connections, thread: ThreadKey, load: loading.Load, source: loading.Source
+) -> Loaded:  # fmt: skip
+    """Drives a load from its first message to its last."""
+    try:
+        _advance(db, thread, load, None)
+        for message in source:
+            _advance(db, thread, load, message)
+        _advance(db, thread, load, loading.End)
+    except Exception as error:
+        error.add_note(load.progress())
+        raise
+    return load.result()
 
-    def load(
-        self,
-        thread_id: str,
-        messages: loading.Messages,
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        tokens: int | None = None,
-    ) -> Loaded:
-        """Appends messages in any number, streamed: memory does not grow with them. The login needs the loader's role.
 
-        A message is what `append` takes, or a `ToLoad` with meta and tokens of its own; `meta` and `tokens` are for
-        those that have none. Messages are stored in chunks of up to 10,000 messages or 16 MiB, each all or none, and
-        appends of others may come between two chunks; `expected_seq` is the seq the thread must end with before the
-        first.
+def _advance(db: Connections, thread: ThreadKey, load: loading.Load, message: Any) -> None:
+    """Sends the load its next message, then answers its requests until it wants another message."""
+    request = load.send(message)
+    while request is not None:
+        request = load.send(_answer(db, thread, load, request))
 
-        With `key`, the same call again adds nothing, and goes on where a call that failed has stopped: give it the same
-        messages from the first on. With more messages than before, the new ones are added at the end; with fewer, or
-        with others, it is an `IdempotencyConflict`. What fails carries a note on how many are stored.
 
-        Compactions that a provider made by itself are recorded where a message tells of them, as by `append`, and where
-        an `Observed` stands among the messages.
-        """
-        thread = self._own_key(thread_id)
-        key = Key(key).text
-        if expected_seq is not None:
-            arguments.number(expected_seq, "expected_seq", least=0)
-        source = loading.Source(messages)
-        load = loading.Load(
-            key,
-            self._ready(),
-            uid=thread.uid,
-            expected_seq=expected_seq,
-            meta=meta,
-            tokens=tokens,
-            about=arguments.about(thread_id),
-            in_memory=source.in_memory,
-        )
-        try:
-            self._advance(load, thread, thread_id, None)
-            for message in source:
-                self._advance(load, thread, thread_id, message)
-            self._advance(load, thread, thread_id, loading.End)
-        except Exception as error:
-            error.add_note(load.progress())
-            raise
-        return load.result()
-
-    def _advance(self, load: loading.Load, thread: ThreadKey, thread_id: str, message: Any) -> None:
-        """Hands the load its next message, and then what it asks of the database until it wants another."""
-        wanted = load.send(message)
-        while wanted is not None:
-            wanted = load.send(self._answer(load, thread, thread_id, wanted))
-
-    def _answer(self, load: loading.Load, thread: ThreadKey, thread_id: str, wanted: loading.Request) -> Any:
-        if isinstance(wanted, loading.Count):
-            return self._db.run_in_thread(load.count, wanted.payload, wanted.size)
-        if isinstance(wanted, loading.Find):
-            return self._db.call(queries.find_load, thread, wanted.key, key=load.key)
-        if isinstance(wanted, loading.Compare):
-            return self._db.call(queries.commitments, thread, wanted.first_seq, wanted.limit)
-        if isinstance(wanted, provider_compactions.Record):
-            return self._db.call(queries.observe, thread, wanted.run_id, wanted.records, key=load.key)
-        # The deadline is made for one message: a chunk has the time besides that a slow line would take.
-        return self._db.with_more_time(wanted.seconds).call(
-            queries.load, thread, thread_id, wanted, load.meanwhile, key=load.key
-        )
+def _answer(db: Connections, thread: ThreadKey, load: loading.Load, request: loading.Request) -> Any:
+    if isinstance(request, loading.Count):
+        return db.run_in_thread(load.count, request.payload, request.size)
+    if isinstance(request, loading.Find):
+        return db.call(queries.find_load, thread, request.key, key=load.key)
+    if isinstance(request, loading.Compare):
+        return db.call(queries.commitments, thread, request.first_seq, request.limit)
+    if isinstance(request, provider_compactions.Record):
+        return db.call(queries.observe, thread, request.run_id, request.records, key=load.key)
+    # The deadline is for one message; a chunk gets the time that a slow connection needs besides.
+    return db.with_more_time(request.seconds).call(
+        queries.load, thread, thread.thread_id, request, load.meanwhile, key=load.key
+    )

@@ -253,7 +253,7 @@ def test_every_past_view_can_be_rebuilt(thread: Face) -> None:
         assert thread.view("t", at=record) == returned[record.pos]
     thread.append("u", chat(1))
     record = log(thread)[0]
-    with pytest.raises(cs.InvalidInput, match="of thread 't', not of 'u'"):
+    with pytest.raises(cs.InvalidInput, match="of thread 'u', not of 't'"):
         thread.view("u", at=record)
 
 

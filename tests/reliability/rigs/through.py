@@ -17,9 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from compaction_store.store import opening
-from compaction_store.store._async.reading import AsyncReading
-from compaction_store.store._sync.reading import Reading
+from compaction_store.store.awaitable_context import awaitable_context
 from reliability.rigs.cuts import PLAN
 from reliability.rigs.pooler import pooler
 from reliability.rigs.proxy import Proxy
@@ -103,7 +101,7 @@ def _by_way_of(url: str, there: sa.URL, server: sa.URL, login: str | None) -> st
 @contextlib.contextmanager
 def _detoured(way: Callable[[str], str]) -> Iterator[None]:
     """Opening is tried once by itself; on a way that cuts, whoever opens tries again, as an application would."""
-    faces: list[Any] = [Reading, AsyncReading]
+    faces: list[Any] = [cs.Reader, cs.AsyncReader]
     doors: list[Callable[..., Any]] = [face.open.__func__ for face in faces]
 
     def opened(cls: Any, url: str | None = None, **options: Any) -> Any:
@@ -120,7 +118,7 @@ def _detoured(way: Callable[[str], str]) -> Iterator[None]:
                 return await doors[1](cls, there, **options)
         return await doors[1](cls, there, **options)
 
-    ways: list[Callable[..., Any]] = [wraps(doors[0])(opened), opening.opens(wraps(doors[1])(opened_async))]
+    ways: list[Callable[..., Any]] = [wraps(doors[0])(opened), awaitable_context(wraps(doors[1])(opened_async))]
     _put(faces, ways)
     try:
         yield

@@ -28,7 +28,7 @@ _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-class Search:
+class TextSearch:
     """A text to look for."""
 
     def __init__(self, text: object) -> None:

@@ -1,4 +1,4 @@
-"""What `AsyncStore.open` returns: awaited it is the store, and in `async with` the store that is closed at the end."""
+"""Lets `AsyncStore.open` be awaited for a store, or entered with `async with` for one that is closed at the end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T", bound=AbstractAsyncContextManager[Any])
 
 
-class Opening(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
-    """A coroutine that `async with` enters too. Like any, it is used once."""
+class AwaitableContext(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
+    """A coroutine that is also an async context manager: entering it awaits it and enters the result. Used once."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
         self._coroutine = coroutine
-        # What a task that runs it is shown by.
+        # asyncio shows a task by its coroutine's name.
         self.__name__ = getattr(coroutine, "__name__", "open")
         self.__qualname__ = getattr(coroutine, "__qualname__", "open")
         self._opened: _T | None = None
@@ -32,7 +32,7 @@ class Opening(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
         try:
             return self._coroutine.throw(*error)
         finally:
-            # The error's traceback holds this frame: with the error in it, what was opened would outlive the call.
+            # The error's traceback refers to this frame: a reference back would keep the opened store alive.
             del error
 
     def close(self) -> None:
@@ -49,9 +49,11 @@ class Opening(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
         return await self._opened.__aexit__(kind, error, trace)
 
 
-def opens(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Opening[_T]]:
-    @wraps(function)
-    def begin(*arguments: _P.args, **keywords: _P.kwargs) -> Opening[_T]:
-        return Opening(function(*arguments, **keywords))
+def awaitable_context(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, AwaitableContext[_T]]:
+    """Makes an async function return an AwaitableContext."""
 
-    return begin
+    @wraps(function)
+    def call(*arguments: _P.args, **keywords: _P.kwargs) -> AwaitableContext[_T]:
+        return AwaitableContext(function(*arguments, **keywords))
+
+    return call

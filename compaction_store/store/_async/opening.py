@@ -1,0 +1,50 @@
+"""Connects to a database and checks that this version can work with it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from compaction_store import embedded
+from compaction_store.postgres import engines, queries
+from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.call import deadline_for_opening
+from compaction_store.postgres.engines import AsyncEngine
+from compaction_store.telemetry.telemetry import Telemetry
+
+
+class Opened(NamedTuple):
+    """Connections, and this process's share in the embedded server if that is where they go."""
+
+    db: AsyncConnections
+    share: embedded.Share | None
+
+
+async def open_database(
+    url: str | None,
+    engine: AsyncEngine | None,
+    *,
+    pool_size: int,
+    connect_timeout: float,
+    deadline: float,
+    telemetry: Telemetry | None,
+) -> Opened:
+    share = None
+    if engine is None:
+        url = engines.chosen_url(url)
+        if url is None:
+            share = await embedded.join_aio()
+            url = share.url
+        engine = engines.create_aio_engine(
+            url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline
+        )  # fmt: skip
+    # Do not retry the first connection: a wrong address should fail at once.
+    first = AsyncConnections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
+    try:
+        spread = await first.call(queries.check)
+    except BaseException:
+        await first.close()
+        if share is not None:
+            await share.close_aio()
+        raise
+    observer = None if telemetry is None else telemetry.observer(*engines.address(first.engine))
+    return Opened(AsyncConnections(engine, deadline, spread=spread, observer=observer), share)

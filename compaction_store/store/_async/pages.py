@@ -1,0 +1,58 @@
+"""Reads messages and threads in pages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from compaction_store.models import Message, Thread
+from compaction_store.postgres import queries, typed_rows
+from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.queries import ThreadKey
+
+_FIRST_PAGE = 16
+_LONGEST_PAGE = 2000
+_PAGE_BYTES = 4 * 1024 * 1024
+_THREADS_PAGE = 500
+
+
+async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: int | None) -> AsyncIterator[Message]:
+    """Yields the messages after a seq and up to another, oldest first."""
+    limit = _FIRST_PAGE
+    while True:
+        rows = await db.call(queries.replay, thread, after, until, limit)
+        for row in rows:
+            yield typed_rows.message(row)
+        if len(rows) < limit:
+            return
+        after = rows[-1][0]
+        limit = _next_limit(rows, limit)
+
+
+async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> AsyncIterator[Message]:
+    """Yields the newest messages, oldest first."""
+    if count > _LONGEST_PAGE:
+        newest = await db.call(queries.newest, thread, 1)
+        until = newest[0][0] if newest else 0
+        async for message in messages(db, thread, max(0, until - count), until):
+            yield message
+        return
+    rows = await db.call(queries.newest, thread, count)
+    for row in reversed(rows):
+        yield typed_rows.message(row)
+
+
+async def threads(db: AsyncConnections, tenant: str, after: str) -> AsyncIterator[Thread]:
+    while True:
+        rows = await db.call(queries.threads, tenant, after, _THREADS_PAGE)
+        for row in rows:
+            yield typed_rows.thread(row)
+        if len(rows) < _THREADS_PAGE:
+            return
+        after = rows[-1][0]
+
+
+def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:
+    """Keeps a page near four megabytes, however large the messages are."""
+    size = sum(len(row[3] or "") for row in rows) // len(rows) + 1
+    return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))

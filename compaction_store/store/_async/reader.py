@@ -1,0 +1,384 @@
+"""AsyncReader: reads threads, their compaction logs and what a model saw, and verifies them.
+
+The file is longer than others because it holds every reading method with its documentation; the work is in the modules
+beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from compaction_store import arguments, embedded, tokens
+from compaction_store.bundles import line_format
+from compaction_store.checkpoints.checkpoint_log import CheckpointLog
+from compaction_store.checkpoints.signed_heads import Checkpoint, Signer
+from compaction_store.compaction import records, size_estimate
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, Unreadable
+from compaction_store.integrity import thread_walk
+from compaction_store.models import (
+    Compaction,
+    CompactionTree,
+    Event,
+    Explanation,
+    Found,
+    Message,
+    Payload,
+    Report,
+    Thread,
+)
+from compaction_store.postgres import checkpointing, queries, typed_rows
+from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.engines import AsyncEngine
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
+from compaction_store.rendering import receipts
+from compaction_store.rendering.view import SeenView, View
+from compaction_store.store._async import auditing, exporting, pages, searching, verifying
+from compaction_store.store._async.opening import open_database
+from compaction_store.store.awaitable_context import awaitable_context
+from compaction_store.store.last_seq_cache import LastSeqCache
+from compaction_store.store.text_search import TextSearch
+from compaction_store.store.thread_keys import thread_key
+from compaction_store.telemetry.telemetry import Telemetry
+
+_IS_ASYNC = True
+
+
+class AsyncReader:
+    """Reads threads and their compaction logs; has no method that writes.
+
+    Made by `open`, closed by `close` or as a context manager.
+    """
+
+    def __init__(
+        self, db: AsyncConnections, tenant: str, counter: tokens.Counter, share: embedded.Share | None = None
+    ) -> None:
+        self._db = db
+        self._tenant = tenant
+        self._counter = counter
+        self._share = share
+        self._callbacks: list[Callable[..., Any]] = []
+        self._last_seqs = LastSeqCache()
+        self._actor: str | None = None
+        self._require_actor = False
+
+    @classmethod
+    @awaitable_context
+    async def open(
+        cls,
+        url: str | None = None,
+        *,
+        engine: AsyncEngine | None = None,
+        tenant: str = "default",
+        counter: tokens.Counter | Callable[[Payload], int] | None = None,
+        pool_size: int = 16,
+        connect_timeout: float = 10.0,
+        deadline: float = 30.0,
+        actor: str | None = None,
+        require_actor: bool = False,
+        telemetry: Telemetry | None = None,
+    ) -> Self:
+        """Connects and checks the database's schema.
+
+        Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how many seconds a call retries
+        while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that returns a
+        message's tokens. `actor` is recorded with every compaction, revocation, erasure and hold that names no other;
+        with `require_actor`, one without an actor is refused. With `telemetry` the store reports to OpenTelemetry.
+        """
+        arguments.name(tenant, "tenant")
+        arguments.optional_name(actor, "actor")
+        arguments.number(pool_size, "pool_size", least=1)
+        arguments.seconds(connect_timeout, "connect_timeout")
+        arguments.seconds(deadline, "deadline")
+        if engine is not None:
+            arguments.instance(engine, AsyncEngine, "engine")
+        count = tokens.chosen(counter)
+        if telemetry is not None:
+            arguments.instance(telemetry, Telemetry, "telemetry")
+        db, share = await open_database(
+            url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, telemetry=telemetry
+        )  # fmt: skip
+        store = cls(db, tenant, count, share)
+        store._actor, store._require_actor = actor, require_actor
+        if telemetry is not None:
+            telemetry.watch(store, tenant)
+        return store
+
+    async def close(self) -> None:
+        await self._db.close()
+        if self._share is not None:
+            await self._share.close_aio()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _key(self, thread_id: str) -> ThreadKey:
+        return thread_key(self._tenant, thread_id)
+
+    # ---- messages and threads
+
+    def replay(
+        self, thread_id: str, *, after: int = 0, until: int | None = None, last: int | None = None
+    ) -> AsyncIterator[Message]:
+        """Yields messages as they were appended, never folded, oldest first.
+
+        The messages after one seq and up to another, or the newest `last`. They are read in pages: memory does not
+        grow with the thread.
+        """
+        key = self._key(thread_id)
+        arguments.number(after, "after", least=0)
+        if until is not None:
+            arguments.number(until, "until", least=0)
+        if last is None:
+            return pages.messages(self._db, key, after, until)
+        arguments.number(last, "last", least=1)
+        if after or until is not None:
+            raise InvalidInput("last must be given alone, without after and until")
+        return pages.last_messages(self._db, key, last)
+
+    async def message(self, thread_id: str, seq: int) -> Message:
+        """Returns the message at a seq."""
+        key = self._key(thread_id)
+        arguments.number(seq, "seq", least=1)
+        rows = await self._db.call(queries.replay, key, seq - 1, seq, 1)
+        if not rows:
+            raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
+        return typed_rows.message(rows[0])
+
+    async def view(self, thread_id: str, *, at: int | datetime | Compaction | None = None) -> View:
+        """Returns what the model should see: every active compaction folds its span.
+
+        The view is the present one, or that at a pos, at the last pos not later than an aware datetime, or just after
+        a compaction.
+        """
+        key = self._key(thread_id)
+        if isinstance(at, Compaction):
+            if self._key(at.thread_id) != key:
+                raise InvalidInput(f"at must be a compaction of thread {thread_id!r}, not of {at.thread_id!r}")
+            at = at.pos
+        if isinstance(at, datetime):
+            arguments.moment(at, "at")
+            at = await self._db.call(queries.pos_at, key, at)
+            if at == 0:
+                raise PositionNotFound(f"the thread has nothing before that time{arguments.about(thread_id)}")
+        elif at is not None:
+            arguments.number(at, "at", least=1)
+        return typed_rows.view(thread_id, await self._db.call(queries.view, key, at))
+
+    async def thread(self, thread_id: str) -> Thread:
+        """Returns a thread's counters, head and metadata."""
+        return typed_rows.thread(await self._db.call(queries.thread, self._key(thread_id)))
+
+    def threads(self, *, after: str = "") -> AsyncIterator[Thread]:
+        """Yields the tenant's threads after a name, in the order of their names' bytes."""
+        if after:
+            arguments.check_thread_id(after)
+        return pages.threads(self._db, self._tenant, after)
+
+    # ---- the compaction log
+
+    def compactions(
+        self,
+        thread_id: str | None = None,
+        *,
+        covering: int | None = None,
+        kind: str | None = None,
+        outcome: str | None = None,
+        actor: str | None = None,
+        model: str | None = None,
+        callback: str | None = None,
+        run_id: UUID | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = False,
+        after: Compaction | None = None,
+    ) -> AsyncIterator[Compaction]:
+        """Yields the compaction records of a thread, or of all the tenant's threads.
+
+        Within a thread they are in the order of their numbers, across threads in that of their times. `after` continues
+        after a record.
+        """
+        wanted = CompactionFilter(
+            covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, run_id=run_id,
+            since=since, until=until,
+        )  # fmt: skip
+        auditing.check_filter(wanted)
+        if after is not None:
+            arguments.instance(after, Compaction, "after")
+        if thread_id is not None:
+            wanted = wanted._replace(thread_uid=self._key(thread_id).uid)
+        return self._log(thread_id, wanted, newest_first=newest_first, after=after)
+
+    async def _log(
+        self,
+        thread_id: str | None,
+        wanted: CompactionFilter,
+        *,
+        newest_first: bool = False,
+        after: Compaction | None = None,
+    ) -> AsyncIterator[Compaction]:
+        """Yields the records that match a filter; the thread, if one is given, must exist."""
+        start = None
+        if after is not None:
+            start = CompactionKey(after.created_at, self._key(after.thread_id).uid, after.number)
+        elif thread_id is not None:
+            await self.thread(thread_id)
+        log = auditing.compaction_log(self._db, self._tenant, wanted, newest_first=newest_first, after=start)
+        async for record in log:
+            yield record
+
+    async def compaction(self, thread_id: str, number: int) -> Compaction:
+        """Returns the compaction record with a number."""
+        arguments.number(number, "number", least=1)
+        async for record in self._log(thread_id, CompactionFilter(self._key(thread_id).uid, number=number)):
+            return record
+        raise CompactionNotFound(f"no compaction {number}{arguments.about(thread_id)}")
+
+    def originals(self, compaction: Compaction) -> AsyncIterator[Message]:
+        """Yields the messages of a compaction's span, as they were appended."""
+        arguments.instance(compaction, Compaction, "compaction")
+        if compaction.start_seq is None or compaction.end_seq is None:
+            raise InvalidInput(f"compaction {compaction.number} has no span{arguments.about(compaction.thread_id)}")
+        return self.replay(compaction.thread_id, after=compaction.start_seq - 1, until=compaction.end_seq)
+
+    async def tree(self, compaction: Compaction) -> CompactionTree:
+        """Returns a record with the records it was made from, down to messages."""
+        arguments.instance(compaction, Compaction, "compaction")
+        if compaction.start_seq is None or compaction.end_seq is None:
+            return CompactionTree(compaction, ())
+        span = (compaction.start_seq, compaction.end_seq)
+        wanted = CompactionFilter(self._key(compaction.thread_id).uid, within=span, outcome="applied")
+        return records.tree(compaction, [record async for record in self._log(None, wanted)])
+
+    def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> AsyncIterator[Found]:
+        """Yields every place where a text is stored, in one thread or in all of the tenant's: for requests to erase.
+
+        Messages and their metas, the bodies of records, and the threads' metadata are searched, thread by thread in the
+        order of their names; `after` continues after a name. Case, Unicode normal forms, invisible characters and white
+        space make no difference, and escapes inside a string are decoded. Text inside pictures and files is not found.
+        """
+        wanted = TextSearch(text)
+        if thread_id is not None:
+            return searching.search_thread(self._db, self._key(thread_id), wanted)
+        if after:
+            arguments.check_thread_id(after)
+        return searching.search_all(self._db, self._tenant, wanted, after)
+
+    async def explain(self, thread_id: str, seq: int) -> Explanation:
+        """Returns every record that ever covered a message, in order, and its element in the present view."""
+        message = await self.message(thread_id, seq)
+        log = [record async for record in self.compactions(thread_id, covering=seq)]
+        view = await self.view(thread_id)
+        element = next((element for element in view.elements if element.seq <= seq <= element.end_seq), None)
+        if element is None:
+            raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
+        redaction = await auditing.redaction_of(self._db, self._key(thread_id), message)
+        return Explanation(message, tuple(log), element, redaction)
+
+    def events(self, thread_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Yields a thread's redactions, holds, releases and retentions after a pos, in order."""
+        key = self._key(thread_id)
+        arguments.number(after, "after", least=0)
+        return auditing.events(self._db, key, after)
+
+    async def seen_by(self, thread_id: str, seq: int) -> SeenView:
+        """Returns the view that a reply was written from, and whether a receipt proves it."""
+        arguments.number(seq, "seq", least=1)
+        found = await self._db.call(queries.receipt, self._key(thread_id), seq)
+        if found is None:
+            await self.thread(thread_id)
+            raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
+        pos, text = found
+        if text is None:
+            if pos == 1:
+                raise MessageNotFound(f"there is nothing before seq {seq}{arguments.about(thread_id)}")
+            return SeenView("reconstructed", await self.view(thread_id, at=pos - 1), None)
+        receipt = receipts.read_receipt(text, seq, thread_id)
+        view = await self.view(thread_id, at=receipt["pos"])
+        return SeenView("proved" if receipts.matches(view, receipt) else "differs", view, receipt)
+
+    def due(self, budget: TokenBudget) -> AsyncIterator[Thread]:
+        """Yields the threads whose view is over the budget by the store's own figures, the largest first, roughly.
+
+        A thread is not due if its view is within the budget by what the API last reported; the budget's counter is not
+        called. Threads that are being compacted are left out. So is a thread whose last attempt made no progress, until
+        its view has grown by the difference between the budget's trigger and its target.
+        """
+        size_estimate.check_budget(budget, awaits=_IS_ASYNC)
+        return auditing.due(self._db, self._tenant, budget)
+
+    # ---- proofs
+
+    async def verify(
+        self,
+        thread_id: str,
+        *,
+        level: thread_walk.Level = "content",
+        since: Report | tuple[int, bytes] | None = None,
+        checkpoints: CheckpointLog | None = None,
+        progress: verifying.Progress | None = None,
+    ) -> Report:
+        """Recomputes a thread's chain and reports the level reached and every finding.
+
+        Level structure reads no content; content does; schema also checks that the database still protects the thread;
+        checkpoint also compares it with the newest of `checkpoints`. `since` continues from an earlier report of the
+        thread, or from a pos and its entry. `progress` is called with the number of entries done and the total.
+        """
+        verification = verifying.Verification(self._db, self._tenant, level, checkpoints, progress)
+        return await verifying.verify_thread(verification, self._key(thread_id), since)
+
+    def verify_all(
+        self,
+        *,
+        level: thread_walk.Level = "content",
+        after: str | UUID | Report | None = None,
+        checkpoints: CheckpointLog | None = None,
+        progress: verifying.Progress | None = None,
+    ) -> AsyncIterator[Report]:
+        """Yields a report on everything that is stored under the tenant, in the order of thread_uid.
+
+        Threads are found by key, not by name: one whose name is wrong or missing is reported like any other, and so
+        are the rows left of a thread without a head. Bad data is a finding, never an exception. `after` continues after
+        a thread, given by its report, its thread_uid or its name.
+
+        From level schema on, the first report is on the schema. At level checkpoint, every note of the log is checked,
+        and threads of the newest checkpoint that were not found are findings of a last report. Both have an empty
+        thread_id and no thread_uid. `progress` is called with the number of threads done and the total.
+        """
+        verification = verifying.Verification(self._db, self._tenant, level, checkpoints, progress)
+        return verifying.verify_all(verification, after)
+
+    async def checkpoint(
+        self, signer: Signer, log: CheckpointLog, *sinks: checkpointing.Sink, all_tenants: bool = False
+    ) -> Checkpoint:
+        """Signs the head of every thread of the tenant and appends the checkpoint to the log.
+
+        It is refused if the database contradicts the log's last checkpoint: a thread is missing, is shorter, or has
+        another entry at that pos (`CheckpointRefused`). A checkpoint without new messages is useful too: it shows that
+        nothing was removed. Each sink is called with the checkpoint and the path of its list of heads, after both are
+        on disk. `all_tenants` needs a login that is exempt from row-level security.
+        """
+        return await verifying.make_checkpoint(self._db, None if all_tenants else self._tenant, signer, log, sinks)
+
+    def export(
+        self, thread_id: str, *, bodies: line_format.Bodies = True, checkpoint: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yields the lines of a bundle: the whole thread up to its head, and what is needed to verify it.
+
+        It is read in pages: memory does not grow with the thread. `bodies=False` withholds the content of every entry;
+        a callable that is given an entry's line, a mapping without content, withholds those for which it is false.
+        Commitments stay, so the rest still verifies. `checkpoint` is copied into the manifest. Entries appended during
+        the export are left out; an erasure during it is a `Conflict`.
+        """
+        key = self._key(thread_id)
+        line_format.check_options(bodies, checkpoint)
+        return exporting.bundle_lines(self._db, key, bodies, checkpoint)

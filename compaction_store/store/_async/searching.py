@@ -1,0 +1,39 @@
+"""Searches what is stored for a text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from compaction_store.models import Found, Thread
+from compaction_store.postgres import queries, typed_rows
+from compaction_store.postgres._async.connections import AsyncConnections
+from compaction_store.postgres.queries import CompactionFilter, ThreadKey
+from compaction_store.store._async import auditing, pages
+from compaction_store.store.text_search import TextSearch
+from compaction_store.store.thread_keys import thread_key
+
+
+async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, after: str) -> AsyncIterator[Found]:
+    async for thread in pages.threads(db, tenant, after):
+        async for found in _found(db, thread_key(tenant, thread.thread_id), thread, wanted):
+            yield found
+
+
+async def search_thread(db: AsyncConnections, thread: ThreadKey, wanted: TextSearch) -> AsyncIterator[Found]:
+    row = await db.call(queries.thread, thread)
+    async for found in _found(db, thread, typed_rows.thread(row), wanted):
+        yield found
+
+
+async def _found(db: AsyncConnections, key: ThreadKey, thread: Thread, wanted: TextSearch) -> AsyncIterator[Found]:
+    if (found := wanted.in_thread(thread)) is not None:
+        yield found
+    if thread.erased_pos is not None:
+        return
+    async for message in pages.messages(db, key, 0, None):
+        if (found := wanted.in_message(thread.thread_id, message)) is not None:
+            yield found
+    if thread.last_number:
+        async for record in auditing.compaction_log(db, key.tenant, CompactionFilter(key.uid)):
+            if (found := wanted.in_record(record)) is not None:
+                yield found

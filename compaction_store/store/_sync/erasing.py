@@ -1,0 +1,62 @@
+"""Erases messages and threads, and records the holds and retentions that forbid it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from compaction_store.integrity import erasure
+from compaction_store.models import Event, Redaction
+from compaction_store.postgres import queries
+from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.queries import ThreadKey
+
+# Ten times the measured time for erasing a message.
+_SECONDS_A_MESSAGE = 0.001
+
+
+def check_reasons(reason: object, override: object = None) -> None:
+    erasure.check_text(reason, "reason")
+    erasure.check_text(override, "override", optional=True)
+
+
+def redact(
+    db: Connections,
+    thread: ThreadKey,
+    ranges: Sequence[tuple[int, int]],
+    body: str,
+    *,
+    actor: str | None,
+    overrides: bool,
+    dry_run: bool,
+) -> Redaction:
+    salt = os.urandom(16)
+    seconds = sum(end - start + 1 for start, end in ranges) * _SECONDS_A_MESSAGE
+    row = db.with_more_time(seconds).call(
+        queries.redact, thread, ranges, actor, salt, body, overrides, dry_run, key=salt.hex()
+    )
+    return erasure.redaction(row)
+
+
+def erase(
+    db: Connections,
+    thread: ThreadKey,
+    body: str,
+    *,
+    last_pos: int,
+    actor: str | None,
+    overrides: bool,
+    dry_run: bool,
+) -> Redaction:
+    salt = os.urandom(16)
+    row = db.with_more_time(last_pos * _SECONDS_A_MESSAGE).call(
+        queries.erase, thread, actor, salt, body, overrides, dry_run, key=salt.hex()
+    )
+    return erasure.redaction(row)
+
+
+def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:
+    """Records a hold, a release or a retention."""
+    salt = os.urandom(16)
+    pos, created_at = db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
+    return erasure.event(thread.thread_id, (pos, kind, actor, created_at, body))

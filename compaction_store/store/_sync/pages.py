@@ -1,0 +1,58 @@
+"""Reads messages and threads in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compaction_store.models import Message, Thread
+from compaction_store.postgres import queries, typed_rows
+from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.queries import ThreadKey
+
+_FIRST_PAGE = 16
+_LONGEST_PAGE = 2000
+_PAGE_BYTES = 4 * 1024 * 1024
+_THREADS_PAGE = 500
+
+
+def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) -> Iterator[Message]:
+    """Yields the messages after a seq and up to another, oldest first."""
+    limit = _FIRST_PAGE
+    while True:
+        rows = db.call(queries.replay, thread, after, until, limit)
+        for row in rows:
+            yield typed_rows.message(row)
+        if len(rows) < limit:
+            return
+        after = rows[-1][0]
+        limit = _next_limit(rows, limit)
+
+
+def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Message]:
+    """Yields the newest messages, oldest first."""
+    if count > _LONGEST_PAGE:
+        newest = db.call(queries.newest, thread, 1)
+        until = newest[0][0] if newest else 0
+        for message in messages(db, thread, max(0, until - count), until):
+            yield message
+        return
+    rows = db.call(queries.newest, thread, count)
+    for row in reversed(rows):
+        yield typed_rows.message(row)
+
+
+def threads(db: Connections, tenant: str, after: str) -> Iterator[Thread]:
+    while True:
+        rows = db.call(queries.threads, tenant, after, _THREADS_PAGE)
+        for row in rows:
+            yield typed_rows.thread(row)
+        if len(rows) < _THREADS_PAGE:
+            return
+        after = rows[-1][0]
+
+
+def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:
+    """Keeps a page near four megabytes, however large the messages are."""
+    size = sum(len(row[3] or "") for row in rows) // len(rows) + 1
+    return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))

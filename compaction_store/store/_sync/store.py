@@ -1,0 +1,339 @@
+"""Store: everything Reader reads, and what writes: append, load, compact, erase.
+
+The file is longer than others because it holds every writing method with its documentation; the work is in the modules
+beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar, overload
+
+from compaction_store import arguments
+from compaction_store.bundles import verification
+from compaction_store.compaction import size_estimate
+from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
+from compaction_store.compaction.callbacks import check_callback
+from compaction_store.compaction.plan import CompactionPlan, CompactionRun
+from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, SpanConflict
+from compaction_store.integrity import erasure
+from compaction_store.messages import encoding
+from compaction_store.messages.keys import Key
+from compaction_store.models import Appended, Compaction, Event, Imported, Loaded, Redaction
+from compaction_store.postgres import call, queries
+from compaction_store.postgres.queries import ThreadKey
+from compaction_store.rendering.view import Rendered, View
+from compaction_store.store import loading
+from compaction_store.store._sync import compacting, erasing, importing, writing
+from compaction_store.store._sync.loading import run_load
+from compaction_store.store._sync.reader import Reader
+from compaction_store.store.thread_keys import writable_key
+
+_IS_ASYNC = False
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+class Store(Reader):
+    """Reads and writes threads. Made by `open`, closed by `close` or as a context manager."""
+
+    def _writable_key(self, thread_id: str) -> ThreadKey:
+        return writable_key(self._tenant, thread_id)
+
+    def _chosen_actor(self, actor: str | None) -> str | None:
+        """Returns the actor of a call: the given one, else the store's own."""
+        arguments.optional_name(actor, "actor")
+        found = self._actor if actor is None else actor
+        if found is None and self._require_actor:
+            raise ActorRequired("actor must be given: the store was opened with require_actor=True")
+        return found
+
+    # ---- appending
+
+    def append(
+        self,
+        thread_id: str,
+        messages: Any,
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        expected_head: bytes | None = None,
+        view: View | Rendered | None = None,
+        meta: writing.Metas = None,
+        tokens: int | Sequence[int] | None = None,
+    ) -> Appended:
+        """Appends one message or several, all or none; the first append creates the thread.
+
+        A message is a dict of any JSON shape, a pydantic model or an SDK's object. With `key`, the same call again
+        returns the first result. The thread must end with `expected_seq`, and its head must be `expected_head`, as
+        returned by an earlier append, a view or `thread` (`HeadConflict`). `view` is the view, or its rendering, that a
+        reply was written from; it is kept as the receipt, and a thread that no longer has that view refuses the reply
+        (`HeadConflict`). `meta` and `tokens` are one for all messages or one for each; without `meta`, that of an SDK's
+        reply to a view is the `usage` it reports.
+        """
+        thread = self._writable_key(thread_id)
+        given = [messages] if encoding.is_one(messages) else list(islice(messages, encoding.MAX_BATCH + 1))
+        encoded = encoding.encode_many(given)
+        checked_key = Key(key)
+        if expected_seq is not None:
+            arguments.number(expected_seq, "expected_seq", least=0)
+        if view is not None and not isinstance(view, View | Rendered):
+            raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
+        if expected_head is not None:
+            arguments.head(expected_head, "expected_head")
+        if view is not None and view.thread_id != thread_id:
+            raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+        batch = writing.batch(
+            self._db, self._counter, given, encoded, meta=meta, count=tokens, has_view=view is not None
+        )  # fmt: skip
+        expected = queries.Expected(expected_seq, expected_head, None if view is None else view.head)
+        return writing.append(
+            self._db, self._last_seqs, thread, batch, key=checked_key, expected=expected, view=view
+        )  # fmt: skip
+
+    def load(
+        self,
+        thread_id: str,
+        messages: loading.Messages,
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        tokens: int | None = None,
+    ) -> Loaded:
+        """Appends any number of messages, streamed: memory does not grow with them. The login needs the loader's role.
+
+        A message is anything `append` takes, or a `ToLoad` with its own meta and tokens; `meta` and `tokens` are for
+        messages without. Messages are stored in chunks of up to 10,000 messages or 16 MiB, each all or none; other
+        writers may append between two chunks. The thread must end with `expected_seq` before the first chunk.
+
+        With `key`, the same call again adds nothing, and a call that failed continues where it stopped: give it the
+        same messages from the first on. Additional messages at the end are appended; fewer messages, or different
+        ones, are an `IdempotencyConflict`. An error carries a note on how many messages are stored.
+
+        Compactions that a provider made by itself are recorded where a message reports them, as by `append`, and where
+        an `Observed` is among the messages.
+        """
+        thread = self._writable_key(thread_id)
+        key = Key(key).text
+        if expected_seq is not None:
+            arguments.number(expected_seq, "expected_seq", least=0)
+        source = loading.Source(messages)
+        load = loading.Load(
+            key, writing.prepared(self._db, self._counter), uid=thread.uid, expected_seq=expected_seq, meta=meta,
+            tokens=tokens, about=arguments.about(thread_id), in_memory=source.in_memory,
+        )  # fmt: skip
+        return run_load(self._db, thread, load, source)
+
+    def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
+        """Replaces the thread's metadata: one JSON object for whatever is not a message."""
+        thread = self._writable_key(thread_id)
+        text = encoding.encode_meta(metadata)
+        if text is None:
+            raise InvalidInput("metadata must be one JSON object, not None")
+        self._db.call(queries.set_metadata, thread, text, key=call.UNKEYED)
+
+    def import_bundle(self, lines: loading.Messages, *, stubs: bool = False) -> Imported:
+        """Stores the thread of a bundle, given as its lines, all or none. The login needs the loader's role.
+
+        The thread is restored exactly: every entry of the chain to the byte, with its times, keys, receipts, records
+        and events, and its metadata. The whole bundle is verified before anything is sent; an `InvalidBundle` names the
+        line at fault. Content that is withheld is refused, erased content is not. The tenant must be the bundle's. If
+        the thread exists with the same head, nothing is added; with another head it is `ThreadExists`. Times more than
+        a day ahead of the server's clock are refused.
+
+        The bundle of an erased thread cannot prove its tenant and its key, because both follow from the erased name:
+        its maker could choose the key of any thread, and nobody could use that thread's name again. It is refused
+        unless `stubs` says that you trust where it comes from.
+        """
+        arguments.instance(stubs, bool, "stubs")
+        verification.check_lines(lines)
+        return importing.import_bundle(self._db, self._tenant, loading.Source(lines), stubs=stubs)
+
+    # ---- compacting
+
+    @overload
+    def on_compact(self, callback: _C) -> _C: ...
+
+    @overload
+    def on_compact(self) -> Callable[[_C], _C]: ...
+
+    def on_compact(self, callback: _C | None = None) -> _C | Callable[[_C], _C]:
+        """Registers a callback or a strategy, as a decorator or by a call. They run in the order of registration."""
+        if callback is None:
+            return self.on_compact
+        check_callback(callback, awaits=_IS_ASYNC)
+        self._callbacks.append(callback)
+        return callback
+
+    def _compacting(
+        self,
+        thread: ThreadKey,
+        callbacks: tuple[Callable[..., Any], ...],
+        budget: TokenBudget | None,
+        actor: str | None,
+        *,
+        force: bool,
+    ) -> compacting.Compacting:
+        for callback in callbacks:
+            check_callback(callback, awaits=_IS_ASYNC)
+        chosen = callbacks or tuple(self._callbacks)
+        return compacting.Compacting(self, self._db, self._counter, thread, chosen, budget, force=force, actor=actor)
+
+    def compact(
+        self,
+        thread_id: str,
+        *callbacks: Callable[..., Any],
+        budget: TokenBudget | None = None,
+        force: bool = False,
+        actor: str | None = None,
+    ) -> CompactionRun:
+        """Runs callbacks, the given or the registered ones, on the thread's view, and commits what they planned.
+
+        With a budget, only if the view is over it or `force` is set, and one run at a time: the others return at once,
+        or wait for that run if their view does not fit the window.
+        """
+        thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
+        return compacting.compact(self._compacting(thread, callbacks, budget, actor, force=force))
+
+    def plan(
+        self,
+        thread_id: str,
+        *callbacks: Callable[..., Any],
+        budget: TokenBudget | None = None,
+        force: bool = False,
+    ) -> CompactionPlan:
+        """Returns what `compact` would do now: runs the callbacks with their summarizers, and writes nothing."""
+        return compacting.plan(
+            self._compacting(self._writable_key(thread_id), callbacks, budget, None, force=force)
+        )
+
+    def fit(
+        self,
+        thread_id: str,
+        budget: TokenBudget,
+        *callbacks: Callable[..., Any],
+        actor: str | None = None,
+    ) -> View:
+        """Returns the view, compacted first if it is over the budget. Its `measured` has the size and its source.
+
+        If compacting fails, a view that fits the window is returned all the same; one that does not is
+        `BudgetExceeded`.
+        """
+        # Checked on every call, so that a missing actor shows at once and not when the view has grown.
+        actor = self._chosen_actor(actor)
+        view = compacting.measured_view(self, self._db, self._key(thread_id), budget)
+        if not budget.is_over(view):
+            return view
+        failure: CompactionStoreError | None = None
+        try:
+            view = (self.compact(thread_id, *callbacks, budget=budget, actor=actor)).view
+        except SpanConflict:
+            view = compacting.measured_view(self, self._db, self._key(thread_id), budget)
+        except InvalidInput:
+            raise
+        except CompactionStoreError as error:
+            failure = error
+        if budget.fits(view):
+            return view
+        raise BudgetExceeded(
+            f"the view takes {size_estimate.told(view)}, {budget.limit} fit{arguments.about(thread_id)}", view=view
+        ) from failure
+
+    def revoke(
+        self,
+        thread_id: str,
+        number: int,
+        *,
+        view: View | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> Compaction:
+        """Undoes an active compaction: the view shows again what it showed before. Returns the record of this.
+
+        `view` is the view that the number was taken from: if the thread no longer has that view, the number may be
+        another compaction's, and the call is refused (`SpanConflict`).
+        """
+        thread = self._writable_key(thread_id)
+        arguments.number(number, "number", least=1)
+        if view is not None:
+            arguments.instance(view, View, "view")
+            if view.thread_id != thread_id:
+                raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+        arguments.text(reason, "reason")
+        return compacting.revoke(self._db, thread, number, view, reason, self._chosen_actor(actor))
+
+    # ---- erasing
+
+    def redact(
+        self,
+        thread_id: str,
+        seqs: int | Iterable[int],
+        *,
+        reason: str,
+        actor: str | None = None,
+        legal_basis: str | None = None,
+        override: str | None = None,
+        dry_run: bool = False,
+    ) -> Redaction:
+        """Erases messages, and every compaction record that may repeat them, all or none.
+
+        A message's payload, meta and salt are erased, and the bodies of records whose span or inputs reach it,
+        directly or through other records, whatever their outcome. Commitments stay, so the thread still verifies.
+        Messages that are erased already are left out. A hold or a retention forbids it (`Held`), unless `override`
+        gives a reason to ignore them. Reasons are kept forever and should name nobody. With `dry_run` nothing is
+        written, and the result is what would be erased; the same errors are raised.
+        """
+        thread = self._writable_key(thread_id)
+        ranges = erasure.seq_ranges(seqs)
+        erasing.check_reasons(reason, override)
+        actor = None if dry_run else self._chosen_actor(actor)
+        erasure.check_text(legal_basis, "legal_basis", optional=True)
+        body = erasure.body(reason=reason, legal_basis=legal_basis, override=override)
+        return erasing.redact(
+            self._db, thread, ranges, body, actor=actor, overrides=override is not None, dry_run=dry_run
+        )
+
+    def erase(
+        self,
+        thread_id: str,
+        *,
+        reason: str,
+        actor: str | None = None,
+        override: str | None = None,
+        dry_run: bool = False,
+    ) -> Redaction:
+        """Erases a whole thread: every message and record, the metadata and the name.
+
+        A stub stays, which still verifies. Its name is `erased:` and its thread_uid, and nothing can be added to it
+        (`ThreadErased`). The old name still finds it. `override` and `dry_run` are as in `redact`.
+        """
+        key = self._writable_key(thread_id)
+        erasing.check_reasons(reason, override)
+        actor = None if dry_run else self._chosen_actor(actor)
+        body = erasure.body(reason=reason, override=override)
+        last_pos = (self.thread(thread_id)).last_pos
+        return erasing.erase(
+            self._db, key, body, last_pos=last_pos, actor=actor, overrides=override is not None, dry_run=dry_run
+        )
+
+    def hold(self, thread_id: str, *, reason: str, actor: str | None = None) -> Event:
+        """Forbids erasing from a thread until `release`."""
+        return self._record_event(thread_id, "hold", reason, actor)
+
+    def release(self, thread_id: str, *, reason: str, actor: str | None = None) -> Event:
+        """Ends a hold."""
+        return self._record_event(thread_id, "release", reason, actor)
+
+    def retain(self, thread_id: str, until: datetime, *, reason: str, actor: str | None = None) -> Event:
+        """Forbids erasing from a thread before a time. The newest retention replaces earlier ones."""
+        return self._record_event(thread_id, "retention", reason, actor, until=erasure.until_text(until))
+
+    def _record_event(
+        self, thread_id: str, kind: str, reason: str, actor: str | None, *, until: str | None = None
+    ) -> Event:
+        thread = self._writable_key(thread_id)
+        erasing.check_reasons(reason)
+        actor = self._chosen_actor(actor)
+        return erasing.record_event(self._db, thread, kind, erasure.body(until=until, reason=reason), actor)
