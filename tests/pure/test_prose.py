@@ -1,0 +1,90 @@
+"""Prose as one writes it to a colleague: no phrases of the old voice, and errors about arguments that say "must".
+
+`prose_left.json` counts, file by file, what is still to be rewritten. A count may only go down.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.places import ROOT
+from support.prose import Passage, passages
+
+_OLD_VOICE = re.compile(
+    r"""\b(
+      told | tells\ of | stands?\ for | stood\ for | held\ (against|to) | laid\ ready | of\ one's\ own | who(m)?ever
+      | for\ ever | in\ the\ midst | taken\ for | none\ is\ none | is\ (no|not)\ such | says\ something
+    )\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+# A sentence must not begin with its relative clause: "What is written meanwhile is not part of it."
+_FREE_RELATIVE = re.compile(r"^\W*(What|Whatever|Whom|Whose|Who)\b(?!.*\?)")
+_ARGUMENT_ERRORS = {
+    "InvalidInput", "InvalidThreadId", "InvalidMessage", "MessageTooLarge", "MessageTooDeep", "InvalidKey",
+    "InvalidMeta", "BatchTooLarge", "InvalidSpan", "InvalidCallback", "ActorRequired", "CounterFailed",
+}  # fmt: skip
+# Errors of these classes that are not about the value of an argument, by a piece of their text, with the reason.
+_EXCUSED: dict[str, str] = {
+    "stdin is not a terminal": "nobody can be asked",
+    "is no JSON": "a line that was read",
+    "there is no login": "the database lacks it",
+    "is NOINHERIT": "what the database says of the login",
+    "no policy would bind it": "what the database says of the login",
+    "it could change tables": "what the database says of the login",
+    "has no span": "what is stored of the record",
+    "the log is one of": "the log belongs to another tenant",
+}
+_LEFT: dict[str, dict[str, int]] = json.loads(
+    (Path(__file__).parent / "prose_left.json").read_text(encoding="utf-8")
+)  # fmt: skip
+
+
+def _found(pattern: re.Pattern[str]) -> Iterator[Passage]:
+    return (passage for passage in passages() if pattern.search(passage.text))
+
+
+def _without_must() -> Iterator[Passage]:
+    for path in sorted((ROOT / "compaction_store").rglob("*.py")):
+        if "_sync" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args and _name(node.func) in _ARGUMENT_ERRORS:
+                text = "".join(_texts(node.args[0]))
+                if text and "must" not in text and not any(piece in text for piece in _EXCUSED):
+                    yield Passage(path, node.lineno, text)
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+
+
+def _texts(node: ast.expr) -> Iterator[str]:
+    """The literal parts of a text; none where it is made elsewhere."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+_RULES = {
+    "old voice": lambda: _found(_OLD_VOICE),
+    "free relatives": lambda: _found(_FREE_RELATIVE),
+    "errors without must": _without_must,
+}
+
+
+@pytest.mark.parametrize("rule", _RULES)
+def test_no_file_has_more_of_it_than_is_left_to_rewrite(rule: str) -> None:
+    found = list(_RULES[rule]())
+    counts = Counter(passage.file for passage in found)
+    left = _LEFT[rule]
+    more = {file: count - left.get(file, 0) for file, count in counts.items() if count > left.get(file, 0)}
+    # A file that was moved takes along what was left in it.
+    if sum(more.values()) <= sum(count for file, count in left.items() if not (ROOT / file).exists()):
+        return
+    assert not [f"{p.file}:{p.line}: {p.text.strip()}" for p in found if p.file in more]
