@@ -203,7 +203,7 @@ def _own(kind: type) -> dict[str, Any]:
 
 def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
     """A class's own properties and methods."""
-    rows = [f"| `{name}` | {what} |\n" for name, what in _ATTRIBUTES.get(kind.__name__, {}).items()]
+    rows = []
     for name, found in _own(kind).items():
         if name.startswith("_") or name in fields or name in _HIDDEN.get(kind.__name__, ()):
             continue
@@ -213,17 +213,7 @@ def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
         yield "| | |\n|---|---|\n" + "".join(rows)
 
 
-_ATTRIBUTES = {
-    "CompactionContext": {
-        "thread_id": "The thread's name.",
-        "budget": "The `TokenBudget` that `compact` was given, its marks in the store's own tokens, or None.",
-        "measured": "What the view takes by the best figure known: a `Measured`.",
-        "errors": "What callbacks and summarizers have raised so far.",
-    }
-}
-# What drives callbacks and strategies, and is nobody's to call.
 _HIDDEN = {
-    "CompactionContext": {"begin", "finish", "void", "ask", "rename", "reason", "attempts", "applied"},
     "Rendered": {"thread_id", "pos"},
     "Window": {"count", "index"},
     "Telemetry": {"watch", "statement"},

@@ -30,8 +30,8 @@ class Ask:
     """What a strategy yields: this span, to be summarized, or replaced, or removed. It is sent what came of it.
 
     A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. With `room`, the framed
-    summary takes at most so many tokens: a longer one is rejected, or with `cut` shortened. `told` is the room that the
-    summarizer is told, where that is less than what it has.
+    summary takes at most so many tokens: a longer one is rejected, or with `cut` shortened. The summarizer is told
+    `stated_room` if that is less than the room.
     """
 
     start_seq: int
@@ -42,7 +42,7 @@ class Ask:
     reason: str | None = field(default=None, repr=False)
     min_saving: float = 0
     room: int | None = None
-    told: int | None = None
+    stated_room: int | None = None
     cut: bool = False
     role: Role = "user"
 

@@ -1,8 +1,7 @@
-"""Runs a callback on a context: a function of the caller's, or a strategy, which is driven step by step.
+"""Runs a callback on a context: a caller's function, or a strategy, which yields one request after the other.
 
-A strategy is written once for sync and async: it yields what it wants, and its driver awaits where that is needed. On
-an event loop, only what is async runs on the loop; everything else runs in a thread, so that no callback, strategy or
-summarizer can block the loop.
+On an event loop, only async functions run on the loop. Everything else runs in a thread, so that no callback, strategy
+or summarizer can block the loop.
 """
 
 from __future__ import annotations
@@ -10,92 +9,83 @@ from __future__ import annotations
 import inspect
 from typing import Any, Protocol, runtime_checkable
 
-from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Planned, Steps
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.naming import name_of
+from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.drivers import Call, Work, is_async
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Summary
+
+_MUST_BE_SYNCHRONOUS = "an async callback needs an AsyncStore: on a Store a callback must be synchronous"
 
 
 @runtime_checkable
 class Strategy(Protocol):
-    """A callback that yields what it wants, and is sent what each wish came to: None, or the error."""
+    """A callback that yields an `Ask` for each span, and is sent None if it is planned, else the error."""
 
     def steps(self, ctx: CompactionContext) -> Steps: ...
 
 
 def callback_name(callback: object) -> str:
-    """How records name a callback: its own name, else where it is defined."""
+    """Returns the name that records have for a callback: its own `name`, else where it is defined."""
     return name_of(callback, "callback")
 
 
 def check_callback(callback: object, *, awaits: bool) -> None:
-    """Refuses what cannot be called, and what is async where nothing awaits it."""
+    """Refuses a callback that cannot be called, and an async one on a synchronous store."""
     if isinstance(callback, type):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not the class {callback.__name__}")
     if not callable(callback) and not isinstance(callback, Strategy):
         raise InvalidCallback(f"a callback must be a callable or a strategy, not {type(callback).__name__}")
-    if not awaits and drivers.is_async(callback):
-        raise InvalidCallback("an async callback needs an AsyncStore: on a Store a callback must be synchronous")
+    if not awaits and is_async(callback):
+        raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
 
 
-def run_callback(ctx: CompactionContext, callback: Any) -> None:
+def run_callback(builder: PlanBuilder, callback: Any) -> Work[None]:
+    """Runs one callback to its end. Errors pass through, for the store to void what the callback planned."""
+    ctx = CompactionContext(builder)
     if isinstance(callback, Strategy):
-        drive(ctx, callback.steps(ctx))
+        yield from run_steps(builder, callback.steps(ctx))
     else:
-        result = callback(ctx)
+        result = yield Call(callback, ctx)
         if inspect.iscoroutine(result):
             result.close()
-            raise InvalidCallback("an async callback needs an AsyncStore: on a Store a callback must be synchronous")
-        _check_result(result)
-    ctx.finish()
+            raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
+        if isinstance(result, str | Summary):
+            raise InvalidInput("the callback returned a summary; call ctx.compact(start_seq, end_seq, summary) instead")
+    builder.finish()
 
 
-async def run_callback_async(ctx: CompactionContext, callback: Any) -> None:
-    """The same on an event loop, which a callback that is not async cannot block: it runs in a thread."""
-    if isinstance(callback, Strategy):
-        await drive_async(ctx, callback.steps(ctx))
-    else:
-        _check_result(await drivers.Call(callback, ctx).run_async())
-    ctx.finish()
-
-
-def _check_result(result: object) -> None:
-    if isinstance(result, str | Summary):
-        raise InvalidInput("a callback plans with ctx.compact(…); the summary that it returned stands for no span")
-
-
-def drive(ctx: CompactionContext, steps: Steps) -> None:
-    """Takes a strategy through its steps, and sends it the outcome of each."""
-    _advance(ctx, steps, None)
-
-
-async def drive_async(ctx: CompactionContext, steps: Steps) -> None:
-    """The same on an event loop: steps are taken in a thread, and awaitable summaries are awaited on the loop."""
+def run_steps(builder: PlanBuilder, steps: Steps) -> Work[None]:
+    """Runs a strategy to its end, and sends it the outcome of each request."""
     outcome: Exception | None = None
-    while (planned := await drivers.in_thread(_advance, ctx, steps, outcome)) is not None:
+    while waiting := (yield Call(_advance, builder, steps, outcome)):
+        [planned] = waiting
         try:
-            await planned
+            yield planned
             outcome = None
         except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
-            ctx.errors.append(error)
+            builder.errors.append(error)
             outcome = error
+        if planned.is_waiting:
+            # Nothing awaits it here; `finish` refuses the callback for it.
+            return
 
 
-def _advance(ctx: CompactionContext, steps: Steps, outcome: Exception | None) -> Planned | None:
-    """Takes steps until one has to be awaited, and returns that one; None at the strategy's end."""
+def _advance(builder: PlanBuilder, steps: Steps, outcome: Exception | None) -> list[Planned]:
+    """Takes steps until one must be awaited, and returns that one in a list, for the driver would await it bare."""
     while (step := _next(steps, outcome)) is not None:
         try:
-            planned = ctx.ask(step)
+            planned = builder.ask(step)
             outcome = None
         except Exception as error:  # noqa: BLE001 — the strategy decides what to make of it
-            ctx.errors.append(error)
+            builder.errors.append(error)
             outcome = error
         else:
             if planned.is_waiting:
-                return planned
-    return None
+                return [planned]
+    return []
 
 
 def _next(steps: Steps, outcome: Exception | None) -> Ask | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple, cast, overload
 
+from compaction_store.compaction.asking import LastPlanned
 from compaction_store.compaction.summary_calls import without_text
 from compaction_store.errors import InvalidSpan, SpanConflict
 from compaction_store.jsonable import AsDict
@@ -62,6 +63,7 @@ class Plan:
         self._starts = [element.seq for element in elements]
         self._sums = [0, *accumulate(element.tokens for element in elements)]
         self._folded: tuple[Element, ...] | None = None
+        self.last_planned = LastPlanned()
 
     def indexes(self, span: Span) -> tuple[int, int]:
         """Where a span lies: on the borders of the view's elements, and of what is planned."""
@@ -118,8 +120,13 @@ class Plan:
             self._folded = tuple(self.elements(0, len(self.base) - 1))
         return self._folded
 
+    def messages(self) -> list[Payload | None]:
+        """Returns the messages that the model will be sent if the plan is committed."""
+        return [message for element in self.folded() for message in element.messages]
+
     def place(self, low: int, high: int, attempt: Attempt) -> None:
         """Puts an attempt in force on a range that `indexes` gave."""
+        self.last_planned.settle()
         self._placed[self._overlapping(low, high)] = [Placed(low, high, len(self.attempts))]
         self.attempts.append(attempt)
         self._folded = None
@@ -129,6 +136,7 @@ class Plan:
 
     def void(self, mark: Mark) -> None:
         """Takes out of force what was placed since; what was rejected or failed stays on the list."""
+        self.last_planned.settle()
         tried = self.attempts[mark.attempts :]
         self.attempts[mark.attempts :] = [attempt for attempt in tried if attempt.outcome != "applied"]
         self._placed = list(mark.placed)
@@ -138,6 +146,7 @@ class Plan:
         """Takes out of force what was placed since. Every attempt keeps its place on the list, because later ones may
         name it; an applied one is rejected now.
         """
+        self.last_planned.settle()
         for index in range(mark.attempts, len(self.attempts)):
             attempt = self.attempts[index]
             if attempt.outcome == "applied":

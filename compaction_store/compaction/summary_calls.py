@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from compaction_store.compaction.naming import name_of
-from compaction_store.compaction.summary_request import Around
+from compaction_store.compaction.summary_request import TrackedView
 from compaction_store.errors import SummarizerError, own_text
 from compaction_store.models import Payload, Summary
 
@@ -31,12 +31,12 @@ _SECRET = re.compile(
 _WITHHELD = "(withheld)"
 
 
-class Call:
+class CallRecord:
     """A call of a summarizer, from now on."""
 
-    def __init__(self, summarizer: object, around: Around | None = None) -> None:
+    def __init__(self, summarizer: object, view: TrackedView | None = None) -> None:
         #: What the summarizer could see besides the span.
-        self.around = around
+        self.view = view
         self._name = name_of(summarizer, "summarizer")
         model = getattr(summarizer, "model", None)
         self._model = model if isinstance(model, str) else None

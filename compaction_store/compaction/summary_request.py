@@ -51,12 +51,12 @@ def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: 
         raise InvalidCallback(f"{what} must be {choices}, not {type(summarize).__name__}")
 
 
-class Around:
+class TrackedView:
     """The view around a span. It notes whether a summarizer was shown more than the span, since the record may then
     repeat any of it.
     """
 
-    def __init__(self, look: Callable[[], Sequence[Element]], noted_by: Around | None = None) -> None:
+    def __init__(self, look: Callable[[], Sequence[Element]], noted_by: TrackedView | None = None) -> None:
         self._look = look
         self._noted_by = noted_by
         self.was_shown = False
@@ -96,8 +96,8 @@ class Request(Sequence[Element]):
     @classmethod
     def within(cls, elements: Sequence[Element], view: Sequence[Element], budget: int | None = None) -> Request:
         """A request that knows what stands before and after its elements."""
-        outer = elements.view if isinstance(elements, Request) and isinstance(elements.view, Around) else None
-        return cls(tuple(elements), Around(lambda: view, outer), budget)
+        outer = elements.view if isinstance(elements, Request) and isinstance(elements.view, TrackedView) else None
+        return cls(tuple(elements), TrackedView(lambda: view, outer), budget)
 
     @overload
     def __getitem__(self, index: int) -> Element: ...
@@ -139,12 +139,12 @@ class Request(Sequence[Element]):
         return tuple(e for e in self._unquoted() if e.end_seq < self.start_seq)
 
     def _unquoted(self) -> Sequence[Element]:
-        if isinstance(self.view, Around):
+        if isinstance(self.view, TrackedView):
             return self.view.unquoted()
         return () if self.view is None else self.view()
 
     def _shown(self, elements: tuple[Element, ...] | None) -> tuple[Element, ...] | None:
-        if elements and isinstance(self.view, Around):
+        if elements and isinstance(self.view, TrackedView):
             self.view.note()
         return elements
 

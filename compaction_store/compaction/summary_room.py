@@ -1,11 +1,13 @@
-"""How much a summary may take, and how one that takes more is shortened."""
+"""How many tokens a summary may take, and how a longer one is shortened."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from compaction_store.messages import framing
+from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
 from compaction_store.models import Payload, Summary
 from compaction_store.tokens import MARK, Counter
@@ -13,8 +15,45 @@ from compaction_store.tokens import MARK, Counter
 # A frame's letters come from the summary's hash, so that two frames differ by a few tokens.
 FRAMES_DIFFER_BY = 8
 _MARK = f"\n{MARK} [shortened] {MARK}\n"
-# Of a text that is cut to less than this, nothing is left that is worth reading.
+# A text that is cut to fewer tokens is not worth reading.
 LEAST_TEXT = 8
+_EMPTY: Payload = {"role": "user", "content": ""}
+
+
+class SummaryOptions(NamedTuple):
+    """What a summary must meet. Without `framed`, its text must be smaller than the span, and its frame is not counted.
+
+    `room` is the most tokens that it may take, `stated_room` a smaller number to tell the summarizer. With `cut`, a
+    summary that is too long is shortened.
+    """
+
+    allow: frozenset[str]
+    reason: str | None
+    role: Role
+    framed: bool = False
+    min_saving: float = 0
+    room: int | None = None
+    stated_room: int | None = None
+    cut: bool = False
+
+    def most_tokens(self, before: int) -> int | None:
+        """Returns the most tokens for a summary of a span that takes `before`, None if there is no limit."""
+        saving = max(1, least_saving(self.min_saving, before))
+        most = None if "larger" in self.allow else before - saving
+        return most if self.room is None else min(self.room, self.room if most is None else most)
+
+    def text_tokens(self, before: int, counter: Counter, span: Sequence[int]) -> int | None:
+        """Returns the most tokens that the summarizer is told it may write, None if there is no limit."""
+        most = self.most_tokens(before)
+        if most is None:
+            return None
+        frame = frame_tokens(counter, span) if self.framed else counter.messages([_EMPTY])
+        return max(1, min(most, most if self.stated_room is None else self.stated_room) - frame)
+
+
+def count_encoded(counter: Counter, messages: Iterable[Payload]) -> int:
+    """Counts messages as they would be stored; raises InvalidMessage for one that cannot be."""
+    return sum(counter.tokens(encoded.payload, encoded.size) for encoded in map(encode, messages))
 
 
 def frame_tokens(counter: Counter, span: Sequence[int]) -> int:

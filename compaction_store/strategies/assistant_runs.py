@@ -13,7 +13,7 @@ from typing import Self
 
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import NoProgress
 from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Payload, Span
@@ -137,7 +137,7 @@ class AssistantRuns(Planner):
         sized = zip(asks, _tokens(elements, asks), strict=True)
         kept = [ask for ask, size in sized if worth(ctx, size, self._summarize, self._min_saving)]
         if len(kept) < len(asks):
-            ctx.idle = TOO_LITTLE
+            builder_of(ctx).idle_reason = TOO_LITTLE
         return kept
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from compaction_store.compaction import summary_request, summary_room
 from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize, SummaryResult
-from compaction_store.compaction.callbacks import drive, drive_async
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.callbacks import run_steps
+from compaction_store.compaction.context import CompactionContext, builder_of
+from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.drivers import Work
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
 from compaction_store.messages import framing
 from compaction_store.models import Summary
@@ -40,17 +42,13 @@ class Planner(ABC):
     def steps(self, ctx: CompactionContext) -> Steps: ...
 
     def __call__(self, ctx: CompactionContext) -> Planned:
-        if ctx.must_await:
-            return ctx.later(lambda: self._plan_async(ctx))
-        name = ctx.rename(self.name)
-        drive(ctx, self.steps(ctx))
-        ctx.rename(name)
-        return ctx.planned()
+        builder = builder_of(ctx)
+        return builder.run(self._work(builder, ctx))
 
-    async def _plan_async(self, ctx: CompactionContext) -> None:
-        name = ctx.rename(self.name)
-        await drive_async(ctx, self.steps(ctx))
-        ctx.rename(name)
+    def _work(self, builder: PlanBuilder, ctx: CompactionContext) -> Work[None]:
+        caller = builder.rename(self.name)
+        yield from run_steps(builder, self.steps(ctx))
+        builder.rename(caller)
 
     def __repr__(self) -> str:
         return self.name
@@ -62,9 +60,10 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     What the context has put on record, or was told before, is for the strategy to take note of. Anything else is a
     mistake in how the strategy is used, and nobody else would ever hear of it.
     """
-    tried = len(ctx.attempts)
+    attempts = builder_of(ctx).attempts
+    tried = len(attempts)
     error = yield ask
-    if error is not None and len(ctx.attempts) == tried and not isinstance(error, NoProgress | PinnedInside):
+    if error is not None and len(attempts) == tried and not isinstance(error, NoProgress | PinnedInside):
         raise error
     return error
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compaction_store.compaction.asking import Summarize
-from compaction_store.compaction.callbacks import drive, drive_async
+from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidCallback, NotSmaller
 from compaction_store.jsonable import AsDict
 from compaction_store.messages.encoding import encode
@@ -76,9 +78,7 @@ def compress_context(
     )  # fmt: skip
     if job.ladder.needs_async:
         raise InvalidCallback("an async summarizer needs compress_context_async: here it must be synchronous")
-    if job.elements:
-        drive(job.ctx, job.ladder.steps_to(job.ctx, job.limit))
-    return job.result()
+    return drive(job.work())
 
 
 async def compress_context_async(
@@ -103,9 +103,7 @@ async def compress_context_async(
         start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
         truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
     )  # fmt: skip
-    if job.elements:
-        await drive_async(job.ctx, job.ladder.steps_to(job.ctx, job.limit))
-    return job.result()
+    return await drive_async(job.work())
 
 
 # What writes summaries where a client is given and no model is named: small, cheap ones with a large window.
@@ -155,21 +153,27 @@ class _Job:
         self.elements = tuple(
             elements_of((e.payload for e in encoded), lambda payload: counting.tokens(payload, next(sizes).size))
         )
-        self.ctx = CompactionContext(View("", 0, self.elements), counter=counting, awaits=awaits)
+        self._builder = PlanBuilder(View("", 0, self.elements), counter=counting, awaits=awaits)
+        self._ctx = CompactionContext(self._builder)
         self.old = 0
         if self.elements and self.ladder.summarize is not None and self._over:
-            for low, high in self.ladder.old(Layout(self.elements, links=self.ctx.links)):
+            for low, high in self.ladder.old(Layout(self.elements, links=self._ctx.links)):
                 self.old += sum(element.tokens for element in self.elements[low : high + 1])
 
     @property
     def _over(self) -> bool:
         return sum(element.tokens for element in self.elements) > self.limit
 
-    def result(self) -> CompressResult:
+    def work(self) -> Work[CompressResult]:
+        if self.elements:
+            yield from run_steps(self._builder, self.ladder.steps_to(self._ctx, self.limit))
+        return self._result()
+
+    def _result(self) -> CompressResult:
         if not self.elements:
             return CompressResult([], 0, was_compacted=False, summarizer_available=self.ladder.summarize is not None)
-        ctx = self.ctx
-        done = [attempt for attempt in ctx.attempts if attempt.outcome == "applied"]
+        ctx = self._ctx
+        done = [attempt for attempt in self._builder.attempts if attempt.outcome == "applied"]
         sizes = {kind: sum(_length(a) for a in done if a.kind == kind) for kind in ("summary", "removal")}
         messages = [message for message in ctx.result_messages if message is not None]
         recent = self.ladder.recent(self.elements)
@@ -195,11 +199,11 @@ class _Job:
         """What was not as wished, without a word of any message."""
         told = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
-            for attempt in self.ctx.attempts
+            for attempt in self._builder.attempts
             if attempt.error is not None and attempt.kind == "summary" and attempt.error["type"] != NotSmaller.__name__
         ]
-        if self.ctx.total_tokens > self.limit:
-            told.append(f"{self.ctx.total_tokens} tokens are left where {self.limit} were wanted")
+        if self._ctx.total_tokens > self.limit:
+            told.append(f"{self._ctx.total_tokens} tokens are left where {self.limit} were wanted")
         return "; ".join(dict.fromkeys(told)) or None
 
 

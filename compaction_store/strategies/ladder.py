@@ -17,7 +17,7 @@ from typing import Self
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
 from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Summary
@@ -138,7 +138,7 @@ class Ladder(base.Planner):
 
     def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
         """Whether what came before in this run will do: to save a little more now is not worth a record."""
-        if ctx.budget is None or self.target_tokens is not None or not ctx.applied:
+        if ctx.budget is None or self.target_tokens is not None or not builder_of(ctx).applied:
             return False
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
@@ -146,7 +146,8 @@ class Ladder(base.Planner):
         """The same with another limit; `most` is what the view may take at all."""
         if ctx.total_tokens <= limit:
             return
-        before, mark = ctx.elements, ctx.mark()
+        builder = builder_of(ctx)
+        before, mark = ctx.elements, builder.mark()
         goal = Goal.of(before, limit, limit if most is None else max(most, limit))
         rungs = Rungs(ctx.counter, self.caps, self.pins, self._tail, verbatim=self.keep_recent_tokens is not None)
         if self.summarize is not None:
@@ -156,7 +157,7 @@ class Ladder(base.Planner):
         summarized = ctx.elements is not before
         choice = rungs.choose(Layout(ctx.elements, self.pins, ctx.links), before if summarized else None, goal)
         if choice.withdrawn:
-            ctx.withdraw(mark, "the view fits the limit only without the summary")
+            builder.withdraw(mark, "the view fits the limit only without the summary")
         for change in choice.draft.changes():
             yield from base.attempt(ctx, _ask(change, self.role))
 
@@ -174,10 +175,11 @@ class Ladder(base.Planner):
         sized = [(span, _tokens(layout, *span)) for span in self.old(layout, end)]
         spans = [span for span, size in sized if base.worth(ctx, size, summarize, self.min_saving)]
         spare = 0
+        attempts = builder_of(ctx).attempts
         for (low, high), room in rungs.rooms(layout, spans, goal):
-            tried = len(ctx.attempts)
+            tried = len(attempts)
             error = yield from self._summary(ctx, layout, low, high, summarize, room + spare)
-            made = ctx.attempts[-1] if len(ctx.attempts) > tried else None
+            made = attempts[-1] if len(attempts) > tried else None
             if made is not None and made.outcome == "applied":
                 spare = max(0, room + spare - (made.tokens_after or 0))
             if error is not None and not isinstance(error, Rejected | SpanConflict):
@@ -199,7 +201,7 @@ class Ladder(base.Planner):
         )  # fmt: skip
         error = yield from base.attempt(ctx, ask)
         if isinstance(error, NotSmaller) and not once:
-            error = yield from base.attempt(ctx, replace(ask, told=room // 2, cut=True))
+            error = yield from base.attempt(ctx, replace(ask, stated_room=room // 2, cut=True))
         if (
             error is not None
             and isinstance(writer, InParts)

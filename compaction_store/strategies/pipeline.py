@@ -11,7 +11,7 @@ from typing import Any
 
 from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.callbacks import Strategy, callback_name
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import InvalidCallback, PinnedInside
 from compaction_store.messages.tool_pairs import Links, items_of
 from compaction_store.models import Element
@@ -50,16 +50,17 @@ class Pipeline(Planner):
         return any(getattr(strategy, "needs_async", False) for strategy in self._strategies)
 
     def steps(self, ctx: CompactionContext) -> Steps:
+        builder = builder_of(ctx)
         limit = None if ctx.budget is None else ctx.budget.limit
         for strategy in self._strategies:
             if self._when is not None and not self._when(window_of(ctx.elements, limit)):
                 return
-            whole = ctx.rename(callback_name(strategy))
+            caller = builder.rename(callback_name(strategy))
             if isinstance(strategy, Strategy):
                 yield from (_pinned(strategy, self._pins) if self._pins else strategy).steps(ctx)
             else:
                 strategy(ctx)
-            ctx.rename(whole)
+            builder.rename(caller)
 
 
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:

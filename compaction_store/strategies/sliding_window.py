@@ -13,7 +13,7 @@ from typing import Self
 
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected
 from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Payload, Span
@@ -200,7 +200,7 @@ class SlidingWindow(Planner):
             )  # fmt: skip
             folded = None
             if not self._worth(ctx, inside):
-                ctx.idle = TOO_LITTLE
+                builder_of(ctx).idle_reason = TOO_LITTLE
                 continue
             error = yield from attempt(ctx, ask)
             if error is not None and not isinstance(error, Rejected):
@@ -228,7 +228,7 @@ def _next(found: Folds, folded: Folded | None) -> Fold | None:
 
 def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:
     """What was just planned, as it will stand in the view."""
-    made = ctx.attempts[-1]
+    made = builder_of(ctx).attempts[-1]
     tokens = made.tokens_after or 0
     first, last = inside[0], inside[-1]
     element = Element(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
 from compaction_store.models import Element
@@ -95,14 +95,15 @@ class SummaryTree(base.Planner):
 
     def steps(self, ctx: CompactionContext) -> Steps:
         """Asks for one node after the other. A summarizer that failed once is not asked again in this run."""
-        whole = ctx.rename(self.name)
+        builder = builder_of(ctx)
+        caller = builder.rename(self.name)
         growth = self._growth(Layout(ctx.elements, self.pins, ctx.links))
         done: bool | None = None
         try:
             while True:
                 # A generator that has just been made is sent None.
                 node = growth.send(done)  # type: ignore[arg-type]
-                ctx.rename(f"{self.name} level {node.level}")
+                builder.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
                 reason = f"{what} summarized"
                 ask = Ask(node.start_seq, node.end_seq, self.summarize, reason=reason, min_saving=self.min_saving)
@@ -113,7 +114,7 @@ class SummaryTree(base.Planner):
         except StopIteration:
             return
         finally:
-            ctx.rename(whole)
+            builder.rename(caller)
 
     def _growth(self, layout: Layout) -> Growth:
         for low, high in layout.for_summaries(layout.first, len(layout.elements) - self.keep_recent - 1):

@@ -9,7 +9,7 @@ from typing import Any
 
 from compaction_store import drivers
 from compaction_store.compaction.naming import name_of
-from compaction_store.compaction.summary_calls import Call, without_text
+from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
 from compaction_store.errors import InvalidCallback, SummarizerError, SummarizersFailed
 from compaction_store.models import Element, Payload, Summary
@@ -47,7 +47,7 @@ class FallbackSummarizer:
         errors: list[Exception] = []
         failures: list[Payload] = []
         for one in self.summarizers:
-            call = Call(one)
+            call = CallRecord(one)
             result = yield one
             try:
                 if not isinstance(result, Exception):
@@ -96,7 +96,7 @@ async def _outcome(waiting: Awaitable[Any]) -> Any:
         return error
 
 
-def _judged(request: Request, call: Call, result: Any, failures: Sequence[Payload]) -> Summary:
+def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[Payload]) -> Summary:
     if not isinstance(result, str | Summary):
         raise InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
     summary = call.summary(result)

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from compaction_store import CompactionContext, TokenBudget
 from compaction_store.api_rules import Problem, refused_by_anthropic, refused_by_openai, refused_by_openai_responses
-from compaction_store.compaction.callbacks import drive
-from compaction_store.models import Element
+from compaction_store.compaction.callbacks import run_steps
+from compaction_store.compaction.context import builder_of
+from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.drivers import drive
+from compaction_store.models import Attempt, Element
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, o200k_base
@@ -35,10 +38,24 @@ def elements(messages: Sequence[Payload | None], counter: Counter = COUNTER) -> 
 def run(
     strategy: Any, view: Sequence[Element], *, budget: TokenBudget | None = None, counter: Counter = COUNTER
 ) -> CompactionContext:
-    ctx = CompactionContext(View("t", 0, tuple(view)), counter=counter, budget=budget)
-    ctx.begin("test")
-    drive(ctx, strategy.steps(ctx))
+    ctx = context_of(View("t", 0, tuple(view)), counter=counter, budget=budget)
+    run_strategy(ctx, strategy)
     return ctx
+
+
+def context_of(view: View, *, counter: Counter = COUNTER, callback: str = "test", **options: Any) -> CompactionContext:
+    """A context in which a callback of that name plans, as a store makes one."""
+    builder = PlanBuilder(view, counter=counter, **options)
+    builder.begin(callback)
+    return CompactionContext(builder)
+
+
+def run_strategy(ctx: CompactionContext, strategy: Any) -> None:
+    drive(run_steps(builder_of(ctx), strategy.steps(ctx)))
+
+
+def attempts_of(ctx: CompactionContext) -> Sequence[Attempt]:
+    return builder_of(ctx).attempts
 
 
 def committed(ctx: CompactionContext) -> list[Element]:
@@ -50,7 +67,7 @@ def committed(ctx: CompactionContext) -> list[Element]:
 
 
 def mistakes(ctx: CompactionContext) -> list[str]:
-    return [a.error["type"] for a in ctx.attempts if a.error is not None and a.error["type"] in MISTAKES]
+    return [a.error["type"] for a in attempts_of(ctx) if a.error is not None and a.error["type"] in MISTAKES]
 
 
 def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> list[Element]:
@@ -59,7 +76,7 @@ def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> l
     for _ in range(most):
         ctx = run(strategy, view)
         assert not mistakes(ctx)
-        if not ctx.applied:
+        if not builder_of(ctx).applied:
             return view
         after = committed(ctx)
         assert sum(e.tokens for e in after) < sum(e.tokens for e in view)

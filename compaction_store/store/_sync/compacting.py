@@ -18,8 +18,9 @@ from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.asking import Stalled
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.callbacks import callback_name, run_callback
-from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
+from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.drivers import drive
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
 from compaction_store.models import Compaction, Measured
 from compaction_store.postgres import call, queries
@@ -90,11 +91,12 @@ def plan(compacting: Compacting) -> CompactionPlan:
         view = measured_view(reader, compacting.db, compacting.thread, budget)
         if not compacting.force and not budget.is_over(view):
             return CompactionPlan((), "the view is within its budget", view, view)
-    ctx = _run_callbacks(compacting, view)
-    measured = None if view.measured is None else view.measured.moved(ctx.total_tokens)
-    after = replace(view, elements=ctx.elements, measured=measured)
-    reason = ctx.reason(tried=bool(compacting.callbacks))
-    return CompactionPlan(tuple(ctx.attempts), reason, view, after, tuple(ctx.errors))
+    builder = _run_callbacks(compacting, view)
+    after = replace(view, elements=builder.plan.folded())
+    if view.measured is not None:
+        after = replace(after, measured=view.measured.moved(after.tokens))
+    reason = builder.reason(tried=bool(compacting.callbacks))
+    return CompactionPlan(tuple(builder.attempts), reason, view, after, tuple(builder.errors))
 
 
 def revoke(
@@ -158,14 +160,14 @@ def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> C
 
 def _run_and_commit(compacting: Compacting, view: View, trigger: str) -> CompactionRun:
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
-    ctx = _run_callbacks(compacting, view)
-    reason = ctx.reason(tried=bool(compacting.callbacks))
-    if not ctx.attempts:
+    builder = _run_callbacks(compacting, view)
+    reason = builder.reason(tried=bool(compacting.callbacks))
+    if not builder.attempts:
         if budget is not None:
             db.call(queries.release, thread, run_id, True)
-        return CompactionRun((), reason, view, tuple(ctx.errors))
+        return CompactionRun((), reason, view, tuple(builder.errors))
     text = records.to_json(
-        ctx.attempts,
+        builder.attempts,
         trigger=trigger,
         actor=compacting.actor,
         counter=compacting.counter.name,
@@ -174,28 +176,28 @@ def _run_and_commit(compacting: Compacting, view: View, trigger: str) -> Compact
     db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
     with call.after_write(str(run_id), compacting.thread_id):
         written = _records(db, thread, run_id)
-        after = compacting.reader.view(compacting.thread_id) if ctx.applied else view
-    if ctx.applied and budget is not None and view.measured is not None:
+        after = compacting.reader.view(compacting.thread_id) if builder.applied else view
+    if builder.applied and budget is not None and view.measured is not None:
         after = _measured(db, after, budget, view.measured.moved(after.tokens))
-    return CompactionRun(tuple(written), reason, after, tuple(ctx.errors))
+    return CompactionRun(tuple(written), reason, after, tuple(builder.errors))
 
 
-def _run_callbacks(compacting: Compacting, view: View) -> CompactionContext:
+def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
     """Returns what the callbacks planned and their errors. Raises a SpanConflict if nothing else came of them."""
     rows = compacting.db.call(queries.stalled, compacting.thread, _STALLED)
     stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
     counter = prepared(compacting.db, compacting.counter)
-    ctx = CompactionContext(view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC)
+    builder = PlanBuilder(view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC)
     for callback in compacting.callbacks:
-        mark = ctx.begin(callback_name(callback))
+        mark = builder.begin(callback_name(callback))
         try:
-            run_callback(ctx, callback)
+            drive(run_callback(builder, callback))
         except Exception as error:  # noqa: BLE001 — a callback's error voids its own plan only, and is recorded
-            ctx.void(mark, error)
-    conflict = next((error for error in ctx.errors if isinstance(error, SpanConflict)), None)
-    if conflict is not None and not ctx.attempts:
+            builder.void(mark, error)
+    conflict = next((error for error in builder.errors if isinstance(error, SpanConflict)), None)
+    if conflict is not None and not builder.attempts:
         raise conflict
-    return ctx
+    return builder
 
 
 def _records(db: Connections, thread: ThreadKey, run_id: UUID) -> list[Compaction]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.faces import Face
+from support.plain import attempts_of, context_of
 
 from compaction_store import CompactionContext, InvalidInput
 from compaction_store.errors import InvalidSpan
@@ -27,9 +28,7 @@ def context(count: int = 10, first: int = 1, **options: Any) -> CompactionContex
     elements = tuple(
         Element(first + n, first + n, n, (message(n),), COUNTER.messages([message(n)]), None, NOW) for n in range(count)
     )
-    ctx = CompactionContext(View("t", 9, elements), counter=COUNTER, **options)
-    ctx.begin("test")
-    return ctx
+    return context_of(View("t", 9, elements), counter=COUNTER, **options)
 
 
 def shape(ctx: CompactionContext) -> list[tuple[int, int]]:
@@ -60,7 +59,7 @@ def test_an_empty_range_plans_nothing_and_asks_nobody() -> None:
     for empty in (range(3, 3), range(0), slice(20, 30)):
         assert ctx.compact(empty, lambda elements: asked.append(elements) or "x") == ctx.result_messages  # type: ignore[func-returns-value]
     assert not asked
-    assert not ctx.attempts
+    assert not attempts_of(ctx)
 
 
 @pytest.mark.parametrize(

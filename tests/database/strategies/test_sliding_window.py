@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from support import threads
 from support.faces import Face, Faces
 from support.patterns import Payload, calm, chat
+from support.plain import attempts_of, context_of, run_strategy
 from support.threads import WELL_FORMED
 
-from compaction_store import CompactionContext, TokenBudget, View
+from compaction_store import TokenBudget, View
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses
-from compaction_store.compaction.callbacks import drive
 from compaction_store.messages.tool_pairs import Links
 from compaction_store.models import Element
 from compaction_store.strategies import SlidingWindow, Window, on_turn_end, over, plan_sliding_window
@@ -35,10 +35,9 @@ LAST_USER = {"last_user"}
 def compact(elements: list[Element], strategy: SlidingWindow) -> tuple[list[Element], list[Any]]:
     """What a strategy makes of a view of any elements, with no database; and its attempts."""
     view = View("t", len(elements), tuple(elements))
-    ctx = CompactionContext(view, counter=from_callable(lambda _message: 10))
-    ctx.begin(strategy.name)
-    drive(ctx, strategy.steps(ctx))
-    return list(ctx.elements), list(ctx.attempts)
+    ctx = context_of(view, counter=from_callable(lambda _message: 10), callback=strategy.name)
+    run_strategy(ctx, strategy)
+    return list(ctx.elements), list(attempts_of(ctx))
 
 
 def view_of(messages: list[Payload]) -> list[Element]:

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from support.faces import Face
-from support.plain import COUNTER, Payload, committed, elements, run
+from support.plain import COUNTER, Payload, attempts_of, committed, elements, run
 
 from compaction_store import TokenBudget
 from compaction_store.models import Element
@@ -38,7 +38,7 @@ def fitted(view: list[Element], budget: TokenBudget, *callbacks: Any) -> tuple[l
     if not budget.is_over(sum(element.tokens for element in view)):
         return view, 0
     ctx = run(Pipeline(*callbacks), view, budget=budget)
-    return committed(ctx), len(ctx.attempts)
+    return committed(ctx), len(attempts_of(ctx))
 
 
 def calls(place: int, count: int, size: int, dice: random.Random) -> list[Payload]:
@@ -77,7 +77,7 @@ def test_results_that_would_not_fit_are_cut_and_nothing_more_than_that() -> None
     messages = [{"role": "user", "content": prose(dice, 40)}, *calls(1, 3, 2500, dice)]
     ctx = run(Ladder(), elements(messages), budget=TokenBudget(context_window=6000))
     assert 4000 < ctx.total_tokens <= 6000
-    assert {attempt.kind for attempt in ctx.attempts} == {"truncation"}
+    assert {attempt.kind for attempt in attempts_of(ctx)} == {"truncation"}
     assert len(ctx.result_messages) == len(messages)
 
 
@@ -115,7 +115,7 @@ def test_what_other_callbacks_have_done_well_enough_is_left() -> None:
 
     ctx = run(Pipeline(folds, Ladder()), view, budget=budget)
     assert 1600 < ctx.total_tokens < 2400
-    assert [attempt.callback.split("(")[0].rsplit(".", 1)[-1] for attempt in ctx.attempts] == ["folds"]
+    assert [attempt.callback.split("(")[0].rsplit(".", 1)[-1] for attempt in attempts_of(ctx)] == ["folds"]
 
 
 def test_it_is_so_in_a_store(store: Face) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from support.places import ROOT
+from support.plain import attempts_of, context_of, run_strategy
 
 import compaction_store as cs
 from compaction_store.compaction.asking import Stalled
-from compaction_store.compaction.callbacks import drive
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import (
     EmptySummary,
     IdsChanged,
@@ -64,9 +66,7 @@ def context(*messages: dict[str, Any], folded: Sequence[tuple[int, int]] = (), *
         else:
             number = len(elements) + 1
             elements.append(Element(seq, end, 99, (user("a summary of things"),), 5, number, NOW, "summary", "other"))
-    ctx = CompactionContext(View("t", 99, tuple(elements)), counter=WORDS, **options)
-    ctx.begin("test")
-    return ctx
+    return context_of(View("t", 99, tuple(elements)), counter=WORDS, **options)
 
 
 def chat(count: int = 8) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_spans_appear_in_the_order_of_seqs_whatever_the_order_of_the_calls(order
     for start, end in order:
         ctx.compact(start, end, f"of {start}", allow={"larger"})
     assert ctx.result_messages == [frame("of 1", 1, 2), frame("of 3", 3, 4), user()]
-    assert [(a.start_seq, a.end_seq) for a in ctx.attempts] == order
+    assert [(a.start_seq, a.end_seq) for a in attempts_of(ctx)] == order
 
 
 def test_gaps_between_spans_stay() -> None:
@@ -117,7 +117,7 @@ def test_a_span_that_cuts_through_a_planned_one_is_a_conflict(second: tuple[int,
         ctx.compact(*second, asked.append)  # type: ignore[arg-type]
     assert asked == []
     assert shape(ctx)[:2] == [(1, 3), (4, 4)]
-    assert [a.outcome for a in ctx.attempts] == ["applied"]
+    assert [a.outcome for a in attempts_of(ctx)] == ["applied"]
 
 
 def test_a_span_may_hold_planned_ones_whole_and_is_made_from_them() -> None:
@@ -133,7 +133,7 @@ def test_a_span_may_hold_planned_ones_whole_and_is_made_from_them() -> None:
     assert [(e.seq, e.end_seq, e.kind) for e in given] == [(1, 2, "summary"), (3, 4, "summary"), (5, 5, None)]
     assert shape(ctx) == [(1, 5), (6, 6), (7, 7), (8, 8)]
     # The stored record by its number, the one of this run by its place in it.
-    assert ctx.attempts[1].inputs == (1, -1)
+    assert attempts_of(ctx)[1].inputs == (1, -1)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_span_outside_the_view_is_refused_and_no_model_asked(span: tuple[Any, 
     asked: list[Any] = []
     with pytest.raises(InvalidSpan):
         ctx.compact(*span, asked.append)  # type: ignore[arg-type]
-    assert (asked, ctx.attempts, len(ctx.elements)) == ([], [], 5)
+    assert (asked, attempts_of(ctx), len(ctx.elements)) == ([], [], 5)
 
 
 @pytest.mark.parametrize("span", [(2, 3), (1, 3), (3, 8), (4, 4)])
@@ -152,7 +152,7 @@ def test_a_span_that_cuts_through_a_stored_compaction_is_a_conflict(span: tuple[
     ctx = context(*chat(8), folded=[(2, 4)])
     with pytest.raises(cs.SpanConflict):
         ctx.compact(*span, "S")
-    assert ctx.attempts == []
+    assert attempts_of(ctx) == []
 
 
 def rejected(ctx: CompactionContext, kind: type[cs.Rejected], plan: Callable[[], object]) -> None:
@@ -160,7 +160,7 @@ def rejected(ctx: CompactionContext, kind: type[cs.Rejected], plan: Callable[[],
     with pytest.raises(kind):
         plan()
     assert ctx.elements == before
-    assert [(a.outcome, (a.error or {})["type"]) for a in ctx.attempts] == [("rejected", kind.__name__)]
+    assert [(a.outcome, (a.error or {})["type"]) for a in attempts_of(ctx)] == [("rejected", kind.__name__)]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u2003"])
@@ -173,7 +173,8 @@ def test_a_summary_that_is_not_smaller_is_rejected_unless_insisted_upon() -> Non
     ctx = context(*chat())
     rejected(ctx, NotSmaller, lambda: ctx.compact(1, 1, LONG))
     ctx.compact(1, 1, LONG, allow={"larger"}, reason="it is better")
-    assert (ctx.attempts[1].allow, ctx.attempts[1].reason) == (frozenset({"larger"}), "it is better")
+    attempt = attempts_of(ctx)[1]
+    assert (attempt.allow, attempt.reason) == (frozenset({"larger"}), "it is better")
 
 
 @pytest.mark.parametrize("span", [(2, 2), (3, 3), (1, 2), (3, 5)])
@@ -214,7 +215,7 @@ def test_stand_ins_keep_the_calls_and_results_they_replace() -> None:
     ctx = context(user(), call("a"), result("a"), user())
     ctx.replace(3, 3, [{**result("a"), "content": "cut"}])
     assert [m["content"] for m in ctx.result_messages if m] == [LONG, None, "cut", LONG]
-    assert (ctx.attempts[0].kind, ctx.elements[2].is_summary) == ("truncation", False)
+    assert (attempts_of(ctx)[0].kind, ctx.elements[2].is_summary) == ("truncation", False)
 
 
 def test_what_may_be_allowed_is_a_closed_list() -> None:
@@ -241,7 +242,7 @@ def test_a_summarizer_returns_text(value: Any) -> None:
     ctx = context(*chat())
     with pytest.raises(TypeError):
         ctx.compact(1, 2, lambda _elements: value)
-    assert [(a.outcome, a.start_seq, a.end_seq) for a in ctx.attempts] == [("failed", 1, 2)]
+    assert [(a.outcome, a.start_seq, a.end_seq) for a in attempts_of(ctx)] == [("failed", 1, 2)]
 
 
 def test_a_summarizer_that_raises_leaves_a_failed_attempt_without_its_words() -> None:
@@ -252,7 +253,7 @@ def test_a_summarizer_that_raises_leaves_a_failed_attempt_without_its_words() ->
 
     with pytest.raises(RuntimeError):
         ctx.compact(1, 2, summarize)
-    [attempt] = ctx.attempts
+    [attempt] = attempts_of(ctx)
     where = f"test_context:{summarize.__code__.co_firstlineno + 1} in summarize"
     told = {"type": "RuntimeError", "text": "the summarizer failed", "at": where}
     assert (attempt.outcome, attempt.error) == ("failed", told)
@@ -262,26 +263,26 @@ def test_a_summarizer_that_raises_leaves_a_failed_attempt_without_its_words() ->
 def test_a_voided_callback_takes_back_what_it_planned_and_no_more() -> None:
     ctx = context(*chat(), folded=[(1, 2)])
     ctx.compact(3, 4, "A", allow={"larger"})
-    mark = ctx.begin("second")
+    mark = builder_of(ctx).begin("second")
     ctx.compact(1, 4, "B", allow={"larger"})
     with pytest.raises(EmptySummary):
         ctx.compact(5, 5, "")
-    ctx.void(mark, ZeroDivisionError("secret"))
+    builder_of(ctx).void(mark, ZeroDivisionError("secret"))
     assert shape(ctx)[:3] == [(1, 2), (3, 4), (5, 5)]
-    assert [(a.callback, a.outcome) for a in ctx.attempts] == [
+    assert [(a.callback, a.outcome) for a in attempts_of(ctx)] == [
         ("test", "applied"), ("second", "rejected"), ("second", "failed"),
     ]  # fmt: skip
-    assert "secret" not in str(ctx.attempts)
+    assert "secret" not in str(attempts_of(ctx))
 
 
 def test_a_voided_callback_whose_attempt_was_recorded_is_not_recorded_twice() -> None:
     ctx = context(*chat())
-    mark = ctx.begin("second")
+    mark = builder_of(ctx).begin("second")
     try:
         ctx.compact(1, 2, "")
     except EmptySummary as error:
-        ctx.void(mark, error)
-    assert [a.outcome for a in ctx.attempts] == ["rejected"]
+        builder_of(ctx).void(mark, error)
+    assert [a.outcome for a in attempts_of(ctx)] == ["rejected"]
 
 
 def test_the_same_callback_is_not_offered_a_span_that_made_no_progress() -> None:
@@ -289,9 +290,9 @@ def test_the_same_callback_is_not_offered_a_span_that_made_no_progress() -> None
     asked: list[Any] = []
     with pytest.raises(NoProgress):
         ctx.compact(1, 2, asked.append)  # type: ignore[arg-type]
-    assert (asked, ctx.attempts) == ([], [])
+    assert (asked, attempts_of(ctx)) == ([], [])
     ctx.compact(1, 3, "another span")
-    ctx.begin("another callback")
+    builder_of(ctx).begin("another callback")
     ctx.compact(5, 6, "S")
 
 
@@ -309,7 +310,7 @@ def test_a_summary_object_keeps_what_an_auditor_asks_for() -> None:
     summary = cs.Summary("short", model="m", usage={"input_tokens": 3}, replacement=(block,))
     ctx.compact(1, 4, summary)
     assert ctx.result_messages[0] == block
-    assert ctx.attempts[0].summary == summary
+    assert attempts_of(ctx)[0].summary == summary
 
 
 def test_an_async_summarizer_is_refused_where_nothing_awaits_it() -> None:
@@ -336,7 +337,7 @@ def test_an_async_summarizer_is_awaited_and_several_may_run_at_once() -> None:
 
     async def callback() -> None:
         await asyncio.gather(*[_wait(ctx.compact(s, s + 1, summarize)) for s in (1, 3, 5)])
-        ctx.finish()
+        builder_of(ctx).finish()
 
     asyncio.run(callback())
     assert most == 3
@@ -370,7 +371,7 @@ def test_a_summary_nobody_awaited_is_an_error_of_the_callback() -> None:
     async def callback() -> None:
         planned = ctx.compact(1, 2, summarize)
         with pytest.raises(TypeError, match="await"):
-            ctx.finish()
+            builder_of(ctx).finish()
         await planned
 
     asyncio.run(callback())
@@ -386,10 +387,10 @@ def test_a_strategy_is_told_what_each_step_came_to() -> None:
             told.append((yield Ask(5, 6)))
 
     ctx = context(*chat())
-    drive(ctx, Two().steps(ctx))
+    run_strategy(ctx, Two())
     # Framed, the summary takes more than the two messages: a strategy must ask for that by name.
     assert [type(t) for t in told] == [EmptySummary, type(None), type(None)]
-    assert [(a.kind, a.outcome) for a in ctx.attempts] == [
+    assert [(a.kind, a.outcome) for a in attempts_of(ctx)] == [
         ("summary", "rejected"), ("summary", "applied"), ("removal", "applied"),
     ]  # fmt: skip
 
@@ -401,8 +402,8 @@ def test_by_default_a_strategys_framed_summary_must_be_smaller_too() -> None:
         def steps(self, _ctx: CompactionContext) -> Any:
             yield Ask(1, 2, "short but framed")
 
-    drive(ctx, One().steps(ctx))
-    assert [(a.error or {})["type"] for a in ctx.attempts] == ["NotSmaller"]
+    run_strategy(ctx, One())
+    assert [(a.error or {})["type"] for a in attempts_of(ctx)] == ["NotSmaller"]
 
 
 @pytest.mark.parametrize(
@@ -459,4 +460,15 @@ def test_a_summarizer_that_plans_over_its_own_span_conflicts_with_itself() -> No
 
     with pytest.raises(cs.SpanConflict):
         ctx.compact(1, 4, summarize, allow={"larger"})
-    assert [(a.outcome, a.start_seq, a.end_seq) for a in ctx.attempts] == [("applied", 3, 6)]
+    assert [(a.outcome, a.start_seq, a.end_seq) for a in attempts_of(ctx)] == [("applied", 3, 6)]
+
+
+def test_a_context_shows_what_a_callback_may_use_and_no_more() -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    section = reference.split("### CompactionContext\n")[1].split("\n### ")[0]
+    documented = set(re.findall(r"^\| `(\w+)", section, re.MULTILINE))
+    assert {name for name in dir(context(*chat())) if not name.startswith("_")} == documented
+    assert documented == {
+        "thread_id", "budget", "measured", "errors", "elements", "message_elements", "result_messages", "total_tokens",
+        "tokens_before", "counter", "links", "count", "safe_span", "compact", "replace", "remove", "planned",
+    }  # fmt: skip

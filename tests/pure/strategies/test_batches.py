@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.plain import COUNTER, Payload, committed, elements, run
+from support.plain import COUNTER, Payload, attempts_of, committed, elements, run
 
 from compaction_store import InvalidInput, TokenBudget
 from compaction_store.strategies import ClearToolResults, plan_clear_tool_results
@@ -48,8 +48,8 @@ def test_a_batch_breaks_the_cache_once_where_single_results_do_so_every_turn() -
 def test_nothing_is_cleared_before_it_saves_enough() -> None:
     messages = agent(8)
     saved = COUNTER.messages(messages) - run(ClearToolResults(clear_at_least=0), elements(messages)).total_tokens
-    assert run(ClearToolResults(clear_at_least=saved), elements(messages)).attempts
-    assert not run(ClearToolResults(clear_at_least=saved + 1), elements(messages)).attempts
+    assert attempts_of(run(ClearToolResults(clear_at_least=saved), elements(messages)))
+    assert not attempts_of(run(ClearToolResults(clear_at_least=saved + 1), elements(messages)))
     assert plan_clear_tool_results(messages, clear_at_least=saved)
     assert plan_clear_tool_results(messages, clear_at_least=saved + 1) == []
 
@@ -58,11 +58,11 @@ def test_what_meets_the_target_of_the_budget_is_enough() -> None:
     messages = agent(8)
     total = COUNTER.messages(messages)
     strategy = ClearToolResults(clear_at_least=0.9)
-    assert not run(strategy, elements(messages)).attempts
+    assert not attempts_of(run(strategy, elements(messages)))
     tight = TokenBudget(context_window=total, trigger=total - 1, target=total - 300)
     assert run(strategy, elements(messages), budget=tight).total_tokens <= total - 300
     tighter = TokenBudget(context_window=total, trigger=total - 1, target=300)
-    assert not run(strategy, elements(messages), budget=tighter).attempts
+    assert not attempts_of(run(strategy, elements(messages), budget=tighter))
 
 
 def test_results_that_nobody_has_read_stay() -> None:

@@ -14,6 +14,7 @@ from support.plain import (
     FORMS,
     REFUSED,
     Payload,
+    attempts_of,
     committed,
     elements,
     malformed,
@@ -56,8 +57,8 @@ def short(_elements: Any) -> str:
     return "They talked."
 
 
-def kinds(ctx: Any) -> list[tuple[str, int, int]]:
-    return [(a.kind, a.start_seq, a.end_seq) for a in ctx.attempts if a.outcome == "applied"]
+def kinds(ctx: Any) -> list[tuple[str, Any, Any]]:
+    return [(a.kind, a.start_seq, a.end_seq) for a in attempts_of(ctx) if a.outcome == "applied"]
 
 
 def test_nothing_is_done_where_the_view_fits() -> None:
@@ -120,7 +121,7 @@ def test_the_cap_is_the_largest_that_will_do_and_the_newest_stay_whole() -> None
     # All at 512 would fit, all at 1024 not; eight of the nine are enough.
     ctx = run(Ladder(target_tokens=6300, reserve=0), elements(messages))
     assert kinds(ctx) == [("truncation", 2, 9)]
-    assert "512" in (ctx.attempts[0].reason or "")
+    assert "512" in (attempts_of(ctx)[0].reason or "")
     assert ctx.result_messages[9:] == messages[9:]
     cut = str(ctx.result_messages[1]["content"])  # type: ignore[index]
     assert cut.startswith("word word")
@@ -157,7 +158,7 @@ def test_the_ends_are_cut_last_and_the_system_message_after_the_others() -> None
     ctx = run(Ladder(target_tokens=2000, reserve=0), elements(huge))
     assert ctx.total_tokens <= 2000
     assert ctx.result_messages[0] != huge[0]
-    allowed = {name for attempt in ctx.attempts for name in attempt.allow}
+    allowed = {name for attempt in attempts_of(ctx) for name in attempt.allow}
     assert allowed == {"system", "last_user"}
 
 
@@ -193,7 +194,7 @@ def test_a_failing_summary_is_recorded_and_the_ladder_goes_on() -> None:
         raise RuntimeError("secret words")
 
     ctx = run(Ladder(fails, target_tokens=2500, reserve=0), elements(talk(30, 300)))
-    failed = [attempt for attempt in ctx.attempts if attempt.outcome == "failed"]
+    failed = [attempt for attempt in attempts_of(ctx) if attempt.outcome == "failed"]
     assert [(a.kind, a.start_seq, a.end_seq) for a in failed] == [("summary", 2, 46)]
     assert "secret" not in str(failed[0].error)
     assert ctx.total_tokens <= 2500
@@ -210,7 +211,7 @@ def test_what_is_old_is_summarized_in_parts_as_one_record() -> None:
     ctx = run(Ladder(summarize, target_tokens=4000, reserve=0, keep_recent=5, part_chars=10_000), elements(messages))
     assert len(seen) > 2
     assert [seq for part in seen for seq in part] == list(range(2, 57))
-    (attempt,) = ctx.attempts
+    (attempt,) = attempts_of(ctx)
     assert (attempt.start_seq, attempt.end_seq) == (2, 56)
     assert attempt.summary is not None
     assert attempt.summary.text == "\n\n".join(f"part {n + 1}" for n in range(len(seen)))
@@ -233,8 +234,8 @@ def test_a_part_that_fails_leaves_what_was_written_until_then() -> None:
     view = elements(talk(30, 100))
     ctx = run(Ladder(summarize, target_tokens=6000, reserve=0, keep_recent=5, part_chars=10_000), view)
     assert calls == 3
-    assert [(a.kind, a.outcome) for a in ctx.attempts[:2]] == [("summary", "failed"), ("summary", "applied")]
-    done = ctx.attempts[1]
+    assert [(a.kind, a.outcome) for a in attempts_of(ctx)[:2]] == [("summary", "failed"), ("summary", "applied")]
+    done = attempts_of(ctx)[1]
     assert done.summary is not None
     assert done.summary.text == "part 1\n\npart 2"
     assert done.start_seq == 2
@@ -247,9 +248,9 @@ def test_a_block_of_a_provider_cannot_be_one_of_several_parts() -> None:
 
     view = elements(talk(30, 100))
     ctx = run(Ladder(native, target_tokens=6000, reserve=0, keep_recent=5, part_chars=10_000), view)
-    assert ctx.attempts[0].outcome == "failed"
+    assert attempts_of(ctx)[0].outcome == "failed"
     ctx = run(Ladder(native, target_tokens=6000, reserve=0, keep_recent=5, part_chars=None), view)
-    assert [a.outcome for a in ctx.attempts] == ["applied"]
+    assert [a.outcome for a in attempts_of(ctx)] == ["applied"]
 
 
 def test_keep_recent_of_nothing_summarizes_everything_but_the_last_user_message() -> None:
@@ -266,7 +267,7 @@ def test_an_earlier_summary_becomes_part_of_the_next_one() -> None:
     later = [*after, *(e._replace(seq=e.seq + 61, end_seq=e.end_seq + 61) for e in view[1:])]
     ctx = run(ladder, later)
     assert kinds(ctx)[0][:2] == ("summary", 2)
-    assert ctx.attempts[0].inputs == (after[1].number,)
+    assert attempts_of(ctx)[0].inputs == (after[1].number,)
 
 
 def test_a_pending_call_bounds_the_summary_and_is_kept() -> None:

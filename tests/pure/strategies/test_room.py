@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.plain import COUNTER, FORMS, REFUSED, Payload, elements, run, well_formed
+from support.plain import COUNTER, FORMS, REFUSED, Payload, attempts_of, elements, run, well_formed
 
 from compaction_store import InvalidInput, Summary, TokenBudget
+from compaction_store.compaction.context import builder_of
 from compaction_store.errors import NotSmaller
 from compaction_store.messages.framing import frame
 from compaction_store.strategies import (
@@ -125,11 +126,11 @@ def test_who_writes_too_much_is_asked_once_for_half_and_then_cut() -> None:
         return endless(asked)
 
     ctx = run(Ladder(summarize, target_tokens=3000, reserve=0), elements(talk(60, 60)))
-    assert [a.outcome for a in ctx.attempts[:2]] == ["rejected", "applied"]
+    assert [a.outcome for a in attempts_of(ctx)[:2]] == ["rejected", "applied"]
     assert told[0] is not None
     assert told[1] is not None
     assert told[1] < 0.6 * told[0]
-    cut = ctx.attempts[1]
+    cut = attempts_of(ctx)[1]
     assert cut.summary is not None
     assert cut.summary.coverage is not None
     assert cut.summary.coverage["cut_to_tokens"] > 0
@@ -147,7 +148,7 @@ def test_parts_share_the_room() -> None:
     ctx = run(Ladder(summarize, target_tokens=4000, reserve=0, part_chars=9000), elements(talk(60, 80)))
     assert len(told) > 3
     assert sum(told) < 4000
-    assert [a.outcome for a in ctx.attempts if a.summary is not None] == ["applied"]
+    assert [a.outcome for a in attempts_of(ctx) if a.summary is not None] == ["applied"]
     assert ctx.total_tokens <= 4000
 
 
@@ -172,7 +173,7 @@ def test_a_summary_that_leaves_no_room_is_withdrawn_and_stays_on_record() -> Non
     block = Summary("s", model="m", replacement=({"role": "user", "content": prose(random.Random(7), 900)},))
     ctx = run(Ladder(block, target_tokens=900, reserve=0, keep_recent=3), elements(messages))
     assert ctx.total_tokens <= 900
-    [withdrawn] = [attempt for attempt in ctx.attempts if attempt.kind == "summary"]
+    [withdrawn] = [attempt for attempt in attempts_of(ctx) if attempt.kind == "summary"]
     assert withdrawn.outcome == "rejected"
     assert withdrawn.summary is not None
     assert (withdrawn.summary.model, withdrawn.summary.text) == ("m", "")
@@ -192,7 +193,7 @@ def test_summaries_of_another_callback_are_cut_where_nothing_else_is_left() -> N
 
     ctx = run(Pipeline(SlidingWindow(long, retain=2), Ladder()), view, budget=budget)
     assert ctx.total_tokens <= 420
-    assert any(a.reason is not None and "2 summaries joined in" in a.reason for a in ctx.attempts)
+    assert any(a.reason is not None and "2 summaries joined in" in a.reason for a in attempts_of(ctx))
 
 
 def test_earlier_summaries_are_joined_before_recent_messages_are_removed() -> None:
@@ -205,10 +206,11 @@ def test_earlier_summaries_are_joined_before_recent_messages_are_removed() -> No
         )
     ctx = run(Ladder(target_tokens=1600, reserve=0, keep_recent=13), view)
     assert ctx.total_tokens <= 1600
-    assert [(a.kind, a.start_seq, a.end_seq, a.inputs) for a in ctx.attempts] == [("summary", 2, 7, (1, 2, 3, 4, 5, 6))]
-    assert ctx.attempts[0].reason is not None
-    assert ctx.attempts[0].reason.startswith("6 summaries joined in ")
-    text = ctx.attempts[0].summary.text if ctx.attempts[0].summary else ""
+    [made] = attempts_of(ctx)
+    assert (made.kind, made.start_seq, made.end_seq, made.inputs) == ("summary", 2, 7, (1, 2, 3, 4, 5, 6))
+    assert made.reason is not None
+    assert made.reason.startswith("6 summaries joined in ")
+    text = made.summary.text if made.summary else ""
     assert all(note[:12] in text for note in notes)
 
 
@@ -226,13 +228,13 @@ def test_a_summary_that_saves_too_little_is_refused(kind: Any) -> None:
     if kind is Ladder:
         options = {"target_tokens": 2700, "reserve": 0, "keep_recent": 1}
     ctx = run(kind(nearly_all, **options), elements(messages))
-    assert [a.outcome for a in ctx.attempts][:1] == ["rejected"]
-    error = ctx.attempts[0].error
+    assert [a.outcome for a in attempts_of(ctx)][:1] == ["rejected"]
+    error = attempts_of(ctx)[0].error
     assert error is not None
     assert error["type"] == NotSmaller.__name__
     assert "is the most it may take" in error["text"]
     anything = run(kind(nearly_all, min_saving=1, **options), elements(messages))
-    assert anything.attempts[0].outcome == "applied"
+    assert attempts_of(anything)[0].outcome == "applied"
     for bad in (-1, 1.0, "a", None, True):
         with pytest.raises(InvalidInput, match="min_saving must be"):
             kind(nearly_all, min_saving=bad)
@@ -244,8 +246,8 @@ def test_what_is_too_small_to_save_enough_is_not_asked_for() -> None:
 
     small = [{"role": "user", "content": "Hi."}, *({"role": "assistant", "content": "Well well."} for _ in range(5))]
     ctx = run(SlidingWindow(never), elements(small))
-    assert not ctx.attempts
-    assert "would be no shorter" in ctx.idle
+    assert not attempts_of(ctx)
+    assert "would be no shorter" in builder_of(ctx).idle_reason
 
 
 @pytest.mark.parametrize("kind", [AssistantRuns, SlidingWindow, Ladder])

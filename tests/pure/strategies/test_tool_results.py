@@ -17,6 +17,7 @@ from support.plain import (
     FORMS,
     REFUSED,
     Payload,
+    attempts_of,
     committed,
     elements,
     malformed,
@@ -27,6 +28,7 @@ from support.plain import (
 )
 
 from compaction_store import CompactionStoreError, InvalidInput
+from compaction_store.compaction.context import builder_of
 from compaction_store.messages.tool_pairs import call_and_result_ids
 from compaction_store.strategies import ClearToolResults, plan_clear_tool_results
 from compaction_store.tokens import from_callable
@@ -60,7 +62,7 @@ def test_all_but_the_newest_results_become_a_line_with_tool_size_and_seq() -> No
         messages += chat_pair(f"c{n}", f"tool{n}")
     before = copy.deepcopy(messages)
     ctx = run(ClearToolResults(), elements(messages))
-    assert [(a.kind, a.start_seq, a.end_seq) for a in ctx.attempts] == [("truncation", 3, 3), ("truncation", 5, 5)]
+    assert [(a.kind, a.start_seq, a.end_seq) for a in attempts_of(ctx)] == [("truncation", 3, 3), ("truncation", 5, 5)]
     tokens = COUNTER.messages([messages[2]])
     assert ctx.result_messages[2] == {
         "role": "tool", "tool_call_id": "c0", "content": f"[Result of tool0 cleared: {tokens:,} tokens, seq 3]",
@@ -116,7 +118,7 @@ def test_the_last_words_of_the_user_are_not_touched() -> None:
 def test_pins_hold() -> None:
     messages = [*chat_pair("a", "x"), *chat_pair("b", "x")]
     ctx = run(ClearToolResults(keep=0, pin=2), elements(messages))
-    assert [a.start_seq for a in ctx.attempts] == [4]
+    assert [a.start_seq for a in attempts_of(ctx)] == [4]
 
 
 def test_neighbours_are_one_record() -> None:
@@ -343,7 +345,7 @@ def test_every_well_formed_thread_stays_well_formed(form: str, data: st.DataObje
         step.id for step in call_and_result_ids(messages)
     ]
     # Once is enough.
-    assert not run(ClearToolResults(keep), committed(ctx)).applied
+    assert not builder_of(run(ClearToolResults(keep), committed(ctx))).applied
 
 
 @settings(max_examples=150, deadline=None)

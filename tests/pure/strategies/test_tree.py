@@ -11,6 +11,7 @@ from support.plain import (
     FORMS,
     REFUSED,
     Payload,
+    attempts_of,
     committed,
     elements,
     malformed,
@@ -21,6 +22,7 @@ from support.plain import (
 )
 
 from compaction_store import InvalidInput
+from compaction_store.compaction.context import builder_of
 from compaction_store.models import Element
 from compaction_store.strategies import Node, SummaryTree, plan_summary_tree
 from compaction_store.strategies.tree import HIGHEST, level_of
@@ -86,15 +88,15 @@ def test_records_say_their_level_and_what_went_in() -> None:
     ctx = run(
         SummaryTree(short, 40, 3, keep_recent=2), elements([message(10) for _ in range(16)], SIMPLE), counter=SIMPLE
     )
-    assert [(a.callback, a.start_seq, a.end_seq) for a in ctx.attempts] == [
+    assert [(a.callback, a.start_seq, a.end_seq) for a in attempts_of(ctx)] == [
         ("SummaryTree(leaf_tokens=40, fan_in=3, keep_recent=2) level 1", 1, 4),
         ("SummaryTree(leaf_tokens=40, fan_in=3, keep_recent=2) level 1", 5, 8),
         ("SummaryTree(leaf_tokens=40, fan_in=3, keep_recent=2) level 1", 9, 12),
         ("SummaryTree(leaf_tokens=40, fan_in=3, keep_recent=2) level 2", 1, 12),
     ]
-    assert ctx.attempts[3].inputs == (-1, -2, -3)
+    assert attempts_of(ctx)[3].inputs == (-1, -2, -3)
     # The records that come after are named as they would be without it.
-    assert ctx.rename("other") == "test"
+    assert builder_of(ctx).rename("other") == "test"
     assert level_of(ctx.elements[0]) == 2
 
 
@@ -192,7 +194,7 @@ def test_a_summarizer_that_fails_is_not_asked_again_in_the_run() -> None:
 
     view = elements([message(10) for _ in range(40)], SIMPLE)
     ctx = run(SummaryTree(summarize, 40, 3, keep_recent=2), view, counter=SIMPLE)
-    assert [a.outcome for a in ctx.attempts] == ["applied", "failed"]
+    assert [a.outcome for a in attempts_of(ctx)] == ["applied", "failed"]
     ctx = run(SummaryTree(summarize, 40, 3, keep_recent=2), committed(ctx), counter=SIMPLE)
     assert [e.is_summary for e in ctx.elements] == [True, *[False] * 4]
 
@@ -204,7 +206,7 @@ def test_a_summary_that_is_too_long_leaves_its_leaf_to_the_next_level() -> None:
     counter = Counter("simple", lambda payload, size: payload.get("n", size // 20))
     view = elements([message(10) for _ in range(20)], counter)
     ctx = run(SummaryTree(summarize, 40, 3, keep_recent=2), view, counter=counter)
-    assert [a.outcome for a in ctx.attempts] == ["applied", "rejected", "applied", "applied", "applied"]
+    assert [a.outcome for a in attempts_of(ctx)] == ["applied", "rejected", "applied", "applied", "applied"]
     assert [(e.seq, e.end_seq) for e in ctx.elements if e.is_summary] == [(1, 16)]
 
 

@@ -69,7 +69,7 @@ _TENANT = "    PERFORM set_config('compaction_store.tenant', p_tenant, true);\n"
 _NO_DISK = "    PERFORM set_config('synchronous_commit', 'off', true);\n"
 _LOCKED = "v_erased\n    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;"
 _UNLOCKED = _LOCKED.replace(" FOR UPDATE", "")
-_CALLBACKS = "    for callback in compacting.callbacks:\n        mark = ctx.begin(callback_name(callback))\n"
+_CALLBACKS = "    for callback in compacting.callbacks:\n        mark = builder.begin(callback_name(callback))\n"
 _KEY_JUDGED = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n        SELECT m.seq, m.pos, m.created_at, m.entry"
 _QUEUE = "    IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN\n"
 _NO_QUEUE = "    IF NOT p_fresh AND p_key IS NOT NULL THEN\n"
@@ -195,10 +195,10 @@ BUGS = (
         "a record is made before its summary is there",
         (
             Edit(
-                "compaction_store/compaction/context.py",
-                "        try:\n            result = summary(elements)\n",
-                '        self._place(place, span, "summary", 0, allow=wish.allow, reason=None)\n'
-                "        try:\n            result = summary(elements)\n",
+                "compaction_store/compaction/summary_planner.py",
+                "        try:\n            result = yield request\n",
+                '        self._log.apply(indexes, span, "summary", 0, allow=options.allow, reason=None)\n'
+                "        try:\n            result = yield request\n",
             ),
         ),
         {_DEALT_WITH: "'applied' != 'failed'"},
@@ -227,8 +227,8 @@ BUGS = (
             ),
             Edit(
                 "compaction_store/store/_sync/compacting.py",
-                "    conflict = next((error for error in ctx.errors",
-                '    held.execute("COMMIT")\n    conflict = next((error for error in ctx.errors',
+                "    conflict = next((error for error in builder.errors",
+                '    held.execute("COMMIT")\n    conflict = next((error for error in builder.errors',
             ),
         ),
         {

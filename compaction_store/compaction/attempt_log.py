@@ -1,0 +1,95 @@
+"""Records what callbacks try on a plan: what came into force, what a rule rejected, and what failed."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from compaction_store.compaction.plan import EVERYTHING, Mark, Plan
+from compaction_store.compaction.summary_calls import CallRecord, without_text
+from compaction_store.errors import EmptySummary, NotSmaller, Rejected, SpanConflict, own_text, raised_at
+from compaction_store.models import Attempt, Payload, Span, Summary
+
+# A callback that is rejected for one of these is not asked for the same span again until the thread changes.
+_NO_PROGRESS = (NotSmaller, EmptySummary)
+Indexes = tuple[int, int]
+
+
+class AttemptLog:
+    """The attempts on a plan, each under the name of the callback that made it."""
+
+    def __init__(self, plan: Plan, thread_id: str) -> None:
+        self.callback = "callback"
+        self._plan = plan
+        self._thread_id = thread_id
+        self._failures: list[Exception] = []
+
+    def apply(
+        self,
+        indexes: Indexes,
+        span: Span,
+        kind: str,
+        tokens_after: int,
+        *,
+        replacement: tuple[Payload, ...] = (),
+        summary: Summary | None = None,
+        inputs: tuple[int, ...] = (),
+        allow: frozenset[str],
+        reason: str | None,
+    ) -> None:
+        """Puts a compaction in force in the plan."""
+        before = self._plan.tokens(*indexes)
+        attempt = Attempt(
+            self.callback, kind, "applied", *span, before, tokens_after, replacement, summary, inputs, allow, reason
+        )
+        self._plan.place(*indexes, attempt)
+
+    def reject(
+        self,
+        kind: type[Rejected],
+        span: Span,
+        what: str,
+        text: str,
+        summary: Summary | None = None,
+        call: CallRecord | None = None,
+    ) -> NoReturn:
+        """Records that a rule refused an attempt, and raises the error."""
+        kept = None if summary is None else without_text(summary)
+        error: Payload = {"type": kind.__name__, "text": text, "no_progress": issubclass(kind, _NO_PROGRESS)}
+        self._add(what, "rejected", span, kept, error, call)
+        raise kind(f"{text} ({span} of thread {self._thread_id!r})", start_seq=span[0], end_seq=span[1])
+
+    def fail(self, span: Span, error: Exception, call: CallRecord | None) -> None:
+        """Records that no summary of a span was made."""
+        known = None if call is None else call.failed(error)
+        self._add("summary", "failed", span, known, _as_recorded(error, "the summarizer failed"), call)
+        self._failures.append(error)
+
+    def void(self, mark: Mark, error: Exception) -> None:
+        """Takes back what was planned since the mark. Records the callback's error, unless an attempt already did."""
+        self._plan.void(mark)
+        if not isinstance(error, Rejected | SpanConflict) and not any(error is known for known in self._failures):
+            what = _as_recorded(error, "the callback failed")
+            self._plan.attempts.append(Attempt(self.callback, "summary", "failed", None, None, error=what))
+
+    def inputs(self, indexes: Indexes, call: CallRecord | None = None) -> tuple[int, ...]:
+        """Returns the numbers of the records in a range, and EVERYTHING if the summarizer saw more than the range."""
+        numbers = tuple(number for element in self._plan.elements(*indexes) if (number := element.number) is not None)
+        saw_more = call is not None and call.view is not None and call.view.was_shown
+        return (EVERYTHING, *numbers) if saw_more else numbers
+
+    def _add(
+        self, kind: str, outcome: str, span: Span, summary: Summary | None, error: Payload, call: CallRecord | None
+    ) -> None:
+        indexes = self._plan.indexes(span)
+        # A record that is only planned has a negative number and may be taken back.
+        inputs = tuple(dict.fromkeys(max(number, EVERYTHING) for number in self.inputs(indexes, call)))
+        before = self._plan.tokens(*indexes)
+        attempt = Attempt(self.callback, kind, outcome, *span, before, summary=summary, inputs=inputs, error=error)
+        self._plan.attempts.append(attempt)
+
+
+def _as_recorded(error: Exception, default: str) -> Payload:
+    """Returns an error's type and place, and its text only if we wrote it: another's may quote a message."""
+    found: Payload = {"type": type(error).__qualname__, "text": own_text(error) or default}
+    place = raised_at(error)
+    return found if place is None else found | {"at": place}

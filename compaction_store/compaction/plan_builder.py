@@ -1,0 +1,197 @@
+"""Builds the plan of a compaction from what callbacks ask for. Nothing here touches a database.
+
+The view, the rules and the requests are the only inputs, so the same requests give the same plan. Every attempt is
+kept, whatever its outcome. A callback that raises takes back what it planned and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from compaction_store.compaction import size_estimate, summary_room
+from compaction_store.compaction.asking import Ask, Planned, Stalled, Summarize, SummaryResult
+from compaction_store.compaction.attempt_log import AttemptLog
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.plan import Mark, Plan
+from compaction_store.compaction.span_rules import SpanRules
+from compaction_store.compaction.summary_planner import NO_SYSTEM, SummaryPlanner
+from compaction_store.compaction.summary_request import check_summarizer
+from compaction_store.compaction.summary_room import SummaryOptions
+from compaction_store.drivers import Work, begin, drive, drive_async, is_async, is_on_event_loop
+from compaction_store.errors import IdsChanged, InvalidInput, NoProgress, NotSmaller
+from compaction_store.messages import tool_pairs
+from compaction_store.messages.encoding import encode
+from compaction_store.models import Attempt, Measured, Payload, Span, Summary
+from compaction_store.rendering.view import View
+from compaction_store.tokens import Counter
+
+
+class PlanBuilder:
+    """A view, a growing plan of what replaces parts of it, and the callback that is planning now."""
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        counter: Counter,
+        budget: TokenBudget | None = None,
+        stalled: Collection[Stalled] = (),
+        awaits: bool = False,
+    ) -> None:
+        self.thread_id = view.thread_id
+        self.budget = size_estimate.in_own_tokens(budget, view)
+        self.measured = view.measured or Measured(view.tokens, view.tokens)
+        self.counter = counter
+        self.plan = Plan(view.elements)
+        #: What callbacks and summarizers raised, in order.
+        self.errors: list[Exception] = []
+        #: Why nothing is planned; a strategy sets a better reason if it knows one.
+        self.idle_reason = "the callbacks found nothing to compact"
+        self._log = AttemptLog(self.plan, view.thread_id)
+        self.rules = SpanRules(self.plan, self._log, stalled)
+        self._summaries = SummaryPlanner(self.plan, self.rules, self._log, counter)
+        self._awaits = awaits
+
+    # ---- what the plan comes to
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        return self.plan.attempts
+
+    @property
+    def applied(self) -> bool:
+        """Whether anything is planned."""
+        return any(attempt.outcome == "applied" for attempt in self.attempts)
+
+    def planned(self) -> Planned:
+        """Returns the messages of the view as it is planned now."""
+        return self.plan.last_planned.keep(Planned(self.plan.messages))
+
+    def count(self, messages: Iterable[Payload]) -> int:
+        return summary_room.count_encoded(self.counter, messages)
+
+    def reason(self, *, tried: bool) -> str:
+        """Returns a sentence on the outcome of the whole run."""
+        if self.applied:
+            return "compacted"
+        if not tried:
+            return "no callback is registered"
+        for outcome, text in (("failed", "every attempt failed"), ("rejected", "every attempt was rejected")):
+            if any(attempt.outcome == outcome for attempt in self.attempts):
+                return text
+        if any(isinstance(error, NoProgress) for error in self.errors):
+            return "the last attempt made no progress, and nothing has changed since"
+        return self.idle_reason
+
+    # ---- callbacks in turn
+
+    def begin(self, callback: str) -> Mark:
+        """Starts a callback's turn. Returns the mark to give to `void` if it fails."""
+        self._log.callback = callback
+        self._summaries.open.begin()
+        return self.plan.mark()
+
+    def finish(self) -> None:
+        """Ends a callback's turn. Refuses a callback that did not await every summary."""
+        self._summaries.open.check(self._log.callback)
+
+    def void(self, mark: Mark, error: Exception) -> None:
+        """Takes back what was planned since the mark. Keeps rejected and failed attempts, and records the error."""
+        if not any(error is known for known in self.errors):
+            self.errors.append(error)
+        self._summaries.open.begin()
+        self._log.void(mark, error)
+
+    def rename(self, callback: str) -> str:
+        """Records attempts under another name from now on. Returns the name until now."""
+        before, self._log.callback = self._log.callback, callback
+        return before
+
+    def mark(self) -> Mark:
+        """Returns a mark to give to `withdraw`."""
+        return self.plan.mark()
+
+    def withdraw(self, mark: Mark, text: str) -> None:
+        """Takes back what was planned since the mark. Summaries stay on record: a model was paid for them."""
+        self.plan.withdraw(mark, {"type": NotSmaller.__name__, "text": text, "no_progress": True})
+
+    # ---- requests
+
+    def ask(self, step: Ask) -> Planned:
+        """Does what a strategy asks for."""
+        span = Span(step.start_seq, step.end_seq)
+        if step.summarize is not None:
+            options = SummaryOptions(
+                step.allow, step.reason, step.role, framed=True, min_saving=step.min_saving, room=step.room,
+                stated_room=step.stated_room, cut=step.cut,
+            )  # fmt: skip
+            planned = self.summarize(span, step.summarize, options)
+            self.plan.last_planned.forget()
+            return planned
+        if step.replacement is not None:
+            self.replace(span, step.replacement, step.allow, step.reason)
+        else:
+            self.remove(span, step.allow, step.reason)
+        return Planned(self.plan.messages)
+
+    def remove(self, span: Span, allow: frozenset[str], reason: str | None) -> None:
+        indexes = self.rules.check(span, "removal", allow)
+        self._log.apply(indexes, span, "removal", 0, allow=allow, reason=reason)
+
+    def replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
+        indexes = self.rules.check(span, "truncation", allow)
+        self.rules.check_progress(span, allow)
+        stand_ins = tuple(encode(message).payload for message in messages)
+        replaced = [m for element in self.plan.elements(*indexes) for m in element.messages if m is not None]
+        if not stand_ins:
+            raise InvalidInput("the stand-ins must be at least one message; remove() leaves nothing")
+        if any(map(tool_pairs.is_system, stand_ins)) and not any(map(tool_pairs.is_system, replaced)):
+            raise InvalidInput(NO_SYSTEM)
+        if tool_pairs.call_and_result_ids(stand_ins) != tool_pairs.call_and_result_ids(replaced):
+            text = "the stand-ins do not keep the span's tool calls and results"
+            self._log.reject(IdsChanged, span, "truncation", text)
+        before, after = self.plan.tokens(*indexes), self.count(stand_ins)
+        if after >= before and "larger" not in allow:
+            text = f"the stand-ins take {after} tokens, the span {before}"
+            self._log.reject(NotSmaller, span, "truncation", text)
+        inputs = self._log.inputs(indexes)
+        self._log.apply(
+            indexes, span, "truncation", after, replacement=stand_ins, inputs=inputs, allow=allow, reason=reason
+        )
+
+    def summarize(self, span: Span, summary: SummaryResult | Summarize, options: SummaryOptions) -> Planned:
+        """Plans a summary: now, or when the result is awaited if the summarizer must be."""
+        indexes = self.rules.check(span, "summary", options.allow)
+        if isinstance(summary, str | Summary):
+            self._summaries.take(indexes, span, summary, options)
+            return self.planned()
+        check_summarizer(summary, "a summary", choices="text, a Summary or a callable")
+        self.rules.check_progress(span, options.allow)
+        work = self._summaries.ask(indexes, span, summary, options)
+        # A summarizer that blocks would stop the event loop, and an async one must run on it.
+        if self.must_await or (self._awaits and is_async(summary)):
+            return Planned(self.plan.messages, lambda: drive_async(work))
+        rest = begin(work) if self._awaits else drive(work)
+        return self.planned() if rest is None else Planned(self.plan.messages, lambda: rest)
+
+    # ---- waiting
+
+    @property
+    def must_await(self) -> bool:
+        """Whether this is called on an event loop, which blocking work must not stop."""
+        return self._awaits and is_on_event_loop()
+
+    def run(self, work: Work[None]) -> Planned:
+        """Runs work that plans: now, or when the result is awaited if this is called on an event loop."""
+        if not self.must_await:
+            drive(work)
+            return self.planned()
+        turn = self._summaries.open.open()
+
+        async def wait() -> None:
+            try:
+                await drive_async(work)
+            finally:
+                self._summaries.open.close(turn)
+
+        return Planned(self.plan.messages, wait)

@@ -1,0 +1,112 @@
+"""Plans one summary: asks the summarizer, and holds what it returns to the rules."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from compaction_store.compaction import summary_room
+from compaction_store.compaction.asking import Summarize
+from compaction_store.compaction.attempt_log import AttemptLog, Indexes
+from compaction_store.compaction.open_summaries import OpenSummaries
+from compaction_store.compaction.plan import Plan
+from compaction_store.compaction.span_rules import SpanRules
+from compaction_store.compaction.summary_calls import CallRecord
+from compaction_store.compaction.summary_request import Request, TrackedView
+from compaction_store.compaction.summary_room import SummaryOptions
+from compaction_store.drivers import Call, Work
+from compaction_store.errors import EmptySummary, InvalidCallback, InvalidInput, NotSmaller
+from compaction_store.messages import framing, tool_pairs
+from compaction_store.models import Payload, Span, Summary
+from compaction_store.tokens import Counter
+
+NO_SYSTEM = "a stand-in must not be a system message: only a truncation of system messages may leave one"
+
+
+class SummaryPlanner:
+    def __init__(self, plan: Plan, rules: SpanRules, log: AttemptLog, counter: Counter) -> None:
+        self.open = OpenSummaries()
+        self._plan = plan
+        self._rules = rules
+        self._log = log
+        self._counter = counter
+
+    def ask(self, indexes: Indexes, span: Span, summarize: Summarize, options: SummaryOptions) -> Work[None]:
+        """Returns work that asks a summarizer and plans what it returns."""
+        view = TrackedView(self._plan.folded)
+        tokens = options.text_tokens(self._plan.tokens(*indexes), self._counter, span)
+        request = Request(tuple(self._plan.elements(*indexes)), view, tokens, self._counter)
+        call = CallRecord(summarize, view)
+        return self._asked(self.open.open(), indexes, span, Call(summarize, request), call, options)
+
+    def _asked(
+        self, turn: int, indexes: Indexes, span: Span, request: Call, call: CallRecord, options: SummaryOptions
+    ) -> Work[None]:
+        tried = len(self._plan.attempts)
+        try:
+            result = yield request
+        except BaseException as error:
+            if self.open.close(turn) and isinstance(error, Exception):
+                self._log.fail(span, error, call)
+            raise
+        if not self.open.close(turn):
+            raise InvalidCallback("a summary must come before the callback that asked for it ends")
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
+        if len(self._plan.attempts) != tried:
+            # Something else was planned while the summary was written, by the summarizer itself or by another.
+            indexes = self._rules.check(span, "summary", options.allow)
+        self.take(indexes, span, result, options, call)
+
+    def take(
+        self, indexes: Indexes, span: Span, result: Any, options: SummaryOptions, call: CallRecord | None = None
+    ) -> None:
+        """Plans a summary that is there, unless it is empty or too large."""
+        summary = self._summary(span, result, call)
+        replacement = summary.replacement or (framing.frame(summary.text, *span, options.role),)
+        if any(map(tool_pairs.is_system, replacement)):
+            refused = InvalidInput(NO_SYSTEM)
+            self._log.fail(span, refused, call)
+            raise refused
+        summary, replacement = self._fitted(indexes, span, summary, replacement, options, call)
+        after = summary_room.count_encoded(self._counter, replacement)
+        inputs = self._log.inputs(indexes, call)
+        self._log.apply(
+            indexes, span, "summary", after, replacement=replacement, summary=summary, inputs=inputs,
+            allow=options.allow, reason=options.reason,
+        )  # fmt: skip
+
+    def _summary(self, span: Span, result: Any, call: CallRecord | None) -> Summary:
+        if not isinstance(result, str | Summary) or (isinstance(result, Summary) and not isinstance(result.text, str)):
+            error = InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
+            self._log.fail(span, error, call)
+            raise error
+        summary = Summary(result) if isinstance(result, str) else result
+        summary = summary if call is None else call.summary(summary)
+        if not summary.text.strip():
+            self._log.reject(EmptySummary, span, "summary", "the summary is empty", summary, call)
+        return summary
+
+    def _fitted(
+        self,
+        indexes: Indexes,
+        span: Span,
+        summary: Summary,
+        replacement: tuple[Payload, ...],
+        options: SummaryOptions,
+        call: CallRecord | None,
+    ) -> tuple[Summary, tuple[Payload, ...]]:
+        """Returns a summary and its messages that take no more than they may."""
+        counted = replacement if options.framed else [{"role": "user", "content": summary.text}]
+        takes = summary_room.count_encoded(self._counter, counted)
+        before = self._plan.tokens(*indexes)
+        # A provider's own block cannot be cut: if it is smaller than its span, it is taken as it is.
+        most = (options._replace(room=None) if summary.replacement else options).most_tokens(before)
+        if most is None or takes <= most:
+            return summary, replacement
+        shorter = summary_room.cut(summary, span, options.role, most, self._counter) if options.cut else None
+        if shorter is None:
+            self._log.reject(NotSmaller, span, "summary", summary_room.too_large(takes, before, most), summary, call)
+        return shorter
