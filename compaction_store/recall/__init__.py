@@ -1,8 +1,8 @@
-"""Tools by which an agent looks things up in its own thread: what was folded is out of its sight, not out of reach.
+"""Tools with which an agent searches and reads its own thread, including messages that are folded in its view.
 
-They read one thread and nothing else, and write nothing. What a model asks for wrongly is told to it as the call's
-result and raises nothing; a database that is away raises what it always does. No result is longer than `max_tokens`,
-and whatever it quotes stands between two lines that no content can contain.
+The tools read one thread and write nothing. A wrong call raises nothing: its result says what is wrong, for the model.
+Errors of the database are raised as usual. No result is longer than `max_tokens`, and quoted content stands between
+two lines that no content can contain.
 """
 
 from __future__ import annotations

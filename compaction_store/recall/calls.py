@@ -1,4 +1,4 @@
-"""The three forms in which models call tools: what is called in each, and how the result goes back."""
+"""Tool calls in the formats of three APIs: Anthropic's Messages, OpenAI's Chat Completions and Responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compaction_store.recall.pages import Recalled, is_recalled
 
 
 class Call(NamedTuple):
-    """A call, and what makes its result in the same form."""
+    """A call, and a function that puts its result into the same format."""
 
     name: Any
     arguments: Any
@@ -33,11 +33,11 @@ def for_openai(tools: Iterable[Tool], api: Literal["chat", "responses"]) -> list
         return [{"type": "function", "function": function} for function in functions]
     if api == "responses":
         return [{"type": "function", **function} for function in functions]
-    raise InvalidInput("api must be 'chat' or 'responses'")
+    raise InvalidInput(f"api must be 'chat' or 'responses', not {api!r}")
 
 
 def read(given: Any) -> Call:
-    """A call as a reply has it: a block, an item, or an entry of `tool_calls`; a dict or the SDK's object."""
+    """Reads a call from a model's reply: a block, an item, or an entry of `tool_calls`; a dict or an SDK's object."""
     kind, function = _field(given, "type"), _field(given, "function")
     if kind == "tool_use" and isinstance(name := _field(given, "id"), str):
         return Call(_field(given, "name"), _field(given, "input"), lambda result: _block(name, result))
@@ -47,7 +47,7 @@ def read(given: Any) -> Call:
     if kind in ("function", None) and function is not None and isinstance(name := _field(given, "id"), str):
         arguments = _parsed(_field(function, "arguments"))
         return Call(_field(function, "name"), arguments, lambda result: _message(name, result))
-    raise InvalidInput("a call is a tool_use block, a function_call item, or an entry of tool_calls, with its id")
+    raise InvalidInput("call must be a tool_use block, a function_call item or an entry of tool_calls, with its id")
 
 
 def _field(given: Any, name: str) -> Any:
@@ -68,7 +68,7 @@ def _message(name: str, result: Recalled) -> Payload:
 
 
 def _parsed(arguments: Any) -> Any:
-    """OpenAI's models write their arguments as text, and that may be anything."""
+    """Parses the text that OpenAI's APIs give; a model may write anything, so other text is returned as it is."""
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():
@@ -79,11 +79,11 @@ def _parsed(arguments: Any) -> Any:
         return arguments
 
 
-# ---- what an earlier recall left in the thread
+# ---- earlier recalls in the thread
 
 
 def without_recall(message: Payload) -> Payload:
-    """A message less calls of these tools and what they returned, so that no search finds an earlier search."""
+    """Returns a message without calls of these tools and their results, so that no search finds an earlier one."""
     content, calls = message.get("content"), message.get("tool_calls")
     if isinstance(content, list):
         message = {**message, "content": [block for block in content if not _is_recall(block)]}

@@ -1,4 +1,4 @@
-"""What the tools are called and take: one table, from which the schemas are made and by which arguments are judged."""
+"""The tools' names, descriptions and arguments, in one table: it makes the schemas and checks the arguments."""
 
 from __future__ import annotations
 
@@ -10,131 +10,161 @@ from compaction_store.models import Payload
 
 SEARCH, EXPAND, DESCRIBE = "recall_search", "recall_expand", "recall_describe"
 NAMES = frozenset({SEARCH, EXPAND, DESCRIBE})
-MOST_HITS = 50
 CURSOR = re.compile(r"(\d{1,15})-(\d{1,15})(?::(\d{1,15}))?", re.ASCII)
-_LARGEST = 10**15
+_MAX_LIMIT = 50
+_MAX_INTEGER = 10**15
 
 
-class Text(NamedTuple):
-    about: str
-    longest: int
+class TextField(NamedTuple):
+    description: str
+    max_length: int
     pattern: re.Pattern[str] | None = None
 
 
-class Number(NamedTuple):
-    about: str
-    least: int = 1
-    most: int | None = None
+class IntegerField(NamedTuple):
+    description: str
+    minimum: int = 1
+    maximum: int | None = None
 
 
 class Tool(NamedTuple):
     name: str
     description: str
-    fields: Mapping[str, Text | Number]
-    needed: tuple[str, ...] = ()
+    fields: Mapping[str, TextField | IntegerField]
+    required: tuple[str, ...] = ()
 
     @property
     def schema(self) -> Payload:
         """The JSON Schema of the arguments."""
         properties = {name: _property(field) for name, field in self.fields.items()}
         schema: Payload = {"type": "object", "properties": properties}
-        return schema | {"required": list(self.needed), "additionalProperties": False}
+        return schema | {"required": list(self.required), "additionalProperties": False}
 
 
-class Unfit(Exception):
-    """What is wrong with a call, in words for the model that made it."""
+class BadCall(Exception):
+    """A call that cannot be carried out. The text tells the model why, and quotes nothing."""
 
 
-_NEXT = "A result that has more says in `next` which arguments to call with for it."
+# Models read these texts. They name every field of a result, because a model sees a result only after it has called.
 _TOOLS = (
     Tool(
         SEARCH,
-        "Searches every original message of this conversation, those included that you see only as notes or not at"
-        " all. Looks for words as they stand, whatever their case, also inside longer words; a message is found if it"
-        ' has all of them. "Words in quotes" are looked for together. Where none has all, those with some are given.'
-        f" Oldest first, each with its seq and an excerpt. {_NEXT}",
+        "Search the original messages of this conversation, including messages that you now see only as notes or no"
+        " longer see at all. Use it when you need something from earlier that your messages do not show: a name, a"
+        " number, a file path, an error text, a decision. It compares text, not meaning: a word matches anywhere, also"
+        " inside a longer word, and upper and lower case are the same. Returns JSON. `found` lists the messages that"
+        " contain all the words, oldest first; if no message has all of them, it lists those that have the most. Each"
+        " has its `seq` (its number in the conversation), its `role`, the matching `words`, an `excerpt`, and"
+        " `folded_into_record` if a compaction record replaces it in your messages. `searched` is the range of seqs"
+        " that was searched. If `next` is present, there is more: call again with the same arguments and those in"
+        " `next`. To read a message in full, pass its seq to recall_expand as start_seq.",
         {
-            "query": Text("The words, such as a name, a path, or an error's text.", 1000),
-            "after_seq": Number("Only messages after this seq.", 0),
-            "until_seq": Number("Only messages up to this seq."),
-            "limit": Number("How many messages to find at most; 10 if not given.", 1, MOST_HITS),
+            "query": TextField(
+                'Words to look for, at most 16. Put words in "double quotes" to find them as one phrase. Few and rare'
+                " words work best.",
+                1000,
+            ),
+            "after_seq": IntegerField("Search only messages after this seq. Default: 0, the whole conversation.", 0),
+            "until_seq": IntegerField("Search only messages up to and including this seq. Default: the last one."),
+            "limit": IntegerField("The maximum number of messages to return. Default: 10.", 1, _MAX_LIMIT),
         },
         ("query",),
     ),
     Tool(
         EXPAND,
-        "Gives original messages of this conversation word for word: those that notes or a compaction record stand for,"
-        " or those from one seq to another. Notes on messages 3 to 40 are expanded by start_seq 3 and end_seq 40."
-        f" {_NEXT}",
+        "Read original messages of this conversation in full, word for word. Use it when notes on earlier messages are"
+        " not exact enough, or to read what recall_search found. Give exactly one of record, start_seq and cursor: for"
+        " notes on messages 3 to 40, give start_seq 3 and end_seq 40. Returns JSON. `messages` lists the messages,"
+        " oldest first, each with its `seq` and the `message` itself; an erased message is marked as erased. A message"
+        " too long for the result comes in parts of its JSON (`part_of_its_json`). If `next` is present, there is"
+        " more: call again with its `cursor` in place of record, start_seq and end_seq.",
         {
-            "record": Number("The number of a compaction record, whose messages are wanted."),
-            "start_seq": Number("The seq of the first message wanted, instead of a record."),
-            "end_seq": Number("The seq of the last message wanted; start_seq's if not given."),
-            "cursor": Text("From the `next` of an earlier result, instead of all other arguments.", 50, CURSOR),
-            "max_tokens": Number("How long the result may be."),
+            "record": IntegerField("The number of a compaction record: read all messages that it replaces."),
+            "start_seq": IntegerField("The seq of the first message to read."),
+            "end_seq": IntegerField("The seq of the last message to read. Only with start_seq; default: start_seq."),
+            "cursor": TextField("The `cursor` from `next` in an earlier result: read on from there.", 50, CURSOR),
+            "max_tokens": IntegerField("The maximum length of the result in tokens."),
         },
     ),
     Tool(
         DESCRIBE,
-        "Tells of the compaction records of this conversation, newest first: which messages each stands for, its"
-        " summary, how it was made, and whether it is in force. Of all of them, of those that touch a span of messages,"
-        f" or of one by its number. {_NEXT}",
+        "List the compaction records of this conversation, newest first. A record says how earlier messages were"
+        " replaced in what you see. Use it to find out which messages were compacted, when, by what, and into which"
+        " summary. Without arguments it lists all records; start_seq and end_seq select those that concern a range of"
+        " messages; record selects one, with its whole summary. Returns JSON. `records` lists the records, each with"
+        " its number (`record`), `kind` (summary, truncation, removal or revocation), `outcome` (applied, rejected,"
+        " failed or observed), `status` (for example active, or revoked by another record), first and last seq"
+        " (`messages`), `tokens` before and after, and its `summary`, which `summary_is_cut` marks as shortened. If"
+        " `next` is present, there is more: call again with the same arguments and those in `next`.",
         {
-            "record": Number("The number of the one record that is wanted."),
-            "start_seq": Number("The seq of the first message of a span."),
-            "end_seq": Number("The seq of its last message; start_seq's if not given."),
-            "before_record": Number("Only records with a smaller number than this."),
+            "record": IntegerField("The number of one record. Must be the only argument."),
+            "start_seq": IntegerField("The seq of the first message of a range."),
+            "end_seq": IntegerField(
+                "The seq of the last message of the range. Only with start_seq; default: start_seq."
+            ),
+            "before_record": IntegerField("List only records with a smaller number than this."),
         },
     ),
 )
 
 
 def tools(max_tokens: int) -> tuple[Tool, ...]:
-    """The tools, where no result may take more tokens than this."""
+    """Returns the tools for results of at most `max_tokens`."""
     search, expand, describe = _TOOLS
-    longest = Number(f"How long the result may be; {max_tokens} if not given.", min(500, max_tokens), max_tokens)
-    return search, expand._replace(fields={**expand.fields, "max_tokens": longest}), describe
+    description = f"The maximum length of the result in tokens. Default: {max_tokens}."
+    length = IntegerField(description, min(500, max_tokens), max_tokens)
+    return search, expand._replace(fields={**expand.fields, "max_tokens": length}), describe
 
 
-def _property(field: Text | Number) -> Payload:
-    if isinstance(field, Text):
-        return {"type": "string", "description": field.about}
-    bounds = {"minimum": field.least} | ({} if field.most is None else {"maximum": field.most})
-    return {"type": "integer", "description": field.about, **bounds}
+def _property(field: TextField | IntegerField) -> Payload:
+    if isinstance(field, TextField):
+        return {"type": "string", "description": field.description}
+    bounds = {"minimum": field.minimum} | ({} if field.maximum is None else {"maximum": field.maximum})
+    return {"type": "integer", "description": field.description, **bounds}
 
 
-def judged(tool: Tool, given: Any) -> dict[str, Any]:
-    """The arguments of a call, those that are there; None is none."""
+def check_arguments(tool: Tool, given: Any) -> dict[str, Any]:
+    """Returns the arguments of a call by name, without those that are null."""
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
-        raise Unfit("the arguments are one JSON object")
+        raise BadCall(f"the arguments must be a JSON object, not {_kind(given)}")
     if given.keys() - tool.fields.keys():
-        raise Unfit(f"it takes no other arguments than {', '.join(tool.fields)}")
+        raise BadCall(f"the arguments of {tool.name} must be among {', '.join(tool.fields)}")
     found = {name: value for name, value in given.items() if value is not None}
-    for name in tool.needed:
+    for name in tool.required:
         if name not in found:
-            raise Unfit(f"{name} is missing")
-    return {name: _value(name, tool.fields[name], value) for name, value in found.items()}
+            raise BadCall(f"{name} must be given")
+    return {name: _checked(name, tool.fields[name], value) for name, value in found.items()}
 
 
-def _value(name: str, field: Text | Number, value: Any) -> str | int:
-    if isinstance(field, Text):
-        return _text(name, field, value)
-    most = _LARGEST if field.most is None else field.most
-    # To JSON, 3.0 is a whole number.
-    whole = int(value) if type(value) is float and value.is_integer() else value
-    if type(whole) is not int or not field.least <= whole <= most:
-        upper = "" if field.most is None else f" to {most}"
-        raise Unfit(f"{name} is a whole number from {field.least}{upper}{'' if upper else ' on'}")
-    return whole
+def _checked(name: str, field: TextField | IntegerField, value: Any) -> str | int:
+    if isinstance(field, TextField):
+        return _checked_text(name, field, value)
+    maximum = _MAX_INTEGER if field.maximum is None else field.maximum
+    # JSON does not distinguish 3.0 from 3.
+    number = int(value) if type(value) is float and value.is_integer() else value
+    if type(number) is not int or not field.minimum <= number <= maximum:
+        bounds = f">= {field.minimum}" if field.maximum is None else f"from {field.minimum} to {maximum}"
+        is_short = type(value) is float or (type(value) is int and abs(value) <= _MAX_INTEGER)
+        shown = value if is_short else _kind(value)
+        raise BadCall(f"{name} must be an integer {bounds}, not {shown}")
+    return number
 
 
-def _text(name: str, field: Text, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise Unfit(f"{name} is text that says something")
-    if len(value) > field.longest:
-        raise Unfit(f"{name} has at most {field.longest} characters")
+def _checked_text(name: str, field: TextField, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadCall(f"{name} must be text, not {_kind(value)}")
+    if not value.strip():
+        raise BadCall(f"{name} must not be empty")
+    if len(value) > field.max_length:
+        raise BadCall(f"{name} must have at most {field.max_length:,} characters, not {len(value):,}")
     if field.pattern is not None and not field.pattern.fullmatch(value):
-        raise Unfit(f"{name} is not one that an earlier result gave")
+        raise BadCall(f"{name} must be one from `next` in an earlier result")
     return value
+
+
+def _kind(value: Any) -> str:
+    """Names a value's type in JSON's words."""
+    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "an array", dict: "an object"}
+    return kinds.get(type(value), "null")

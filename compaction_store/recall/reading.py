@@ -12,23 +12,23 @@ from compaction_store.drivers import Call, Pause, Work
 from compaction_store.errors import CompactionNotFound, ThreadNotFound
 from compaction_store.integrity.erasure import ranges
 from compaction_store.models import Compaction, Element, Message, Payload
-from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, Unfit, judged, tools
-from compaction_store.recall.pages import Page, Recalled
+from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
+from compaction_store.recall.pages import Recalled, ResultPage
 from compaction_store.recall.searching import Hit, Search, words
 from compaction_store.tokens import Counter
 
 _HITS = 10
 _EXCERPT_TOKENS = 160
-# Of a summary among others, and of a reason or an error.
+# Of a summary in a list, of a reason, of an error.
 _SHORT_TOKENS = 120
-# What one call looks through for records of a span.
+# How many records one call reads to find those of a range.
 _MOST_RECORDS = 2000
 _MOST_RANGES = 20
 _AT_ONCE = 100
 
 
 class Reading:
-    """The tools over one thread of a reader, of either face."""
+    """The tools on one thread, of a sync or an async reader."""
 
     def __init__(self, reader: Any, thread_id: str, counter: Counter, max_tokens: int) -> None:
         self._reader = reader
@@ -38,20 +38,20 @@ class Reading:
         self.tools = {tool.name: tool for tool in tools(max_tokens)}
 
     def call(self, name: Any, given: Any) -> Work[Recalled]:
-        """A call of a tool. What is wrong with it, or is not there, becomes its result."""
+        """Runs a call. A wrong call, or a thread or record that does not exist, becomes an error result."""
         try:
             tool = self.tools.get(name) if isinstance(name, str) else None
             if tool is None:
-                raise Unfit(f"there is no such tool; there are {', '.join(self.tools)}")
+                raise BadCall(f"the tool must be one of {', '.join(self.tools)}")
             if self._counter.takes_long(0):
                 yield Call(self._counter.prepare)
-            return (yield from self._ways[tool.name](self, **judged(tool, given)))
-        except Unfit as error:
-            return Recalled(f"Not done: {error}.", is_error=True)
+            return (yield from self._handlers[tool.name](self, **check_arguments(tool, given)))
+        except BadCall as error:
+            return Recalled(f"Error: {error}.", is_error=True)
         except ThreadNotFound:
-            return Recalled("Not done: nothing is on record of this conversation yet.", is_error=True)
+            return Recalled("Error: this conversation has no stored messages yet.", is_error=True)
         except CompactionNotFound:
-            return Recalled("Not done: there is no record of that number.", is_error=True)
+            return Recalled("Error: no record has this number.", is_error=True)
 
     # ---- search
 
@@ -64,7 +64,7 @@ class Reading:
         if after_seq < until:
             yield from _for_each(self._reader.replay(self._thread_id, after=after_seq, until=until), search.look)
         hits = search.hits or search.some
-        page = Page(self._counter, self._max_tokens, "found", _searched(search, after_seq))
+        page = ResultPage(self._counter, self._max_tokens, "found", _searched(search, after_seq))
         folds: list[Compaction] = []
         last = search.last if search.last < until else None
         for hit in hits:
@@ -75,16 +75,16 @@ class Reading:
         return page.written(None if last is None else {"after_seq": last})
 
     def _fold(self, seq: int, known: list[Compaction]) -> Work[Compaction | None]:
-        """The record that stands for a message in the view; None where the message stands there itself."""
+        """Returns the record that replaces a message in the view; None if the view has the message itself."""
         for record in known:
             if (record.start_seq or 0) <= seq <= (record.end_seq or 0):
                 return record
-        active = _Kept(lambda record: record.status == "active", 1)
+        active = _First(lambda record: record.status == "active", 1)
         yield from _for_each(self._reader.compactions(self._thread_id, covering=seq, outcome="applied"), active.look)
         known.extend(active.kept)
         return active.kept[0] if active.kept else None
 
-    def _hit(self, page: Page, hit: Hit, record: Compaction | None) -> str:
+    def _hit(self, page: ResultPage, hit: Hit, record: Compaction | None) -> str:
         entry: Payload = {"seq": hit.seq, "role": hit.role, "words": list(hit.words)}
         if record is not None:
             entry["folded_into_record"] = record.number
@@ -102,30 +102,30 @@ class Reading:
     ) -> Work[Recalled]:
         start, end, skip = yield from self._wanted(record, start_seq, end_seq, cursor)
         about: Payload = {"start_seq": start, "end_seq": end}
-        page = Page(self._counter, max_tokens or self._max_tokens, "messages", about)
-        filling = _Filling(page, start, end, skip)
-        yield from _for_each(self._reader.replay(self._thread_id, after=start - 1, until=end), filling.look)
+        page = ResultPage(self._counter, max_tokens or self._max_tokens, "messages", about)
+        listed = _Messages(page, start, end, skip)
+        yield from _for_each(self._reader.replay(self._thread_id, after=start - 1, until=end), listed.look)
         if page.is_empty:
-            raise Unfit(f"there is no message from seq {start} to {end}")
-        return page.written(None if filling.next is None else {"cursor": filling.next})
+            raise BadCall(f"no message has a seq from {start} to {end}")
+        return page.written(None if listed.next is None else {"cursor": listed.next})
 
     def _wanted(
         self, record: int | None, start_seq: int | None, end_seq: int | None, cursor: str | None
     ) -> Work[tuple[int, int, int]]:
-        """From which seq to which, and how many characters of the first are known already."""
+        """Returns the first and last seq, and how many characters of the first message were read before."""
         if sum(value is not None for value in (record, start_seq, cursor)) != 1:
-            raise Unfit("give one of record, start_seq and cursor")
-        if cursor is not None and (found := CURSOR.fullmatch(cursor)):
-            start, end, skip = int(found[1]), int(found[2]), int(found[3] or 0)
+            raise BadCall("exactly one of record, start_seq and cursor must be given")
+        if cursor is not None and (parts := CURSOR.fullmatch(cursor)):
+            start, end, skip = int(parts[1]), int(parts[2]), int(parts[3] or 0)
         elif start_seq is not None:
             start, end, skip = start_seq, start_seq if end_seq is None else end_seq, 0
         else:
-            told = yield self._reader.compaction(self._thread_id, record)
-            if told.start_seq is None:
-                raise Unfit("that record stands for no messages")
-            start, end, skip = told.start_seq, told.end_seq, 0
+            found = yield self._reader.compaction(self._thread_id, record)
+            if found.start_seq is None:
+                raise BadCall("this record has no messages")
+            start, end, skip = found.start_seq, found.end_seq, 0
         if not 1 <= start <= end:
-            raise Unfit("the last seq is not before the first")
+            raise BadCall("start_seq must be >= 1 and end_seq >= start_seq")
         return start, end, skip
 
     # ---- describe
@@ -138,23 +138,27 @@ class Reading:
         before_record: int | None = None,
     ) -> Work[Recalled]:
         if record is not None and (start_seq, end_seq, before_record) != (None, None, None):
-            raise Unfit("record is given alone")
+            raise BadCall("record must be the only argument")
         if end_seq is not None and (start_seq is None or end_seq < start_seq):
-            raise Unfit("end_seq goes with a start_seq that is not after it")
-        page = Page(self._counter, self._max_tokens, "records", {})
+            raise BadCall("end_seq must come with a start_seq <= end_seq")
+        page = ResultPage(self._counter, self._max_tokens, "records", {})
         if record is not None:
-            told = yield self._reader.compaction(self._thread_id, record)
-            page.put(_described(page, told, page.room - 1), {})
+            found = yield self._reader.compaction(self._thread_id, record)
+            page.put(_described(page, found, page.room - 1), {})
             return page.written(None)
-        behind = None
+        after = None
         if before_record is not None:
-            behind = yield self._reader.compaction(self._thread_id, before_record)
-        listing = _Listing(page, start_seq, start_seq if end_seq is None else end_seq)
-        log = self._reader.compactions(self._thread_id, newest_first=True, after=behind)
-        yield from _for_each(log, listing.look)
-        return page.written(None if listing.next is None else {"before_record": listing.next})
+            after = yield self._reader.compaction(self._thread_id, before_record)
+        listed = _Records(page, start_seq, start_seq if end_seq is None else end_seq)
+        log = self._reader.compactions(self._thread_id, newest_first=True, after=after)
+        yield from _for_each(log, listed.look)
+        return page.written(None if listed.next is None else {"before_record": listed.next})
 
-    _ways: ClassVar[dict[str, Callable[..., Work[Recalled]]]] = {SEARCH: _search, EXPAND: _expand, DESCRIBE: _describe}
+    _handlers: ClassVar[dict[str, Callable[..., Work[Recalled]]]] = {
+        SEARCH: _search,
+        EXPAND: _expand,
+        DESCRIBE: _describe,
+    }
 
 
 def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
@@ -174,8 +178,8 @@ def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
         yield close()
 
 
-class _Kept:
-    """The first items that are wanted."""
+class _First:
+    """The first items that meet a condition."""
 
     def __init__(self, wanted: Callable[[Any], bool], most: int) -> None:
         self.kept: list[Any] = []
@@ -188,10 +192,10 @@ class _Kept:
         return len(self.kept) < self._most
 
 
-class _Filling:
-    """Messages onto a page until it is full; the first in part where it does not fit whole."""
+class _Messages:
+    """Adds messages to a page until it is full, or a part of the first if that does not fit whole."""
 
-    def __init__(self, page: Page, start: int, end: int, skip: int) -> None:
+    def __init__(self, page: ResultPage, start: int, end: int, skip: int) -> None:
         self.next: str | None = None
         self._page = page
         self._start = start
@@ -204,7 +208,7 @@ class _Filling:
         if self._skip and message.seq == self._start:
             piece = piece._replace(text=piece.text[self._skip :], at=self._skip)
             if not piece.text:
-                # What was cut short has been erased since.
+                # The message was erased since its first part was read.
                 piece = _piece(message)
         if self._page.fits(piece.entry):
             self._page.put(piece.entry, {"cursor": place})
@@ -228,10 +232,10 @@ def _part(piece: Piece, text: str) -> str:
     return piece._replace(text=text, at=piece.at or 0).entry
 
 
-class _Listing:
-    """Records onto a page until it is full, those that touch a span."""
+class _Records:
+    """Adds the records that overlap a range of seqs to a page until it is full."""
 
-    def __init__(self, page: Page, start: int | None, end: int | None) -> None:
+    def __init__(self, page: ResultPage, start: int | None, end: int | None) -> None:
         self.next: int | None = None
         self._page = page
         self._start = start
@@ -241,7 +245,7 @@ class _Listing:
     def look(self, record: Compaction) -> bool:
         begin = record.number + 1
         self._looked_at += 1
-        if self._touches(record) and not self._page.add(
+        if self._overlaps(record) and not self._page.add(
             _described(self._page, record, _SHORT_TOKENS), {"before_record": begin}
         ):
             self.next = begin
@@ -249,7 +253,7 @@ class _Listing:
             self.next = record.number
         return self.next is None
 
-    def _touches(self, record: Compaction) -> bool:
+    def _overlaps(self, record: Compaction) -> bool:
         if self._start is None or self._end is None:
             return True
         if record.start_seq is None or record.end_seq is None:
@@ -264,8 +268,8 @@ def _searched(search: Search, after_seq: int) -> Payload:
     return about
 
 
-def _described(page: Page, record: Compaction, room: int) -> str:
-    """A record in words and figures; no prompts, and nothing that a provider returned."""
+def _described(page: ResultPage, record: Compaction, room: int) -> str:
+    """Returns a record as JSON, without prompts or a provider's own data."""
     entry: Payload = {"record": record.number, "kind": record.kind, "outcome": record.outcome}
     span = None if record.start_seq is None else [record.start_seq, record.end_seq]
     tokens = None if record.tokens_before is None else [record.tokens_before, record.tokens_after]
@@ -285,8 +289,8 @@ def _described(page: Page, record: Compaction, room: int) -> str:
     return _with_text(page, entry, "summary", record.summary_text, room)
 
 
-def _with_text(page: Page, entry: Payload, name: str, text: str, room: int) -> str:
-    """An entry with as much of a text as there is room for, and whether that is all of it."""
+def _with_text(page: ResultPage, entry: Payload, name: str, text: str, room: int) -> str:
+    """Returns an entry with as much of a text as there is room for, marked if it is cut."""
 
     def write(kept: str) -> str:
         return dump(entry | {name: kept} | ({} if len(kept) == len(text) else {f"{name}_is_cut": True}))

@@ -1,4 +1,4 @@
-"""Looking for words in messages that come one by one: what is kept is bounded, however long the thread is."""
+"""Searches messages for words, one by one. The memory it takes does not grow with the thread."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import NamedTuple
 
 from compaction_store.models import Message
 from compaction_store.recall.calls import without_recall
-from compaction_store.recall.definitions import Unfit
+from compaction_store.recall.definitions import BadCall
 from compaction_store.tokenizing.message_text import read
 
 _WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
 _MOST_WORDS = 16
 _BEFORE, _AFTER = 100, 200
-# What one call looks through before it says where to go on: a few seconds' work at most.
+# How much one call searches, a few seconds' work at most, before it returns with `next`.
 _MOST_MESSAGES = 20_000
 _MOST_CHARACTERS = 64 * 1024 * 1024
 _MOST_RANGES = 20
 
 
 def words(query: str) -> list[str]:
-    """The words of a query, each once. What stands in quotes is one."""
+    """Splits a query into its different words and quoted phrases."""
     found = [(quoted or plain).strip() for quoted, plain in _WORD.findall(query)]
     listed = list({word.casefold(): word for word in found if word}.values())
     if not 1 <= len(listed) <= _MOST_WORDS:
-        raise Unfit(f"query has from 1 to {_MOST_WORDS} words")
+        raise BadCall(f"query must have 1 to {_MOST_WORDS} words or quoted phrases, not {len(listed)}")
     return listed
 
 
@@ -39,7 +39,7 @@ class Hit(NamedTuple):
 
 @dataclass
 class Search:
-    """What was found so far. `hits` have all the words, `some` the best of the others; `last` was looked at last."""
+    """A search under way. `hits` have all the words, `some` are the best of the others; `last` is the last seq read."""
 
     words: list[str]
     limit: int
@@ -52,7 +52,7 @@ class Search:
     _characters: int = 0
 
     def look(self, message: Message) -> bool:
-        """Looks at one message; False once it is enough."""
+        """Searches one message; returns False once enough were found or read."""
         self.last = message.seq
         self._messages += 1
         if message.payload is None:
@@ -69,12 +69,12 @@ class Search:
 
     @property
     def some(self) -> list[Hit]:
-        """Messages with some of the words: those with most of them, in order."""
+        """The messages with the most of the words, by seq."""
         return sorted(hit for _, _, hit in self._some)
 
     @property
     def erased_seqs(self) -> list[list[int]]:
-        """The first of the erased messages, as ranges."""
+        """The seqs of erased messages, as the first twenty ranges."""
         return self._erased
 
     def _found(self, message: Message) -> Hit | None:
@@ -108,9 +108,9 @@ class Search:
 
 
 def _excerpt(text: str, inside: tuple[str, ...]) -> str:
-    """What stands around the longest of the words, which is likely to be the rarest."""
+    """Returns the text around the longest matching word, which is likely the rarest."""
     place = re.search(re.escape(max(inside, key=len)), text, re.IGNORECASE)
-    # Case may change a word's length, as in "ß"; its text is then shown from the beginning.
+    # Casefolding can change a word's length, as for "ß", so that it is not found here; then the text's start is shown.
     start, end = (0, 0) if place is None else place.span()
     low, high = max(0, start - _BEFORE), end + _AFTER
     return ("…" if low else "") + text[low:high] + ("…" if high < len(text) else "")

@@ -1,4 +1,4 @@
-"""The tools as an agent's loop uses them: definitions for a request, and a dispatcher for what the reply calls."""
+"""The tools as an agent's loop uses them: definitions for requests, and the results of calls."""
 
 from __future__ import annotations
 
@@ -24,43 +24,47 @@ class _Tools:
         return f"<{type(self).__name__} of thread {self._thread_id!r}>"
 
     def __contains__(self, name: object) -> bool:
-        """Whether a tool of that name is one of these."""
+        """Returns whether a tool has this name."""
         return isinstance(name, str) and name in self._reading.tools
 
     def for_anthropic(self) -> list[Payload]:
-        """The definitions for Anthropic's Messages API, to be given as or among `tools`. Always the same bytes."""
+        """Returns the definitions for `tools` of Anthropic's Messages API: always the same bytes."""
         return calls.for_anthropic(self._reading.tools.values())
 
     def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> list[Payload]:
-        """The definitions for OpenAI's Chat Completions or Responses."""
+        """Returns the definitions for `tools` of OpenAI's Chat Completions or Responses API: always the same bytes."""
         return calls.for_openai(self._reading.tools.values(), api)
 
 
 class RecallTools(_Tools):
-    """Tools by which a model looks things up in its own thread. They hold no state: any thread may use them."""
+    """Tools with which a model searches and reads its own thread. They hold no state and are thread-safe."""
 
     def call(self, name: str, arguments: Any) -> Recalled:
-        """Does what a model asks for. Bad arguments and names that are none of these give a result that says so."""
+        """Runs a model's call. An unknown name or wrong arguments give an error result that says what is wrong."""
         return drivers.drive(self._reading.call(name, arguments))
 
     def answer(self, call: Any) -> Payload:
-        """The result of a call in the form of the call: a `tool_result` block for a `tool_use` block, a message of
-        role `tool` for an entry of `tool_calls`, a `function_call_output` for a `function_call`.
+        """Runs a call from a model's reply and returns its result in the same format.
+
+        That is a `tool_result` block for a `tool_use` block, a message of role `tool` for an entry of `tool_calls`, and
+        a `function_call_output` for a `function_call`.
         """
         read = calls.read(call)
         return read.answer(self.call(read.name, read.arguments))
 
 
 class AsyncRecallTools(_Tools):
-    """The same on an AsyncStore or AsyncReader: `call` and `answer` are awaited."""
+    """`RecallTools` for an AsyncStore or AsyncReader."""
 
     async def call(self, name: str, arguments: Any) -> Recalled:
-        """Does what a model asks for. Bad arguments and names that are none of these give a result that says so."""
+        """Runs a model's call. An unknown name or wrong arguments give an error result that says what is wrong."""
         return await drivers.drive_async(self._reading.call(name, arguments))
 
     async def answer(self, call: Any) -> Payload:
-        """The result of a call in the form of the call: a `tool_result` block for a `tool_use` block, a message of
-        role `tool` for an entry of `tool_calls`, a `function_call_output` for a `function_call`.
+        """Runs a call from a model's reply and returns its result in the same format.
+
+        That is a `tool_result` block for a `tool_use` block, a message of role `tool` for an entry of `tool_calls`, and
+        a `function_call_output` for a `function_call`.
         """
         read = calls.read(call)
         return read.answer(await self.call(read.name, read.arguments))
@@ -93,14 +97,14 @@ def recall_tools(
     max_tokens: int = 4000,
     counter: tokens.Counter | Callable[[Payload], int] | None = None,
 ) -> RecallTools | AsyncRecallTools:
-    """Tools for an agent to search, expand and describe what its thread holds, folded or not: that thread only.
+    """Makes tools with which an agent searches and reads one thread, including messages that are folded in its view.
 
-    `store` is a Store or a Reader, or an async one. No result takes more than `max_tokens` by `counter`, which is the
-    default one if none is given.
+    `store` is a Store or a Reader, or an async one. No result takes more than `max_tokens`, counted by `counter` or by
+    the default counter.
     """
     arguments.check_thread_id(thread_id)
     if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
-        raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}")
+        raise InvalidInput(f"max_tokens must be an integer >= {LEAST_TOKENS}, not {max_tokens!r}")
     chosen = tokens.chosen(counter)
     if isinstance(store, AsyncReader):
         return AsyncRecallTools(store, thread_id, max_tokens, chosen)

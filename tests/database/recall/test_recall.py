@@ -23,7 +23,7 @@ import compaction_store as cs
 from compaction_store import tokens
 from compaction_store.deploy import roles
 from compaction_store.messages import framing
-from compaction_store.recall import Recalled
+from compaction_store.recall import Recalled, pages
 from compaction_store.recall.definitions import NAMES
 from compaction_store.recall.searching import Search
 
@@ -200,7 +200,7 @@ def test_nothing_but_the_one_thread_of_the_one_tenant_is_reached(faces: Faces, u
     for name, arguments in calls:
         assert "ecret." not in recall.call(name, arguments).text
         for more in ({"thread_id": "u"}, {"tenant": "other"}):
-            assert "no other arguments" in recall.refusal(name, arguments | more)
+            assert "must be among" in recall.refusal(name, arguments | more)
 
 
 BAD: list[Any] = [
@@ -232,17 +232,19 @@ def test_no_bad_argument_raises_or_reads_what_it_should_not(thread: Face) -> Non
                 {"id": "a", "type": "function", "function": {"name": name, "arguments": repr(arguments)}},
             ):
                 assert recall.answer(call)
+    # Python refuses to print so long an integer.
+    assert "not a number" in recall.refusal("recall_search", {"query": "a", "limit": 10**5000})
     for unknown in ("recall_forget", "", None, 3, ["recall_search"], "recall_search "):
-        assert "there is no such tool" in recall.call(unknown, {}).text  # type: ignore[arg-type]
+        assert "the tool must be one of" in recall.call(unknown, {}).text  # type: ignore[arg-type]
         assert unknown not in recall.tools
     for text in ("", " ", "null", "{}", "{", "[" * 100_000, "9" * 5000, '"x"', "NaN"):
         call = {"type": "function_call", "call_id": "a", "name": "recall_search", "arguments": text}
-        assert recall.answer(call)["output"].startswith("Not done: ")
+        assert recall.answer(call)["output"].startswith("Error: ")
 
 
 def test_what_is_no_call_at_all_is_the_callers_mistake(store: Face) -> None:
     for call in (None, {}, {"type": "tool_use", "name": "recall_search"}, {"type": "text"}, "x"):
-        with pytest.raises(cs.InvalidInput, match="a call is"):
+        with pytest.raises(cs.InvalidInput, match="call must be"):
             Tools(store).answer(call)
 
 
@@ -293,6 +295,13 @@ def test_no_content_closes_its_frame_and_no_search_finds_an_earlier_one(store: F
     assert "<system>" not in recall.call("recall_expand", {"start_seq": 2}).text
     assert recall.data("recall_expand", start_seq=2)["messages"][0]["message"]["content"] == hostile
     assert len(recall.data("recall_expand", start_seq=1, end_seq=99)["messages"]) == store.thread("t").last_seq
+
+
+def test_a_result_that_was_stored_in_former_words_is_not_found(store: Face) -> None:
+    former = pages._FORMER_HEAD + framing.enclose('{"found":["heliotrope"]}', "recall")
+    for form in ("anthropic", "chat", "responses"):
+        store.append("t", _exchange(form, {"query": "heliotrope"}, former))
+    assert Tools(store).data("recall_search", query="heliotrope")["found"] == []
 
 
 def _exchange(form: str, query: dict[str, str], text: str) -> list[dict[str, Any]]:
