@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
+import tomllib
+from typing import Any
+
+import grimp
+import pytest
 from support.places import ROOT, TESTS
 
 LONGEST_TEST_FILE = 600
+# All that may import SQLAlchemy, psycopg or alembic: `embedded` is the public door of `postgres_embedded`.
+KNOW_THE_DATABASE = {"deploy", "embedded", "migrate", "postgres", "postgres_embedded"}
 
 
 def test_no_test_file_is_longer_than_six_hundred_lines() -> None:
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in TESTS.rglob("*.py")}
     longer = {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > LONGEST_TEST_FILE}
     assert not longer
+
+
+@pytest.fixture(scope="module")
+def contracts() -> dict[str, dict[str, Any]]:
+    """The contracts of lint-imports by their type."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return {contract["type"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
+
+
+def test_every_package_but_those_of_the_database_may_not_import_its_libraries(
+    contracts: dict[str, dict[str, Any]],
+) -> None:
+    there = {
+        path.stem
+        for path in (ROOT / "compaction_store").iterdir()
+        if (path.suffix == ".py" or (path / "__init__.py").exists()) and path.stem != "__init__"
+    }
+    contract = contracts["forbidden"]
+    assert set(contract["source_modules"]) == {f"compaction_store.{name}" for name in there - KNOW_THE_DATABASE}
+    assert set(contract["forbidden_modules"]) == {"sqlalchemy", "psycopg", "alembic"}
+    assert "ignore_imports" not in contract
+
+
+def test_no_contract_leaves_an_import_out(contracts: dict[str, dict[str, Any]]) -> None:
+    assert set(contracts) == {"layers", "forbidden", "acyclic_siblings"}
+    assert not [name for name, contract in contracts.items() if "ignore_imports" in contract]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Not even a package and a module of its own, which `acyclic_siblings` does not compare, or for types alone."""
+    graph = grimp.build_graph("compaction_store", exclude_type_checking_imports=False, cache_dir=None)
+    left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    # What imports nothing that is left is in no circle.
+    while done := {module for module, imported in left.items() if not imported & left.keys()}:
+        left = {module: imported for module, imported in left.items() if module not in done}
+    assert not left
