@@ -127,6 +127,19 @@ def test_the_readmes_picture_is_what_the_program_draws(url: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_the_picture_of_the_demo_names_no_machine_and_loads_nothing() -> None:
+    picture = (ROOT / "docs" / "pictures" / "demo.svg").read_text(encoding="utf-8")
+    assert not re.search(r"@font-face|url\((?!#)|<image|<script|/(?:home|root|tmp|Users)/", picture)
+    assert "verify:" in picture.replace("&#160;", " ")
+
+
+def test_the_architecture_names_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    packages = [folder.parent.name for folder in (ROOT / "compaction_store").glob("*/__init__.py")]
+    assert len(packages) > 10
+    assert [name for name in packages if f"`{name}`" not in page] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
 
