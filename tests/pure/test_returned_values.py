@@ -53,13 +53,20 @@ def returned_by(found: Any) -> Iterator[Any]:
     """The annotations of what a function returns, or a class's methods, properties and fields."""
     if not inspect.isclass(found):
         if inspect.isfunction(found):
-            yield hints(found).get("return")
+            yield returned(found)
         return
     yield found
     for name, member in inspect.getmembers(found):
         function = member.fget if isinstance(member, property) else member
         if not name.startswith("_") and inspect.isfunction(function):
-            yield hints(function).get("return")
+            yield returned(function)
+
+
+def returned(function: types.FunctionType) -> Any:
+    # Arguments may quote names of another module, so only this annotation is evaluated.
+    alone = types.FunctionType(function.__code__, function.__globals__)
+    alone.__annotations__ = {"return": function.__annotations__.get("return")}
+    return hints(alone)["return"]
 
 
 def hints(found: Any) -> dict[str, Any]:
