@@ -15,9 +15,9 @@ from typing import Any, Self
 from uuid import UUID
 
 from compaction_store.bundles.line_format import Line
-from compaction_store.bundles.verification import Walk, check_line
+from compaction_store.bundles.verification import BundleVerifier, check_line
 from compaction_store.errors import InvalidBundle
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import erasure
 from compaction_store.messages import load_chunk
 from compaction_store.models import Imported
 
@@ -111,7 +111,7 @@ class Staged:
         self.size = 0
         self.sent = False
         self._tenant = tenant
-        self._walk = Walk()
+        self._verifier = BundleVerifier()
         self._files = {kind: SpooledTemporaryFile(_IN_MEMORY) for kind in KINDS}  # noqa: SIM115 — closed by __exit__
         self._beginnings: dict[str, bytes] = {}
 
@@ -126,13 +126,13 @@ class Staged:
 
     @property
     def manifest(self) -> Line:
-        assert self._walk.manifest is not None  # noqa: S101 — a bundle without one is refused at its first line
-        return self._walk.manifest
+        assert self._verifier.manifest is not None  # noqa: S101 — a bundle without one is refused at its first line
+        return self._verifier.manifest
 
     @property
     def thread_uid(self) -> UUID:
         name = self.manifest["thread_id"]
-        return erasure.stub_uid(name) or chain.thread_uid(self._tenant, name)
+        return erasure.thread_uid(self._tenant, name)
 
     @property
     def head(self) -> bytes:
@@ -140,7 +140,7 @@ class Staged:
 
     @property
     def genesis(self) -> bytes:
-        return self._walk.genesis or b""
+        return self._verifier.genesis or b""
 
     @property
     def seconds(self) -> float:
@@ -148,15 +148,15 @@ class Staged:
         return self.size / load_chunk.SLOWEST_BYTES_A_SECOND + self.count * _SECONDS_AN_ENTRY
 
     def add(self, data: object) -> None:
-        line = self._walk.feed(check_line(data))
+        line = self._verifier.feed(check_line(data))
         self._judge()
         if line is not None:
             self._lay(line)
-        elif self._walk.lines == 1:
+        elif self._verifier.lines == 1:
             self._open()
 
     def finish(self) -> None:
-        self._walk.finish()
+        self._verifier.finish()
         self._judge()
         if not self.count:
             self._refuse("the bundle has no entries", None)
@@ -201,9 +201,9 @@ class Staged:
         self.size += len(row)
 
     def _judge(self) -> None:
-        if self._walk.findings:
-            finding = self._walk.findings[0]
+        finding = self._verifier.first_finding
+        if finding is not None:
             raise InvalidBundle(finding.what, line=finding.line, pos=finding.pos)
 
     def _refuse(self, what: str, pos: int | None) -> None:
-        raise InvalidBundle(what, line=self._walk.lines, pos=pos)
+        raise InvalidBundle(what, line=self._verifier.lines, pos=pos)

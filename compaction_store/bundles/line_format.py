@@ -1,35 +1,23 @@
-"""Bundles: a thread as lines of JSON that prove themselves, from a store's rows and back. Pure.
+"""The lines of a bundle: their fields, and the one way to write them. Pure.
 
-A bundle is a manifest, every entry in the order of its pos, and an end mark: half a bundle is none. Each line has one
-form only, so that a bundle that differs in a byte is another one. `docs/bundles.md` is the format in words, and
-`offline.py` checks it by code of its own.
+A bundle is a manifest, every entry in the order of its pos, and an end mark; without the end mark it is incomplete.
+`docs/bundles.md` states the format in words, and `offline.py` checks it with code of its own.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Mapping
-from datetime import datetime
-from hashlib import sha256
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any, cast
-
-from compaction_store.errors import Conflict, InvalidInput
-from compaction_store.integrity.entry_pages import Page, Row
-from compaction_store.models import Thread
 
 FORMAT = "compaction-store/bundle/1"
 CHAIN = "compaction-store/v1"
 LONGEST_LINE = 1024 * 1024 * 1024
 
 Line = dict[str, Any]
-Bodies = bool | Callable[[Mapping[str, Any]], bool]
 
-_FIRST_PAGE = 16
-_LONGEST_PAGE = 1000
-_PAGE_BYTES = 2 * 1024 * 1024
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SALT = re.compile(r"[0-9a-f]{32}")
@@ -46,7 +34,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=F
 
 
 def _integer(value: object) -> bool:
-    return type(value) is int and _SMALLEST <= value <= _LARGEST
+    return type(value) is int and SMALLEST <= value <= _LARGEST
 
 
 def _small(value: object) -> bool:
@@ -128,7 +116,7 @@ FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
     },
     "end": {"type": _text, "entries": _integer, "head": _hash, "sha256": _hash},
 }  # fmt: skip
-_NAMES = {kind: tuple(fields) for kind, fields in FIELDS.items()}
+NAMES = {kind: tuple(fields) for kind, fields in FIELDS.items()}
 
 
 def _refuse_constant(_name: str) -> None:
@@ -161,7 +149,7 @@ def parse(line: bytes) -> Line:
     except (ValueError, RecursionError):
         raise ValueError("the line is not the JSON of a bundle") from None
     kind = found.get("type") if type(found) is dict else None
-    if type(kind) is not str or _NAMES.get(kind) != tuple(found):
+    if type(kind) is not str or NAMES.get(kind) != tuple(found):
         raise ValueError("the line has not the fields of a bundle's line")
     for name, is_right in FIELDS[kind].items():
         if not is_right(found[name]):
@@ -173,124 +161,3 @@ def parse(line: bytes) -> Line:
 
 def dump(line: Mapping[str, Any]) -> bytes:
     return (_encode(line) + "\n").encode()
-
-
-# ---- from rows to lines
-
-
-def _hex(value: bytes | None) -> str | None:
-    return None if value is None else value.hex()
-
-
-def _line(kind: str, row: Row) -> Line:
-    """A row as a line, without its content."""
-    columns: list[Any] = json.loads(row.columns)
-    hashes = {"commitment": row.commitment.hex(), "entry": row.entry.hex(), "salt": None}
-    if kind == "message":
-        role, tokens, counter, key, call_size, receipt = columns
-        return {
-            "type": kind, "pos": row.pos, "seq": row.ordinal, "microseconds": row.microseconds, "role": role,
-            "tokens": tokens, "counter": counter, "key": key, "call_size": call_size, "receipt": receipt,
-            "meta_commitment": _hex(row.meta_commitment), "redacted_pos": row.redacted_pos, **hashes, "meta": None,
-            "payload": None,
-        }  # fmt: skip
-    if kind == "event":
-        return {
-            "type": kind, "pos": row.pos, "microseconds": row.microseconds, "kind": columns[0], "actor": columns[1],
-            **hashes, "body": None,
-        }  # fmt: skip
-    return {
-        "type": kind, "pos": row.pos, "number": row.ordinal, "microseconds": row.microseconds,
-        **dict(zip(_NAMES[kind][4:-5], columns, strict=True)), "redacted_pos": row.redacted_pos, **hashes, "body": None,
-    }  # fmt: skip
-
-
-def _with_content(line: Line, row: Row) -> Line:
-    line["salt"] = _hex(row.salt)
-    if line["type"] == "message":
-        line["meta"], line["payload"] = row.meta, row.body
-    else:
-        line["body"] = row.body
-    return line
-
-
-class _Rows:
-    """The rows of one kind up to the head, read a page at a time. Another tenant's are none of the thread's."""
-
-    def __init__(self, kind: str, last: int) -> None:
-        self.kind = kind
-        self.rows: list[Row] = []
-        self._last = last
-        self._start = _SMALLEST
-        self._limit = _FIRST_PAGE
-        self._more = last > 0
-
-    def fill(self, tenant: str) -> Generator[Page, list[tuple[Any, ...]], None]:
-        while self._more and not self.rows:
-            page = [Row._make(values) for values in (yield Page(self.kind, self._start, self._limit))]
-            places = [row.pos if self.kind == "event" else row.ordinal for row in page]
-            self._more = len(page) == self._limit and places[-1] < self._last
-            if page:
-                self._start = places[-1] + 1
-                size = sum(len(row.body or "") for row in page) // len(page) + 1
-                self._limit = max(1, min(_LONGEST_PAGE, self._limit * 8, _PAGE_BYTES // size))
-            fresh = [row for row, place in zip(page, places, strict=True) if place <= self._last]
-            self.rows = [row for row in reversed(fresh) if row.tenant == tenant]
-
-
-def check_options(bodies: object, checkpoint: object) -> None:
-    if type(bodies) is not bool and not callable(bodies):
-        raise InvalidInput("bodies must be True, False, or a callable that is given an entry")
-    if checkpoint is not None and not is_checkpoint(checkpoint):
-        raise InvalidInput("checkpoint must be an object of note, proof, leaf_index and key, in this order")
-
-
-def export(
-    tenant: str,
-    thread: Thread,
-    metadata: str,
-    *,
-    schema: str,
-    made_at: datetime,
-    bodies: Bodies,
-    checkpoint: Mapping[str, Any] | None,
-    about: str,
-) -> Generator[Page | bytes, Any, None]:
-    """Yields the pages it needs, to be sent their rows, and the lines of the bundle. Holds a page of each kind.
-
-    What is written to the thread meanwhile is not part of the bundle. What is erased meanwhile ends it.
-    """
-    digest = sha256()
-    line = dump({
-        "type": "manifest", "format": FORMAT, "chain": CHAIN, "tenant": tenant, "thread_id": thread.thread_id,
-        "schema": schema, "made_at": made_at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z",
-        "metadata": metadata, "last_pos": thread.last_pos,
-        "last_seq": thread.last_seq, "last_number": thread.last_number, "head": thread.head.hex(),
-        "checkpoint": checkpoint,
-    })  # fmt: skip
-    digest.update(line)
-    yield line
-    count = 0
-    sources = [
-        _Rows("message", thread.last_seq), _Rows("compaction", thread.last_number), _Rows("event", thread.last_pos),
-    ]  # fmt: skip
-    while True:
-        for source in sources:
-            if not source.rows:
-                yield from source.fill(tenant)
-        source = min((s for s in sources if s.rows), key=lambda s: s.rows[-1].pos, default=sources[0])
-        if not source.rows:
-            break
-        row = source.rows.pop()
-        if row.redacted_pos is not None and row.redacted_pos > thread.last_pos:
-            last_pos = (yield Page("head", 0, 1))[0][5]
-            if last_pos >= row.redacted_pos:
-                raise Conflict(f"pos {row.pos} was erased while the thread was exported: export it again{about}")
-        said = _line(source.kind, row)
-        if bodies is True or (callable(bodies) and bodies(MappingProxyType(said))):
-            said = _with_content(said, row)
-        line = dump(said)
-        digest.update(line)
-        count += 1
-        yield line
-    yield dump({"type": "end", "entries": count, "head": thread.head.hex(), "sha256": digest.hexdigest()})

@@ -20,6 +20,7 @@ from uuid import UUID
 from compaction_store.checkpoints import signed_heads
 from compaction_store.checkpoints.signed_heads import Checkpoint, Head
 from compaction_store.errors import Conflict, InvalidCheckpoint, InvalidInput
+from compaction_store.integrity import erasure
 
 _TAIL = 64 * 1024
 # thread_uid, hash of the tenant, pos, entry: as wide in every line, so that one is found without reading the others.
@@ -229,7 +230,7 @@ class CheckpointLog:
         if chosen is None:
             raise InvalidCheckpoint(f"{self.path.name} has no checkpoint yet")
         with self.heads(chosen) as heads:
-            found = heads.find(signed_heads.thread_uid(tenant, thread_id))
+            found = heads.find(erasure.thread_uid(tenant, thread_id))
             if found is None:
                 raise InvalidCheckpoint("the thread is not in the checkpoint")
             index, head = found

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from compaction_store.errors import InvalidCheckpoint, InvalidInput, MissingExtra
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import erasure
 from compaction_store.jsonable import AsDict
 
 KEY_BYTES = 32
@@ -59,11 +59,6 @@ class Head(NamedTuple):
 
 def tenant_hash(tenant: str) -> bytes:
     return sha256(_TENANT + tenant.encode()).digest()[:8]
-
-
-def thread_uid(tenant: str, thread_id: str) -> UUID:
-    """A thread's place in the tree, also once it was erased and is named by it."""
-    return erasure.stub_uid(thread_id) or chain.thread_uid(tenant, thread_id)
 
 
 def leaf(data: bytes) -> bytes:
@@ -375,7 +370,7 @@ def check_proof(carried: Mapping[str, Any], tenant: str, thread_id: str, *keys: 
     except (KeyError, TypeError, ValueError, struct.error):
         raise InvalidCheckpoint("this is no proof that a thread is in a checkpoint") from None
     checkpoint = read(note, *map(public_key, keys))
-    if prefix != _HEAD or uid != thread_uid(tenant, thread_id).bytes or type(index) is not int:
+    if prefix != _HEAD or uid != erasure.thread_uid(tenant, thread_id).bytes or type(index) is not int:
         raise InvalidCheckpoint("the proof is that of another thread")
     if not leads(leaf(data), index, checkpoint.size, hashes, checkpoint.root):
         raise InvalidCheckpoint("the proof does not lead to the checkpoint")

@@ -28,7 +28,7 @@ from compaction_store.cli.options import Tenant, Url, misuse, naming
 from compaction_store.cli.output import Progress
 from compaction_store.deploy import doctor
 from compaction_store.errors import Conflict, InvalidBundle
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import erasure
 
 _SUFFIX = ".jsonl"
 # Withheld content is another bundle of the same thread.
@@ -144,7 +144,7 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
 
 def _end_of_name(run: _Export, thread_id: str) -> str:
     """What no other thread's file ends with."""
-    uid = erasure.stub_uid(thread_id) or chain.thread_uid(run.tenant, thread_id)
+    uid = erasure.thread_uid(run.tenant, thread_id)
     return f"{uid}{_SUFFIX if run.bodies else _WITHHELD}"
 
 

@@ -15,7 +15,7 @@ from compaction_store.cli import attesting, exits, options
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.options import AsJson, Tenant, Url, misuse
 from compaction_store.cli.output import Output, Progress, line
-from compaction_store.integrity import thread_walk
+from compaction_store.integrity.thread import LEVELS, Level
 
 _SUFFIX = ".jsonl"
 _STDIN = "-"
@@ -34,7 +34,7 @@ def verify(
         typer.Option("--after", metavar="THREAD", help="With --all: go on behind this thread.", show_default=False),
     ] = "",
     level: Annotated[
-        str, typer.Option("--level", metavar="LEVEL", help=f"How deep to look: {', '.join(thread_walk.LEVELS)}.")
+        str, typer.Option("--level", metavar="LEVEL", help=f"How deep to look: {', '.join(LEVELS)}.")
     ] = "content",
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
@@ -58,9 +58,7 @@ def verify(
     out = Output(as_json=as_json)
     files = [name for name in what or () if _is_file(name)]
     if not files:
-        _end(
-            out, _threads(out, what, after, cast("thread_walk.Level", level), (checkpoints, public_key), (url, tenant))
-        )
+        _end(out, _threads(out, what, after, cast("Level", level), (checkpoints, public_key), (url, tenant)))
         return
     if len(files) < len(what or ()):
         raise misuse(f"{line(next(n for n in what or () if n not in files))} is no file", "THREADS|FILES")
@@ -92,7 +90,7 @@ def _threads(
     out: Output,
     names: list[str] | None,
     after: str,
-    level: thread_walk.Level,
+    level: Level,
     held: tuple[Path | None, list[str] | None],
     database: tuple[str | None, str],
 ) -> tuple[int, int, str]:

@@ -1,16 +1,18 @@
-"""Format version 1: what is hashed, and in which order. `docs/integrity.md` is the same in words.
+"""The hash chain, format version 1: what is hashed, and in which order. `docs/integrity.md` says the same in words.
 
-The SQL functions compute these values when they write; this module computes them again when somebody verifies. A change
-here is a new format version, never an edit.
+The SQL functions compute these values when they write; this module computes them again to verify. A change to any of
+them needs a new format version.
 
-Everything is SHA-256 under one leading domain byte. Integers are 8 bytes, big-endian, signed. A header is a list of
-fields, each its length in 4 bytes and then its bytes; a field that is absent has the length -1 and no bytes.
+Every hash is a SHA-256 that begins with one domain byte. Integers are 8 bytes, big-endian, signed. A header is a list
+of fields, each its length in 4 bytes and then its bytes; an absent field has the length -1 and no bytes.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
@@ -28,16 +30,28 @@ _ABSENT = struct.pack(">i", -1)
 _ENTRY_NUMBERS = struct.Struct(">qqq")
 _LENGTH = struct.Struct(">i")
 _INTEGER = struct.Struct(">q")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+# The columns of a header, in their order. A message's header has its meta commitment besides.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "message": ("role", "tokens", "counter", "key", "call_size", "receipt"),
+    "compaction": (
+        "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "source_before",
+        "source_end", "inputs", "run_id", "callback", "trigger", "actor", "model", "counter", "revokes",
+    ),
+    "event": ("kind", "actor"),
+}  # fmt: skip
 
 
 def name(tenant: str, thread_id: str) -> bytes:
-    """The JSON array [tenant, thread_id]: what a thread's id and its genesis are made from."""
+    """Returns the JSON array [tenant, thread_id], from which a thread's uid and its genesis are made."""
     return json.dumps([tenant, thread_id], ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @lru_cache(maxsize=4096)
 def thread_uid(tenant: str, thread_id: str) -> UUID:
-    """A name-based UUID: version 8 over SHA-256, because Postgres has no SHA-1 without an extension."""
+    """Makes a UUID of version 8 from the SHA-256 of the name; Postgres has no SHA-1 without an extension."""
     digest = bytearray(sha256(_NAMESPACE + name(tenant, thread_id)).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80
@@ -45,12 +59,12 @@ def thread_uid(tenant: str, thread_id: str) -> UUID:
 
 
 def genesis(tenant: str, thread_id: str) -> bytes:
-    """What stands before a thread's first entry, so that no entry can be moved to another thread."""
+    """Computes the hash before a thread's first entry. It binds every entry to this thread."""
     return sha256(_GENESIS + b"compaction-store/v1\x00" + name(tenant, thread_id)).digest()
 
 
 def commitment(salt: bytes, body: bytes) -> bytes:
-    """Binds content without revealing it: once the salt is erased, not even a guess can be confirmed."""
+    """Commits to content without revealing it: once the salt is erased, a guess cannot be confirmed."""
     return sha256(_CONTENT + salt + body).digest()
 
 
@@ -93,7 +107,7 @@ def compaction_header(
     source_count: int | None,
     source_before: bytes | None,
     source_end: bytes | None,
-    inputs: list[int],
+    inputs: Sequence[int],
     run_id: UUID,
     callback: str | None,
     trigger: str | None,
@@ -119,5 +133,10 @@ def leaf(header: bytes, commitment: bytes) -> bytes:
 
 
 def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, leaf: bytes) -> bytes:
-    """One link: `ordinal` is the seq of a message, the number of a compaction, 0 for an event."""
+    """Computes one link. `ordinal` is the seq of a message, the number of a compaction, 0 for an event."""
     return sha256(_ENTRY + previous + _ENTRY_NUMBERS.pack(pos, ordinal, microseconds) + leaf).digest()
+
+
+def microseconds(moment: datetime) -> int:
+    """Returns a time as it is hashed: whole microseconds since 1970."""
+    return (moment - _EPOCH) // _MICROSECOND

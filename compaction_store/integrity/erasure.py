@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from compaction_store.errors import InvalidInput
+from compaction_store.integrity import chain
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Redaction
 
@@ -34,6 +35,11 @@ def stub_uid(thread_id: str) -> UUID | None:
     """The thread_uid in the name of an erased thread; None for any other name."""
     found = _STUB.fullmatch(thread_id) if thread_id.startswith("erased:") else None
     return UUID(found[1]) if found else None
+
+
+def thread_uid(tenant: str, thread_id: str) -> UUID:
+    """Returns a thread's uid: the one in its name if it is erased, else the one made from its name."""
+    return stub_uid(thread_id) or chain.thread_uid(tenant, thread_id)
 
 
 def ranges(numbers: Iterable[int]) -> list[Range]:

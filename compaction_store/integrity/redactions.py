@@ -1,7 +1,7 @@
-"""Holding erased rows to the redactions that ordered them: pure, in one pass along a chain.
+"""Compares the erased entries of a chain with the redactions that ordered the erasures, in one pass. Pure.
 
-An event names exactly the rows it erased, and stands after all of them. A row that is erased in nobody's name is a
-finding, and so is one that is named and has its content back.
+A redaction names exactly the entries it erased and comes after all of them. An entry that is erased but not named is a
+finding, and so is one that is named and has its content.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from compaction_store.integrity import erasure
+from compaction_store.integrity.entry import ORDINALS
 from compaction_store.integrity.erasure import Range
 
 NEVER = -(2**63) - 1
-_ORDINALS = {"message": "seq", "compaction": "number"}
 
 
 class _Runs:
-    """Ordinals in order, as ranges; each with the pos of its first row. Flat: half of a long thread may be erased."""
+    """Ascending ordinals as ranges, each with the pos of its first entry.
+
+    Arrays, because half of a long thread may be erased.
+    """
 
     def __init__(self) -> None:
         self._starts, self._ends, self._at = array("q"), array("q"), array("q")
@@ -35,37 +38,39 @@ class _Runs:
         return list(zip(self._starts, self._ends, strict=True))
 
     def pos(self, ordinal: int) -> int:
-        """Where the run stands that an ordinal is in."""
+        """Returns the pos of the first entry of the range that holds an ordinal."""
         return self._at[bisect_right(self._starts, ordinal) - 1]
 
 
 class Redactions:
-    """The erased rows of a walk, by the pos of the redaction each of them claims."""
+    """The erased entries of a walk, by the pos of the redaction that each of them claims."""
 
-    def __init__(self, content: bool, find: Callable[[int | None, str], None]) -> None:
-        self._content = content
+    def __init__(self, find: Callable[[int | None, str], None]) -> None:
         self._find = find
         self._claims: dict[int, dict[str, _Runs]] = {}
         self.count = 0
         self.rows = 0
-        # The pos of the event that erased the whole thread, and the genesis it keeps.
+        # The pos of the redaction that erased the whole thread, and the genesis that it keeps.
         self.erasure: tuple[int, bytes] | None = None
 
     @property
     def latest(self) -> int:
-        """The last pos that is claimed by rows and was not reached yet; below every pos where there is none."""
+        """The last pos that entries claim and the walk has not reached, or `NEVER`."""
         return max(self._claims, default=NEVER)
 
     def claim(self, kind: str, ordinal: int, pos: int, redacted_pos: int) -> None:
         self.rows += 1
-        runs = self._claims.setdefault(redacted_pos, {name: _Runs() for name in _ORDINALS})
+        runs = self._claims.setdefault(redacted_pos, {name: _Runs() for name in ORDINALS})
         runs[kind].add(ordinal, pos)
 
-    def reached(self, pos: int, body: str | None) -> dict[str, list[Range]]:
-        """Holds the rows that claim a redaction against what it says; returns what it names and nobody claimed."""
+    def reached(self, pos: int, body: str | None, *, is_known: bool) -> dict[str, list[Range]]:
+        """Compares the entries that claim a redaction with those it names; returns those named that do not claim it.
+
+        `is_known` is false where the body was not read: then the claims only need the redaction to be there.
+        """
         self.count += 1
-        claims = self._claims.pop(pos, {name: _Runs() for name in _ORDINALS})
-        if not self._content:
+        claims = self._claims.pop(pos, {name: _Runs() for name in ORDINALS})
+        if not is_known:
             return {}
         named = None if body is None else erasure.named(body)
         if named is None:
@@ -73,16 +78,16 @@ class Redactions:
             return {}
         if named.genesis is not None:
             self.erasure = (pos, named.genesis)
-        told = {"message": named.seqs, "compaction": named.records}
+        by_kind = {"message": named.seqs, "compaction": named.records}
         for kind, runs in claims.items():
-            for extra in erasure.missing(runs.ranges(), told[kind]):
+            for extra in erasure.missing(runs.ranges(), by_kind[kind]):
                 self._find(
                     runs.pos(extra[0]), f"{_erased(kind, extra)}, which the redaction at pos {pos} does not name"
                 )
-        return {kind: erasure.missing(ranges, claims[kind].ranges()) for kind, ranges in told.items()}
+        return {kind: erasure.missing(ranges, claims[kind].ranges()) for kind, ranges in by_kind.items()}
 
     def unordered(self, *, beyond: int) -> None:
-        """Reports the rows that claim a pos beyond one at which no redaction can stand any more."""
+        """Reports the entries that claim a pos after `beyond`, where no redaction can come any more."""
         for pos in [pos for pos in self._claims if pos > beyond]:
             for kind, runs in self._claims.pop(pos).items():
                 for found in runs.ranges():
@@ -91,5 +96,5 @@ class Redactions:
 
 def _erased(kind: str, found: Range) -> str:
     start, end = found
-    name = _ORDINALS[kind]
+    name = ORDINALS[kind]
     return f"{name} {start} is erased" if start == end else f"{name}s {start} to {end} are erased"

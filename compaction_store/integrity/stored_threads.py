@@ -12,7 +12,7 @@ from uuid import UUID
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import erasure
 from compaction_store.models import Finding, Report
 
 
@@ -46,7 +46,7 @@ def findings(tenant: str, stored: Stored) -> tuple[Finding, ...]:
             arguments.check_thread_id(name)
         except InvalidInput:
             found.append("the thread is stored under a name that no thread can have")
-        if (erasure.stub_uid(name) or chain.thread_uid(tenant, name)) != stored.thread_uid:
+        if erasure.thread_uid(tenant, name) != stored.thread_uid:
             found.append("the thread is stored under a name that is not its own")
     return tuple(Finding(None, what) for what in found)
 
@@ -64,4 +64,4 @@ def place(tenant: str, after: object) -> UUID | None:
     if not after:
         return None
     arguments.check_thread_id(after)
-    return erasure.stub_uid(after) or chain.thread_uid(tenant, after)
+    return erasure.thread_uid(tenant, after)

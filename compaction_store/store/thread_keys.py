@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from compaction_store import arguments
 from compaction_store.errors import ThreadErased
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import erasure
 from compaction_store.postgres.queries import ThreadKey
 
 
 def thread_key(tenant: str, thread_id: str) -> ThreadKey:
     """Returns the key of a thread to read: by its name, or an erased thread by the name of its stub."""
     arguments.check_thread_id(thread_id)
-    uid = erasure.stub_uid(thread_id) or chain.thread_uid(tenant, thread_id)
-    return ThreadKey(uid, tenant, thread_id)
+    return ThreadKey(erasure.thread_uid(tenant, thread_id), tenant, thread_id)
 
 
 def writable_key(tenant: str, thread_id: str) -> ThreadKey:

@@ -11,13 +11,14 @@ from typing import Any
 import psycopg
 
 import compaction_store as cs
-from compaction_store.integrity import chain, thread_walk
+from compaction_store.integrity import chain
+from compaction_store.integrity.thread import Level
 from support.bases import base as base_at
 
 SECRET = "s3cr3t-of-the-user"
 PLAIN = "nothing to see here " * 8
 UID = chain.thread_uid("default", "t")
-LEVELS: tuple[thread_walk.Level, ...] = ("structure", "content")
+LEVELS: tuple[Level, ...] = ("structure", "content")
 STUB = f"erased:{UID}"
 LATER = datetime.now(UTC) + timedelta(days=365)
 BEFORE = datetime.now(UTC) - timedelta(days=1)

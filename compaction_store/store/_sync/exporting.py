@@ -7,27 +7,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 from compaction_store import arguments
-from compaction_store.bundles import line_format
-from compaction_store.integrity.entry_pages import Page
+from compaction_store.bundles import export_rows
+from compaction_store.integrity.rows import RowRequest
 from compaction_store.postgres import queries, schema, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 
 
 def bundle_lines(
-    db: Connections, thread: ThreadKey, bodies: line_format.Bodies, checkpoint: Mapping[str, Any] | None
+    db: Connections, thread: ThreadKey, bodies: export_rows.Bodies, checkpoint: Mapping[str, Any] | None
 ) -> Iterator[bytes]:
     row = db.call(queries.thread, thread)
-    steps = line_format.export(
+    steps = export_rows.export(
         thread.tenant, typed_rows.thread(row), row[1], schema=schema.REVISION, made_at=datetime.now(UTC),
         bodies=bodies, checkpoint=checkpoint, about=arguments.about(thread.thread_id),
     )  # fmt: skip
     wanted = next(steps, None)
     while wanted is not None:
         rows: list[tuple[Any, ...]] | None = None
-        if not isinstance(wanted, Page):
+        if not isinstance(wanted, RowRequest):
             yield wanted
-        elif wanted.kind == "head":
+        elif wanted.kind is None:
             rows = [db.call(queries.thread, thread)]
         else:
             rows = db.call(queries.entries, thread, wanted.kind, wanted.start, True, wanted.limit)

@@ -13,13 +13,13 @@ from typing import Any, Self
 from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
-from compaction_store.bundles import line_format
+from compaction_store.bundles import export_rows
 from compaction_store.checkpoints.checkpoint_log import CheckpointLog
 from compaction_store.checkpoints.signed_heads import Checkpoint, Signer
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, Unreadable
-from compaction_store.integrity import thread_walk
+from compaction_store.integrity.thread import Level
 from compaction_store.models import (
     Compaction,
     CompactionTree,
@@ -320,7 +320,7 @@ class Reader:
         self,
         thread_id: str,
         *,
-        level: thread_walk.Level = "content",
+        level: Level = "content",
         since: Report | tuple[int, bytes] | None = None,
         checkpoints: CheckpointLog | None = None,
         progress: verifying.Progress | None = None,
@@ -337,7 +337,7 @@ class Reader:
     def verify_all(
         self,
         *,
-        level: thread_walk.Level = "content",
+        level: Level = "content",
         after: str | UUID | Report | None = None,
         checkpoints: CheckpointLog | None = None,
         progress: verifying.Progress | None = None,
@@ -368,7 +368,7 @@ class Reader:
         return verifying.make_checkpoint(self._db, None if all_tenants else self._tenant, signer, log, sinks)
 
     def export(
-        self, thread_id: str, *, bodies: line_format.Bodies = True, checkpoint: Mapping[str, Any] | None = None
+        self, thread_id: str, *, bodies: export_rows.Bodies = True, checkpoint: Mapping[str, Any] | None = None
     ) -> Iterator[bytes]:
         """Yields the lines of a bundle: the whole thread up to its head, and what is needed to verify it.
 
@@ -378,5 +378,5 @@ class Reader:
         the export are left out; an erasure during it is a `Conflict`.
         """
         key = self._key(thread_id)
-        line_format.check_options(bodies, checkpoint)
+        export_rows.check_options(bodies, checkpoint)
         return exporting.bundle_lines(self._db, key, bodies, checkpoint)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable, Mapping
+from collections.abc import Iterator, Callable
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import UUID
 
 from compaction_store.checkpoints.checkpoint_log import CheckpointLog
-from compaction_store.checkpoints.comparison import Witness
+from compaction_store.checkpoints.compare import NewestCheckpoint
 from compaction_store.checkpoints.signed_heads import Checkpoint, Signer
 from compaction_store.errors import DatabaseError, InvalidInput, ThreadNotFound
-from compaction_store.integrity import entry_pages, stored_threads, thread_walk
-from compaction_store.integrity.entry_pages import Place, Standing
+from compaction_store.integrity import stored_threads
+from compaction_store.integrity.entry import KnownEntry
+from compaction_store.integrity.rows import Rows, ThreadHead, known_entry
 from compaction_store.integrity.stored_threads import Stored
+from compaction_store.integrity.thread import LEVELS, Level, verify_rows
 from compaction_store.models import Finding, Report
 from compaction_store.postgres import checkpointing, introspection, queries, schema_check
 from compaction_store.postgres._sync.connections import Connections
@@ -39,15 +40,15 @@ class Verification:
 
     db: Connections
     tenant: str
-    level: thread_walk.Level
+    level: Level
     log: CheckpointLog | None
     progress: Progress | None
 
     def __post_init__(self) -> None:
         if self.progress is not None and not callable(self.progress):
             raise InvalidInput(f"progress must be a callable, not {type(self.progress).__name__}")
-        if self.level not in thread_walk.LEVELS:
-            raise InvalidInput(f"level must be one of {', '.join(thread_walk.LEVELS)}")
+        if self.level not in LEVELS:
+            raise InvalidInput(f"level must be one of {', '.join(LEVELS)}")
         if (self.level == "checkpoint") != (self.log is not None):
             raise InvalidInput("level checkpoint goes with checkpoints=, a CheckpointLog")
         if self.log is not None and not isinstance(self.log, CheckpointLog):
@@ -57,13 +58,13 @@ class Verification:
 def verify_thread(
     verification: Verification, thread: ThreadKey, since: Report | tuple[int, bytes] | None
 ) -> Report:  # fmt: skip
-    place = entry_pages.place(since)
+    known = known_entry(since)
     judged = _schema(verification)
-    witness = verification.db.run_in_thread(Witness, verification.log)
+    newest = verification.db.run_in_thread(NewestCheckpoint, verification.log)
     try:
-        report = _compared(verification, thread, place, witness, verification.progress)
+        report = _compared(verification, thread, known, newest, verification.progress)
     finally:
-        witness.close()
+        newest.close()
     if judged is None:
         return report
     return replace(
@@ -77,23 +78,23 @@ def verify_all(verification: Verification, after: str | UUID | Report | None) ->
     judged = _schema(verification)
     if judged is not None:
         yield Report("", "schema", 0, 0, judged.findings, b"", notes=judged.notes)
-    witness = db.run_in_thread(Witness, verification.log, whole=True)
+    newest = db.run_in_thread(NewestCheckpoint, verification.log, whole=True)
     try:
-        roll = db.run_in_thread(witness.roll, tenant, place)
+        expected = db.run_in_thread(newest.expected, tenant, place)
         total = db.call(queries.count_heads, tenant, place)
         done = 0
         while page := db.call(queries.stored_threads, tenant, place, _PAGE):
             for row in page:
-                yield _stored(verification, Stored._make(row), witness)
-                roll.walked(row[0])
+                yield _stored(verification, Stored._make(row), newest)
+                expected.walked(row[0])
                 done += 1
                 if progress is not None:
                     progress(done, max(done, total))
             place = page[-1][0]
-        if witness.checkpoint is not None:
-            yield Report("", "checkpoint", 0, 0, db.run_in_thread(roll.end), b"")
+        if newest.checkpoint is not None:
+            yield Report("", "checkpoint", 0, 0, db.run_in_thread(expected.end), b"")
     finally:
-        witness.close()
+        newest.close()
 
 
 def make_checkpoint(
@@ -114,60 +115,64 @@ def _schema(verification: Verification) -> Judged | None:
     return schema_check.judge(verification.db.call(introspection.read))
 
 
-def _stored(verification: Verification, stored: Stored, witness: Witness) -> Report:
+def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint) -> Report:
     """Reports on whatever is stored under a key; nothing that is stored raises an error."""
     name = stored.thread_id or ""
     found = stored_threads.findings(verification.tenant, stored)
     report = Report(name, verification.level, 0, 0, (), b"", thread_uid=stored.thread_uid)
-    anchors = witness.anchors(stored.thread_uid)
+    known = newest.entry(stored.thread_uid)
     if stored.is_whole:
         thread = ThreadKey(stored.thread_uid, verification.tenant, name)
         try:
-            report = _compared(verification, thread, None, witness, None)
+            report = _compared(verification, thread, None, newest, None)
         except DatabaseError as error:
             if type(error) is not DatabaseError or (error.sqlstate or _DATA_CLASSES[0])[:2] not in _DATA_CLASSES:
                 raise
             found += (Finding(None, f"Postgres cannot read the thread's rows: SQLSTATE {error.sqlstate}"),)
         except ThreadNotFound:
             found += (Finding(None, "the thread disappeared while it was verified"),)
-    elif anchors:
-        found += (witness.gone(max(anchors)),)
+    elif known is not None:
+        found += (newest.gone(known.pos),)
     return replace(report, findings=(*found, *report.findings))
 
 
 def _compared(
-    verification: Verification, thread: ThreadKey, since: Place | None, witness: Witness, progress: Progress | None
+    verification: Verification,
+    thread: ThreadKey,
+    since: KnownEntry | None,
+    newest: NewestCheckpoint,
+    progress: Progress | None,
 ) -> Report:
     """Verifies a thread and compares it with the checkpoint."""
-    anchors = witness.anchors(thread.uid)
+    known = newest.entry(thread.uid)
     try:
-        report = _walk(verification, thread, since, anchors, progress)
+        report = _walk(verification, thread, since, known, progress)
     except ThreadNotFound:
-        if not anchors:
+        if known is None:
             raise
-        report = Report(thread.thread_id, verification.level, 0, 0, (witness.gone(max(anchors)),), b"")
-    return replace(witness.told(report, anchors), thread_uid=thread.uid)
+        report = Report(thread.thread_id, verification.level, 0, 0, (newest.gone(known.pos),), b"")
+    return replace(newest.annotate(report, known), thread_uid=thread.uid)
 
 
 def _walk(
     verification: Verification,
     thread: ThreadKey,
-    since: Place | None,
-    anchors: Mapping[int, bytes],
+    since: KnownEntry | None,
+    known: KnownEntry | None,
     progress: Progress | None,
 ) -> Report:
     db, level = verification.db, verification.level
     pos = None if since is None else since.pos
-    standing = Standing._make(db.call(queries.standing, thread, pos))
-    walk = thread_walk.verify(
-        verification.tenant, thread.thread_id, standing, level, since=since, anchors=anchors
+    head = ThreadHead._make(db.call(queries.standing, thread, pos))
+    walk = verify_rows(
+        verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known
     )  # fmt: skip
     wanted = next(walk)
     while True:
         if progress is not None:
             progress(wanted.done, wanted.total)
-        rows: list[tuple[Any, ...]]
-        if wanted.kind == "head":
+        rows: Rows
+        if wanted.kind is None:
             rows = [db.call(queries.standing, thread, None)]
         else:
             rows = db.call(

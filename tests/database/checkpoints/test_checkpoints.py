@@ -287,7 +287,7 @@ def test_a_verification_goes_on_from_an_earlier_report(store: Any, root: Any) ->
     first = store.verify("b")
     cut(root, "b", 3)
     [finding] = store.verify("b", since=first).findings
-    assert finding.what == "the thread ends at pos 3, and an entry at pos 5 was kept"
+    assert finding.what == "an entry at pos 5 was kept, and the chain ends at pos 3"
     for bad in ("x", (1,), (1, b"short"), (-1, bytes(32)), (None, bytes(32)), 5):
         with pytest.raises(cs.InvalidInput):
             store.verify("a", since=bad)

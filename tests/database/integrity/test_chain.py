@@ -17,7 +17,7 @@ import pytest
 from psycopg.types.json import Json
 from support.places import TESTS
 
-from compaction_store.integrity import chain, thread_walk
+from compaction_store.integrity import chain
 
 HERE = TESTS
 GOLDEN_FILE = HERE / "golden" / "format-1.json"
@@ -110,7 +110,7 @@ def test_the_golden_chain_of_three_is_followed_to_its_head() -> None:
         assert made.hex() == row["header"]
         leaf = chain.leaf(made, commitment)
         assert leaf.hex() == row["leaf"]
-        assert thread_walk.microseconds(datetime.fromisoformat(row["created_at"])) == row["microseconds"]
+        assert chain.microseconds(datetime.fromisoformat(row["created_at"])) == row["microseconds"]
         previous = chain.entry(previous, row["pos"], row["ordinal"], row["microseconds"], leaf)
         assert previous.hex() == row["entry"]
     assert previous.hex() == example["head"]
@@ -251,6 +251,6 @@ def test_sql_links_entries_as_python_does(superuser: psycopg.Connection[Any], se
         tuple(map(list, zip(*rows, strict=True))),
     ).fetchall()
     assert made == [
-        (chain.entry(previous, pos, ordinal, thread_walk.microseconds(at), chain.leaf(header, commitment)),)
+        (chain.entry(previous, pos, ordinal, chain.microseconds(at), chain.leaf(header, commitment)),)
         for previous, pos, ordinal, at, header, commitment in rows
     ]

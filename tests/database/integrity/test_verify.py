@@ -20,12 +20,13 @@ from support.places import ROOT
 
 import compaction_store as cs
 from compaction_store import migrate
-from compaction_store.integrity import chain, entry_pages, thread_walk
+from compaction_store.integrity import chain, rows
+from compaction_store.integrity.thread import Level
 from compaction_store.postgres import schema
 
 DOCUMENT = ROOT / "docs" / "integrity.md"
 UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
-LEVELS: tuple[thread_walk.Level, ...] = ("structure", "content")
+LEVELS: tuple[Level, ...] = ("structure", "content")
 TABLES = ("messages", "compactions", "events", "threads", "heads")
 CONTENT = {
     "messages.salt", "messages.payload", "messages.meta", "compactions.salt", "compactions.body", "events.salt",
@@ -102,7 +103,7 @@ def add_event(connection: psycopg.Connection[Any], thread_id: str) -> None:
     salt, body = bytes(16), '{"reason":"audit"}'
     commitment = chain.commitment(salt, body.encode())
     leaf = chain.leaf(chain.event_header(kind="hold", actor="me"), commitment)
-    entry = chain.entry(head, pos + 1, 0, thread_walk.microseconds(at), leaf)
+    entry = chain.entry(head, pos + 1, 0, chain.microseconds(at), leaf)
     connection.execute(
         "INSERT INTO compaction_store.events VALUES (%s, %s, %s, 'default', 'hold', 'me', %s, %s, %s, %s)",
         (uid, pos + 1, at, salt, commitment, entry, body),
@@ -129,7 +130,7 @@ def thread(keeper: cs.Store, tampered: psycopg.Connection[Any]) -> str:
     return thread_id
 
 
-def findings(keeper: cs.Store, thread_id: str, level: thread_walk.Level = "content") -> tuple[cs.Finding, ...]:
+def findings(keeper: cs.Store, thread_id: str, level: Level = "content") -> tuple[cs.Finding, ...]:
     try:
         return keeper.verify(thread_id, level=level).findings
     except cs.ThreadNotFound:
@@ -296,7 +297,7 @@ def forged_message(tamperer: Tamperer, *, seq: int, pos: int, previous: bytes) -
     header = chain.message_header(
         role="user", tokens=1, counter="c", key=None, call_size=None, receipt=None, meta_commitment=None
     )
-    entry = chain.entry(previous, pos, seq, thread_walk.microseconds(at), chain.leaf(header, commitment))
+    entry = chain.entry(previous, pos, seq, chain.microseconds(at), chain.leaf(header, commitment))
     tamperer.run(
         "INSERT INTO compaction_store.messages"
         " (thread_uid, seq, pos, created_at, tokens, tenant, role, counter, salt, commitment, entry, payload)"
@@ -505,10 +506,10 @@ def test_a_long_healthy_thread_has_no_findings_at_either_level(store: Any, super
     "count",
     [
         1,
-        entry_pages.LONGEST_PAGE - 1,
-        entry_pages.LONGEST_PAGE,
-        entry_pages.LONGEST_PAGE + 1,
-        2 * entry_pages.LONGEST_PAGE,
+        rows.LONGEST_PAGE - 1,
+        rows.LONGEST_PAGE,
+        rows.LONGEST_PAGE + 1,
+        2 * rows.LONGEST_PAGE,
     ],
 )
 def test_a_thread_that_ends_with_a_page_has_no_findings(store: Any, count: int) -> None:
@@ -582,7 +583,7 @@ def test_appends_and_records_during_a_verification_are_no_findings(url: str) -> 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_byte_cannot_move_between_salt_and_content(
-    store: Any, superuser: psycopg.Connection[Any], level: thread_walk.Level
+    store: Any, superuser: psycopg.Connection[Any], level: Level
 ) -> None:
     uid = chain.thread_uid("default", "t")
     append = "SELECT compaction_store.append(%s, 'default', 't', %s, %s, 'user', 1, 'n', 'k', NULL, NULL, NULL)"

@@ -19,7 +19,8 @@ import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import roles
 from compaction_store.errors import PermissionDenied
-from compaction_store.integrity import chain, thread_walk
+from compaction_store.integrity import chain
+from compaction_store.integrity.thread import LEVELS
 from compaction_store.postgres import schema
 
 _TEXT = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
@@ -210,7 +211,7 @@ def outcome(url: str, action: Action, application: str) -> str:
 def first_level(url: str) -> str:
     """The first level at which anything shows, if any does."""
     with cs.Reader.open(url) as reader:
-        for level in thread_walk.LEVELS[:2]:
+        for level in LEVELS[:2]:
             try:
                 if any(report.findings for report in reader.verify_all(level=level)):
                     return level
@@ -315,7 +316,7 @@ class Attack:
                     " WHERE thread_uid = %s AND number = %s",
                     [given["source_before"], given["source_end"], UID, ordinal],
                 )
-            entry = chain.entry(entry, pos, ordinal, thread_walk.microseconds(at), chain.leaf(header, commitment))
+            entry = chain.entry(entry, pos, ordinal, chain.microseconds(at), chain.leaf(header, commitment))
             table, name = ("messages", "seq") if kind == "m" else ("compactions", "number")
             if kind == "m":
                 entries[ordinal] = entry

@@ -22,7 +22,7 @@ import compaction_store as cs
 from compaction_store import offline
 from compaction_store.checkpoints import signed_heads
 from compaction_store.checkpoints.signed_heads import SigningKey
-from compaction_store.integrity import chain
+from compaction_store.integrity import chain, erasure
 
 KEY = SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 OTHER = SigningKey.from_bytes("example.org/audit", bytes(range(1, 33)))
@@ -148,7 +148,7 @@ def carrying(made: Thread, tmp_path: Path, *, pos: int | None = None, signer: Si
     log = cs.CheckpointLog(tmp_path / f"{signer.key.hex()[:8]}.jsonl", signer.key)
     entry = bytes.fromhex(made.entries[(pos or len(made.entries)) - 1]["entry"])
     name = made.thread_id
-    heads = [signed_heads.Head(signed_heads.thread_uid("default", name), bytes(8), pos or len(made.entries), entry)]
+    heads = [signed_heads.Head(erasure.thread_uid("default", name), bytes(8), pos or len(made.entries), entry)]
     heads += [signed_heads.Head(chain.thread_uid("default", f"other {n}"), bytes(8), 3, bytes(32)) for n in range(20)]
     writer = log.writer()
     for head in sorted(heads, key=lambda head: head.thread_uid):
@@ -216,10 +216,10 @@ def test_a_chain_that_was_computed_anew_or_cut_off_is_found_by_its_checkpoint(tm
     for n in range(5):
         anew.message(json.dumps({"role": "user", "content": f"forged {n}"}))
     anew.checkpoint = checkpoint
-    assert both(anew.lines(), KEY)[0] == ("the checkpoint was made over another entry here",)
+    assert both(anew.lines(), KEY)[0] == ("a checkpoint was made over another entry here",)
     short = thread(messages=3)
     short.checkpoint = checkpoint
-    assert "the bundle ends at pos 3" in both(short.lines(), KEY)[0][0]
+    assert "the chain ends at pos 3" in both(short.lines(), KEY)[0][0]
     assert both(short.lines())[0] == ()
 
 

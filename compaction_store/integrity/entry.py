@@ -1,0 +1,87 @@
+"""One entry of a chain as the walk checks it, read from a row or from a line of a bundle. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from compaction_store.integrity import chain
+
+Kind = Literal["message", "compaction", "event"]
+ORDINALS: dict[str, str] = {"message": "seq", "compaction": "number"}
+
+
+class Entry(NamedTuple):
+    """One entry of a chain, read from a row or from a line of a bundle.
+
+    `ordinal` is the seq of a message, the number of a compaction, 0 for an event. `columns` are the fields of the
+    header in their order, hashes in hexadecimal. `microseconds` is None where Postgres holds an infinite time.
+    """
+
+    kind: Kind
+    pos: int
+    ordinal: int
+    tenant: str
+    microseconds: int | None
+    redacted_pos: int | None
+    salt: bytes | None
+    commitment: bytes
+    entry: bytes
+    body: str | None
+    meta: str | None
+    meta_commitment: bytes | None
+    columns: Sequence[Any]
+    line: int | None = None
+
+
+class KnownEntry(NamedTuple):
+    """A pos and the entry there, known from an earlier report, from a head that was kept, or from a checkpoint."""
+
+    pos: int
+    entry: bytes
+
+
+class ChainEnd(NamedTuple):
+    """Where the head of a thread, or the manifest of a bundle, says that the chain ends.
+
+    `erased_pos` is the pos of the erasure of the whole thread, and `is_bare` says whether the thread has lost its name
+    and metadata. `line` is the manifest's.
+    """
+
+    last_pos: int
+    last_seq: int
+    last_number: int
+    head: bytes
+    erased_pos: int | None
+    is_bare: bool
+    line: int | None = None
+
+
+def message_header(
+    role: str | None,
+    tokens: int,
+    counter: str,
+    key: str | None,
+    call_size: int | None,
+    receipt: str | None,
+    meta_commitment: bytes | None = None,
+) -> bytes:
+    """Computes the header of a message; its arguments are the columns in their order."""
+    return chain.message_header(
+        role=role, tokens=tokens, counter=counter, key=key, call_size=call_size, receipt=receipt,
+        meta_commitment=meta_commitment,
+    )  # fmt: skip
+
+
+def header(entry: Entry) -> bytes:
+    """Computes the header of an entry. Raises ValueError or TypeError if its columns do not fit."""
+    if entry.kind == "message":
+        role, tokens, counter, key, call_size, receipt = entry.columns
+        return message_header(role, tokens, counter, key, call_size, receipt, entry.meta_commitment)
+    if entry.kind == "event":
+        return chain.event_header(kind=entry.columns[0], actor=entry.columns[1])
+    values: dict[str, Any] = dict(zip(chain.COLUMNS[entry.kind], entry.columns, strict=True))
+    for name in ("source_before", "source_end"):
+        values[name] = None if values[name] is None else bytes.fromhex(values[name])
+    return chain.compaction_header(**values | {"run_id": UUID(values["run_id"])})

@@ -1,0 +1,54 @@
+"""Collects the findings of a walk, and names the compactions that were made from a message that was changed. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compaction_store.models import Finding
+
+MOST_FINDINGS = 1000
+_MOST_RECORDS = 100
+_RECORDS_NAMED = 3
+
+
+class Findings(list[Finding]):
+    """The findings in the order of the walk: at most `MOST_FINDINGS`, and one more that says that there are others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: list[tuple[int, int]] = []
+        self._spans: dict[int, list[tuple[int, int, int]]] = {}
+
+    def add(self, pos: int | None, what: str, line: int | None = None) -> None:
+        if len(self) < MOST_FINDINGS:
+            self.append(Finding(pos, what, line))
+        elif len(self) == MOST_FINDINGS:
+            self.append(Finding(None, f"more than {MOST_FINDINGS} findings; the rest is not listed"))
+
+    def in_message(self, first: int, seq: int) -> None:
+        """Notes that the findings from an index on concern one message."""
+        self._messages += [(index, seq) for index in range(first, min(len(self), MOST_FINDINGS))]
+
+    def folded_by(self, number: int, start: object, end: object) -> None:
+        """Notes which findings concern messages of a compaction's span. All of the span has been walked by then."""
+        if type(start) is not int or type(end) is not int:
+            return
+        for index, seq in self._messages:
+            if start <= seq <= end and len(spans := self._spans.setdefault(index, [])) < _MOST_RECORDS:
+                spans.append((number, start, end))
+
+    def listed(self) -> tuple[Finding, ...]:
+        """Returns the findings; those in a message name the compactions whose span holds it."""
+        seqs = dict(self._messages)
+        for index, spans in self._spans.items():
+            names = [
+                f"compaction {number} stands for seqs {start} to {end}, of which seq {seqs[index]} is not as it was "
+                "written"
+                for number, start, end in spans[:_RECORDS_NAMED]
+            ]
+            if len(spans) > _RECORDS_NAMED:
+                names.append(f"so do {len(spans) - _RECORDS_NAMED} more")
+            found = self[index]
+            numbers = tuple(number for number, _, _ in spans)
+            self[index] = replace(found, what="; ".join((found.what, *names)), records=numbers)
+        return tuple(self)

@@ -1,0 +1,140 @@
+"""Reads the rows of a thread in pages, and returns them as entries in the order of their pos. No I/O of its own.
+
+It holds one page of each kind, of about a megabyte, however long the thread and however large its bodies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from compaction_store.errors import InvalidInput
+from compaction_store.integrity.entry import Entry, Kind, KnownEntry
+from compaction_store.models import Report
+
+FIRST_PAGE = 16
+LONGEST_PAGE = 1000
+PAGE_BYTES = 1024 * 1024
+_LARGEST = 2**63 - 1
+_HASH_BYTES = 32
+_MOST_COLUMNS = 4096
+
+_decode = json.JSONDecoder().decode
+
+
+class RowRequest(NamedTuple):
+    """A request for rows of one kind from an ordinal on (for events, from a pos on), or for the thread's head.
+
+    `done` of `total` is the progress of the walk.
+    """
+
+    kind: Kind | None
+    start: int = 0
+    limit: int = 1
+    done: int = 0
+    total: int = 0
+
+
+Rows = list[tuple[Any, ...]]
+RowReader = Generator[RowRequest, Rows, None]
+
+
+class ThreadHead(NamedTuple):
+    """The row that the SQL function `standing` returns: a thread's head now, and its seq, number and entry at a pos."""
+
+    thread_id: str
+    is_bare: bool
+    created_microseconds: int | None
+    last_seq: int
+    last_number: int
+    last_pos: int
+    last_microseconds: int | None
+    head: bytes
+    erased_pos: int | None
+    seq_at: int | None
+    number_at: int
+    entry_at: bytes | None
+    metadata: str | None
+
+
+def known_entry(since: object) -> KnownEntry | None:
+    """Checks `since=`: an earlier report, or a pos and the entry there."""
+    if since is None:
+        return None
+    match since:
+        case Report():
+            pos, entry = since.pos, since.head
+        case (pos, entry):
+            pass
+        case _:
+            pos, entry = -1, b""
+    if type(pos) is not int or not 0 <= pos <= _LARGEST or type(entry) is not bytes or len(entry) != _HASH_BYTES:
+        raise InvalidInput("since must be an earlier report, or a pos and the 32 bytes of the entry there")
+    return KnownEntry(pos, entry) if pos else None
+
+
+class RowPages:
+    """The rows of a thread, read on page by page."""
+
+    def __init__(self, head: ThreadHead, since: KnownEntry | None) -> None:
+        self._rows: dict[Kind, list[Entry]] = {"message": [], "compaction": [], "event": []}
+        # Begin below 1: a forged row may have any ordinal.
+        self._start = dict.fromkeys(self._rows, -_LARGEST - 1)
+        if since is not None:
+            seq, number = (head.seq_at or 0) + 1, head.number_at + 1
+            self._start |= {"message": seq, "compaction": number, "event": since.pos + 1}
+        self._limit = dict.fromkeys(self._rows, FIRST_PAGE)
+        self._done = dict.fromkeys(self._rows, False)
+        self.parser = RowParser()
+
+    def fill(self, done: int, total: int) -> RowReader:
+        """Reads the next page of every kind that has no rows left."""
+        for kind, rows in self._rows.items():
+            if rows or self._done[kind]:
+                continue
+            request = RowRequest(kind, self._start[kind], self._limit[kind], done, total)
+            page = self.parser.entries(kind, (yield request))
+            self._done[kind] = len(page) < self._limit[kind]
+            if page:
+                last = page[-1].pos if kind == "event" else page[-1].ordinal
+                self._done[kind] = self._done[kind] or last == _LARGEST
+                self._start[kind] = min(last + 1, _LARGEST)
+                self._limit[kind] = next_limit(page, self._limit[kind], PAGE_BYTES)
+            rows.extend(reversed(page))
+
+    def next(self) -> tuple[int, Kind] | None:
+        """The pos and the kind of the next row; None where there is none."""
+        return min(((rows[-1].pos, kind) for kind, rows in self._rows.items() if rows), default=None)
+
+    def pop(self, kind: Kind) -> Entry:
+        return self._rows[kind].pop()
+
+    def reopen(self) -> None:
+        """Reads on where a kind had no more rows: the thread has grown."""
+        self._done = dict.fromkeys(self._rows, False)
+
+
+def next_limit(page: list[Entry], limit: int, most_bytes: int) -> int:
+    """Returns how many rows the next page may have, to stay within `most_bytes` if its bodies are as large."""
+    size = sum(len(entry.body or "") for entry in page) // len(page) + 1
+    return max(1, min(LONGEST_PAGE, limit * 8, most_bytes // size))
+
+
+class RowParser:
+    """Makes entries of rows of the SQL function `entries`, whose last column holds the header's columns as JSON."""
+
+    def __init__(self) -> None:
+        # Messages of one call often have equal columns.
+        self._columns: dict[str, list[Any]] = {}
+
+    def entries(self, kind: Kind, rows: Rows) -> list[Entry]:
+        return [Entry._make((kind, *row[:-1], self._parsed(row[-1]), None)) for row in rows]
+
+    def _parsed(self, text: str) -> list[Any]:
+        found = self._columns.get(text)
+        if found is None:
+            if len(self._columns) >= _MOST_COLUMNS:
+                self._columns.clear()
+            found = self._columns[text] = _decode(text)
+        return found

@@ -1,0 +1,158 @@
+"""Verifies a stored thread: reads its rows and its head, and walks the chain. No I/O of its own.
+
+Level structure reads no content. Level content compares every body with its commitment, and every erased row with the
+redaction that names it. The levels above look at the database (`postgres.schema_check`) and at checkpoints
+(`checkpoints.compare`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Literal
+
+from compaction_store.integrity import erasure
+from compaction_store.integrity.entry import ChainEnd, Entry, Kind, KnownEntry
+from compaction_store.integrity.rows import LONGEST_PAGE, RowPages, RowReader, RowRequest, Rows, ThreadHead
+from compaction_store.integrity.walk import Walk
+from compaction_store.messages import documents
+from compaction_store.models import Report
+
+Level = Literal["structure", "content", "schema", "checkpoint"]
+# Each level includes the ones before it.
+LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
+
+# An import accepts entries a day ahead of the server's clock, and the clock here may be another.
+_MOST_AHEAD = 2 * 24 * 3600 * 1_000_000
+
+
+def verify_rows(
+    tenant: str,
+    name: str,
+    head: ThreadHead,
+    level: Level,
+    *,
+    since: KnownEntry | None = None,
+    checkpointed: KnownEntry | None = None,
+) -> Generator[RowRequest, Rows, Report]:
+    """Yields the requests for the rows it needs, is sent the rows, and returns the report.
+
+    `name` is the caller's name for the thread; an erased thread is stored under another one. With `since`, the walk
+    begins after that entry. `checkpointed` is the entry that the newest checkpoint was made over.
+    """
+    while True:
+        run = _Verification(tenant, name, head, level, since, checkpointed)
+        while (entry := (yield from run.next())) is not None:
+            yield from run.check(entry)
+        if not run.is_outdated:
+            return run.report()
+        head = run.head
+
+
+class _Verification:
+    """One walk over a thread's rows. It is outdated if the whole thread is erased during the walk."""
+
+    def __init__(
+        self,
+        tenant: str,
+        name: str,
+        head: ThreadHead,
+        level: Level,
+        since: KnownEntry | None,
+        checkpointed: KnownEntry | None,
+    ) -> None:
+        self.head = head
+        self.is_outdated = False
+        self._name = name
+        self._level = level
+        self._checkpointed = checkpointed
+        self._walk = Walk(
+            tenant, name, content=level != "structure", latest=time.time_ns() // 1000 + _MOST_AHEAD, kept=since,
+            checkpointed=checkpointed,
+        )  # fmt: skip
+        # All rows of an erased thread must be read, to say whether all of them are erased.
+        is_resumed = since is not None and since.pos <= head.last_pos and head.erased_pos is None
+        self._since = since if is_resumed else None
+        if self._since is not None:
+            self._walk.resume(self._since, head.seq_at or 0, head.number_at, head.entry_at)
+        self._pages = RowPages(head, self._since)
+
+    def next(self) -> Generator[RowRequest, Rows, Entry | None]:
+        """Returns the next entry up to the head; None at the end, or if the walk is outdated."""
+        while not self.is_outdated:
+            yield from self._pages.fill(self._walk.pos, self.head.last_pos)
+            # A row may be erased during the walk: its redaction then comes after the head that we read.
+            pos, kind = self._pages.next() or (self._walk.redactions.latest, None)
+            if pos <= self.head.last_pos:
+                return None if kind is None else self._pages.pop(kind)
+            yield from self._read_head(pos, kind)
+        return None
+
+    def _read_head(self, pos: int, kind: Kind | None) -> RowReader:
+        """Reads the head again: it says whether a row after it was appended meanwhile, or never belonged there."""
+        known = self.head
+        rows = yield RowRequest(None, done=self._walk.pos, total=known.last_pos)
+        self.head = ThreadHead._make(rows[0])
+        if self.head.erased_pos is not None and known.erased_pos is None:
+            # Rows that were read before the erasure must be read again. Nothing is appended after it.
+            self.is_outdated = True
+            return
+        self._walk.redactions.unordered(beyond=self.head.last_pos)
+        if self.head.last_pos > known.last_pos or self.head.head != known.head:
+            self._pages.reopen()
+        elif kind is not None:
+            self._walk.findings.add(pos, f"a {kind} stands past the head")
+            self._pages.pop(kind)
+
+    def check(self, entry: Entry) -> RowReader:
+        for kind, ranges in self._walk.check(entry).items():
+            for start, end in ranges:
+                yield from self._reread("message" if kind == "message" else "compaction", entry.pos, start, end)
+
+    def _reread(self, kind: Kind, pos: int, start: int, end: int) -> RowReader:
+        """Reads rows again that had content and that a redaction names: they may have been erased since."""
+        while start <= end:
+            rows = yield RowRequest(kind, start, min(LONGEST_PAGE, end - start + 1))
+            page = self._pages.parser.entries(kind, rows)
+            for entry in page:
+                if entry.ordinal <= end and entry.redacted_pos == pos:
+                    self._walk.redactions.rows += 1
+                    self._walk.check_erased(entry)
+                elif entry.ordinal <= end:
+                    self._walk.findings.add(
+                        entry.pos, f"the redaction at pos {pos} names the row, which is not erased by it"
+                    )
+            start = page[-1].ordinal + 1 if page else end + 1
+
+    def report(self) -> Report:
+        notes = self._finish()
+        walk, known = self._walk, self._checkpointed
+        return Report(
+            self._name, self._level, walk.count, walk.redactions.rows, walk.findings.listed(), self.head.head,
+            walk.redactions.count, notes, pos=self.head.last_pos, since=0 if self._since is None else self._since.pos,
+            covered=0 if known is None or known.pos > walk.pos else known.pos,
+        )  # fmt: skip
+
+    def _finish(self) -> tuple[str, ...]:
+        """Checks the head; returns notes on what could not be checked."""
+        walk, head = self._walk, self.head
+        self._check_name()
+        end = ChainEnd(
+            head.last_pos, head.last_seq, head.last_number, head.head, erased_pos=head.erased_pos,
+            is_bare=head.is_bare and head.thread_id == erasure.stub_name(erasure.thread_uid(walk.tenant, self._name)),
+        )  # fmt: skip
+        notes = walk.finish(end)
+        if walk.count and walk.is_at(end) and walk.last_at != head.last_microseconds:
+            walk.findings.add(None, "the head's time is not that of the last entry")
+        if walk.count and self._since is None and walk.first_at != head.created_microseconds:
+            walk.findings.add(None, "the thread's time is not that of its first entry")
+        return notes
+
+    def _check_name(self) -> None:
+        head, findings = self.head, self._walk.findings
+        if head.erased_pos is None and head.thread_id != self._name:
+            findings.add(None, "the thread is stored under another name")
+        elif head.erased_pos is None and erasure.stub_uid(self._name) is not None:
+            findings.add(None, "the thread is called erased, and its head does not say so")
+        if self._level != "structure" and (fault := documents.fault("metadata", head.metadata or "")) is not None:
+            findings.add(None, fault)

@@ -1,0 +1,260 @@
+"""Walks a thread's chain entry by entry and lists what is not as it was written. Pure.
+
+The rows of a stored thread (`thread`) and the lines of a bundle (`bundles.verify`) are the two sources of this one
+walk. `docs/integrity.md`, section 6, states its rules. A walk cannot show that somebody computed the whole chain anew:
+that takes an entry that was kept elsewhere, or a checkpoint.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from compaction_store.integrity import chain, erasure
+from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry, header, message_header
+from compaction_store.integrity.erasure import Range
+from compaction_store.integrity.findings import Findings
+from compaction_store.integrity.redactions import NEVER, Redactions
+from compaction_store.messages import documents
+
+SALT_BYTES = 16
+# The years 1 to 9999 as microseconds since 1970. Postgres has more of them than Python can read.
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
+_MOST_HEADERS = 4096
+
+
+class Walk:
+    """The state of a walk. `check` is given every entry in the order of pos, `finish` where the chain should end."""
+
+    def __init__(
+        self,
+        tenant: str,
+        thread_id: str,
+        *,
+        content: bool = True,
+        may_withhold: bool = False,
+        latest: int = LAST_MOMENT,
+        kept: KnownEntry | None = None,
+        checkpointed: KnownEntry | None = None,
+    ) -> None:
+        """`content=False` reads no bodies; `may_withhold` lets an entry come without its content.
+
+        `latest` is the last time that an entry may have. `kept` and `checkpointed` are entries that must be there.
+        """
+        self.tenant = tenant
+        # The name of an erased thread says nothing about its genesis. The erasure may have kept it.
+        self.genesis = chain.genesis(tenant, thread_id) if erasure.stub_uid(thread_id) is None else None
+        self.previous = self.genesis
+        self.pos = 0
+        self.ordinals = {"message": 0, "compaction": 0}
+        self.count = 0
+        self.withheld = 0
+        self.first_at: int | None = None
+        self.last_at: int | None = None
+        self.last_kind = ""
+        self.findings = Findings()
+        self.redactions = Redactions(self._find_at)
+        self._content = content
+        self._may_withhold = may_withhold
+        self._latest = latest
+        self._kept = kept
+        self._checkpointed = checkpointed
+        self._first: Entry | None = None
+        self._line: int | None = None
+        # Messages of one call often have equal columns.
+        self._message_header = lru_cache(_MOST_HEADERS)(message_header)
+
+    def resume(self, known: KnownEntry, seq: int, number: int, entry: bytes | None) -> None:
+        """Begins after an entry instead of at genesis, given the seq, the number and the stored entry there."""
+        self.pos, self.previous = known.pos, known.entry
+        self.ordinals = {"message": seq, "compaction": number}
+        if entry != known.entry:
+            self.findings.add(known.pos, "the entry is not the one that was kept")
+        if self._checkpointed is not None:
+            self._compare_checkpoint(self._checkpointed, known.pos, known.entry)
+
+    def check(self, entry: Entry) -> dict[str, list[Range]]:
+        """Checks the next entry. Where it is a redaction, returns what it names and did not erase: ranges by kind."""
+        before = len(self.findings)
+        self.count += 1
+        self._line = entry.line
+        self._check_order(entry)
+        self._check_time(entry)
+        if entry.tenant != self.tenant:
+            self._find(entry, "the row names another tenant")
+        self.last_kind = entry.columns[0] if entry.kind == "event" else entry.kind
+        self._check_link(entry)
+        self._check_content(entry)
+        if entry.kind == "message":
+            if len(self.findings) > before:
+                self.findings.in_message(before, entry.ordinal)
+        elif entry.kind == "compaction":
+            _, outcome, start, end, *_ = entry.columns
+            if outcome == "applied":
+                self.findings.folded_by(entry.ordinal, start, end)
+        elif self.last_kind == "redaction":
+            # Nothing is known about what a redaction erased whose body is withheld.
+            is_known = self._content and not (self._may_withhold and entry.body is None)
+            return self.redactions.reached(entry.pos, entry.body, is_known=is_known)
+        return {}
+
+    def check_erased(self, entry: Entry) -> None:
+        if entry.salt is not None or entry.body is not None or entry.meta is not None:
+            self._find(entry, "a redacted entry still has content")
+
+    def is_at(self, end: ChainEnd) -> bool:
+        return self.pos == end.last_pos and (self.previous or b"") == end.head
+
+    def finish(self, end: ChainEnd) -> tuple[str, ...]:
+        """Checks the end of the chain; returns notes on what could not be checked."""
+        self.redactions.unordered(beyond=NEVER)
+        if end.erased_pos is not None:
+            self._check_erasure(end, end.erased_pos)
+        elif self.redactions.erasure is not None:
+            self._find_at(self.redactions.erasure[0], "the thread was erased, and is not marked as erased")
+        notes = self._check_genesis()
+        if self.pos != end.last_pos:
+            self._find_end(f"the head is at pos {end.last_pos}, the last entry at {self.pos}", end.line)
+        elif not self.is_at(end):
+            self._find_end("the head is not the last entry", end.line)
+        for kind, last in (("message", end.last_seq), ("compaction", end.last_number)):
+            if self.ordinals[kind] != last:
+                name = ORDINALS[kind]
+                self._find_end(f"the head's last_{name} is {last}, that of the entries {self.ordinals[kind]}", end.line)
+        if self._kept is not None and self._kept.pos > self.pos:
+            self._find_end(f"an entry at pos {self._kept.pos} was kept, and the chain ends at pos {self.pos}")
+        if self._checkpointed is not None and self._checkpointed.pos > self.pos:
+            pos = self._checkpointed.pos
+            self._find_end(f"a checkpoint was made over pos {pos}, and the chain ends at pos {self.pos}")
+        return notes
+
+    def _find(self, entry: Entry, what: str) -> None:
+        self.findings.add(entry.pos, what, entry.line)
+
+    def _find_at(self, pos: int | None, what: str) -> None:
+        """Adds a finding at an entry that was walked before."""
+        # In a bundle, the entry at pos 1 is in line 2.
+        has_line = self._line is not None and pos is not None and 0 < pos <= self.pos
+        self.findings.add(pos, what, (pos or 0) + 1 if has_line else None)
+
+    def _find_end(self, what: str, line: int | None = None) -> None:
+        self.findings.add(None, what, line)
+
+    def _check_order(self, entry: Entry) -> None:
+        self.pos += 1
+        if entry.pos != self.pos:
+            self._find(entry, f"pos {self.pos} was expected")
+            self.pos = entry.pos
+        if entry.kind != "event":
+            self.ordinals[entry.kind] += 1
+            if entry.ordinal != (expected := self.ordinals[entry.kind]):
+                self._find(entry, f"{ORDINALS[entry.kind]} {expected} was expected, {entry.ordinal} is there")
+                self.ordinals[entry.kind] = entry.ordinal
+
+    def _check_time(self, entry: Entry) -> None:
+        at = entry.microseconds
+        if at is not None:
+            if self.last_at is not None and at < self.last_at:
+                self._find(entry, "the time is earlier than that of the entry before")
+            self.last_at = at
+            if not FIRST_MOMENT <= at <= LAST_MOMENT:
+                self._find(entry, "the time is before the year 1 or after the year 9999")
+            elif at > self._latest:
+                self._find(entry, "the time is days ahead of the clock here")
+        if self.count == 1:
+            self.first_at = at
+
+    def _check_link(self, entry: Entry) -> None:
+        if self.previous is None:
+            self._first = entry
+        else:
+            self._check_follows(entry, self.previous)
+        # Go on from the stored entry, so that one changed entry is one finding.
+        self.previous = entry.entry
+        if self._kept is not None and entry.pos == self._kept.pos and entry.entry != self._kept.entry:
+            self._find(entry, "the entry is not the one that was kept")
+        if self._checkpointed is not None:
+            self._compare_checkpoint(self._checkpointed, entry.pos, entry.entry, entry.line)
+
+    def _check_follows(self, entry: Entry, previous: bytes) -> None:
+        try:
+            if entry.kind == "message" and entry.meta_commitment is None:
+                columns = self._message_header(*entry.columns)
+            else:
+                columns = header(entry)
+            leaf = chain.leaf(columns, entry.commitment)
+            if entry.microseconds is None:
+                raise ValueError
+            expected = chain.entry(previous, entry.pos, entry.ordinal, entry.microseconds, leaf)
+        except (ValueError, TypeError, OverflowError, struct.error):
+            self._find(entry, "the columns do not fit format version 1")
+        else:
+            if expected != entry.entry:
+                self._find(entry, "the entry does not follow from its columns and the entry before")
+
+    def _compare_checkpoint(self, known: KnownEntry, pos: int, entry: bytes, line: int | None = None) -> None:
+        if pos == known.pos and entry != known.entry:
+            self.findings.add(pos, "a checkpoint was made over another entry here", line)
+
+    def _check_content(self, entry: Entry) -> None:
+        if entry.redacted_pos is not None:
+            self.redactions.claim(entry.kind, entry.ordinal, entry.pos, entry.redacted_pos)
+            self.check_erased(entry)
+        elif self._may_withhold and entry.salt is None and entry.body is None and entry.meta is None:
+            self.withheld += 1
+        elif not self._content:
+            if entry.salt is None:
+                self._find(entry, "the salt is gone without a redaction")
+        elif entry.salt is None or entry.body is None:
+            self._find(entry, "the content or its salt is gone without a redaction")
+        else:
+            self._check_commitments(entry, entry.salt, entry.body)
+        if entry.salt is not None and len(entry.salt) != SALT_BYTES:
+            # With another length, bytes could move between salt and content under the same commitment.
+            self._find(entry, f"the salt is not {SALT_BYTES} bytes")
+
+    def _check_commitments(self, entry: Entry, salt: bytes, body: str) -> None:
+        if chain.commitment(salt, body.encode()) != entry.commitment:
+            self._find(entry, "the content is not what was committed to")
+        elif (fault := _fault(entry, body)) is not None:
+            self._find(entry, fault)
+        meta = None if entry.meta is None else chain.meta_commitment(salt, entry.meta.encode())
+        if meta != entry.meta_commitment:
+            self._find(entry, "the meta is not what was committed to")
+        elif entry.meta is not None and (fault := documents.fault("meta", entry.meta)) is not None:
+            self._find(entry, fault)
+
+    def _check_erasure(self, end: ChainEnd, pos: int) -> None:
+        erased = self.redactions.erasure
+        if not end.is_bare:
+            self._find_end("the thread was erased, and its name or metadata are not", end.line)
+        if self.redactions.rows != sum(self.ordinals.values()):
+            self._find_end("the thread was erased, and some of its content is not")
+        if self.last_kind != "redaction" or (erased is None and self._content and not self.withheld):
+            self._find_at(pos, "the thread is marked as erased, and does not end with its erasure")
+        if pos != end.last_pos or (erased is not None and erased[0] != self.pos):
+            self._find_at(pos, "the erasure of the thread is not its last entry")
+
+    def _check_genesis(self) -> tuple[str, ...]:
+        erased = self.redactions.erasure
+        if erased is not None and self.genesis is None:
+            self.genesis = erased[1]
+        elif erased is not None and self.genesis != erased[1]:
+            self._find_at(erased[0], "the erasure does not keep the genesis of the thread")
+        if self._first is None:
+            return ()
+        if self.genesis is not None:
+            self._check_follows(self._first, self.genesis)
+        return (
+            "the thread's name is erased, so that its thread_uid and its genesis could not be computed from it"
+            + ("" if self.genesis is None else "; the genesis is that which the erasure kept"),
+        )
+
+
+def _fault(entry: Entry, body: str) -> str | None:
+    """Says what is wrong with a body that is the one that was committed to."""
+    if entry.kind == "message":
+        return documents.message_fault(entry.columns[0], body)
+    if entry.kind == "compaction":
+        return documents.record_fault(entry.columns[0], entry.columns[1], body)
+    return documents.fault("body", body)
