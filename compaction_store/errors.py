@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose.
+"""Every error that this package raises.
 
 CompactionStoreError
   · InvalidInput                 refused before anything was sent
@@ -9,62 +9,62 @@ CompactionStoreError
     - InvalidKey
     - InvalidMeta
     - BatchTooLarge
-    - InvalidSpan                the thread's view has no such elements
-    - InvalidBundle              a bundle that does not prove itself; .line and .pos
-    - InvalidSource              what is to be imported cannot be read as what it is given for; .line
-    - InvalidCheckpoint          a note, a list of heads or a proof that is not what a known key signed
-    - CounterFailed              the token counter raised, or returned no whole number
+    - InvalidSpan                the span does not begin and end where elements of the view do
+    - InvalidBundle              the bundle does not verify; .line and .pos
+    - InvalidSource              the source of an import is not in the format it should have; .line
+    - InvalidCheckpoint          a note, a list of heads or a proof that was not signed by a known key
+    - CounterFailed              the token counter raised, or returned no integer >= 0
     - InvalidCallback            a callback, strategy or summarizer that this store cannot run; a TypeError too
     - ActorRequired              the store was opened with require_actor=True, and the call names no actor
   · ThreadNotFound
   · MessageNotFound
   · CompactionNotFound
-  · PositionNotFound             a pos, a moment or a record that the thread does not have
-  · Conflict                     well-formed, but the thread says no; nothing was written
-    - IdempotencyConflict        the key was used before, for other content
+  · PositionNotFound             the thread has no such pos, or had no entry at that time
+  · Conflict                     the thread's state does not allow the write; nothing was written
+    - IdempotencyConflict        the key was used before, with other content
     - SequenceConflict           expected_seq is not the last seq
-    - HeadConflict               the thread has another entry than the caller saw; .expected and .actual
-    - SpanConflict               another compaction holds part of the span, or the view is of another history
-    - ThreadExists               a bundle brings a thread that is there already
-    - ThreadErased               nothing is added to a thread that was erased
-    - Held                       a hold or a retention forbids to erase; override= insists
+    - HeadConflict               the thread has another entry than the caller expected; .expected and .actual
+    - SpanConflict               the span overlaps another compaction's, or the view is of another history
+    - ThreadExists               the bundle's thread is there already, with another head
+    - ThreadErased               nothing can be added to an erased thread
+    - Held                       a hold or a retention forbids erasing; override= erases anyway
     - CheckpointRefused          the database contradicts the last checkpoint; nothing was signed; .findings
-  · Rejected                     a compaction that the rules refuse; recorded as rejected
-    - SplitPair                  it would part a tool call from its result
-    - PendingCall                it covers a call that still waits for its result
-    - SystemInside               it covers a system message; insist with allow={"system"}
-    - LastUserInside             it covers the last user message; insist with allow={"last_user"}
+  · Rejected                     a rule refuses the compaction; recorded as rejected
+    - SplitPair                  the span separates a tool call from its result
+    - PendingCall                the span has a tool call that still waits for its result
+    - SystemInside               the span has a system message; override with allow={"system"}
+    - LastUserInside             the span has the last user message; override with allow={"last_user"}
     - EmptySummary
-    - NotSmaller                 it takes no fewer tokens; insist with allow={"larger"}
-    - IdsChanged                 stand-ins that do not keep the tool calls and results they replace
-    - PinnedInside               it covers what was pinned; never recorded
-    - NoProgress                 the same span was just rejected, and nothing has changed since; not recorded again
-  · SummarizerError              no summary came of it; the span stays as it is
-    - SummaryRefused             the model would not
+    - NotSmaller                 the replacement takes no fewer tokens; override with allow={"larger"}
+    - IdsChanged                 the replacement does not keep the ids of tool calls and results
+    - PinnedInside               the span has a pinned message; never recorded
+    - NoProgress                 the same span was just rejected, and nothing has changed; not recorded again
+  · SummarizerError              there is no summary; the span stays as it is
+    - SummaryRefused             the model refused
     - SummaryCutShort            the answer was not finished
-    - SummaryUseless             the answer says nothing
+    - SummaryUseless             the answer is empty
     - SummaryTooLong             the answer is no shorter than its source
-    - SourceTooLong              what is to be summarized does not fit, and splitting it did not help
-    - NativeRefused              a rule of the API's own compaction is not kept; nothing was sent
+    - SourceTooLong              the source does not fit the model, even in parts
+    - NativeRefused              a rule of the API's own compaction is broken; nothing was sent
     - SummarizerUnavailable      overloaded, rate limited or out of reach until the deadline; .status
-    - SummarizerRejected         the API says no; .status
-    - SummarizersFailed          every one of several; .errors
-  · Unreadable                   what is stored cannot be read; `verify` says what else is wrong
-  · NotRenderable                a message cannot be written in the format asked for; .seq and .part
-  · BudgetExceeded               whatever was tried, the view does not fit the window; .view
-  · DatabaseError                the server, or the way to it
+    - SummarizerRejected         the API refused the request; .status
+    - SummarizersFailed          all of several summarizers failed; .errors
+  · Unreadable                   a stored document breaks the rules; run verify
+  · NotRenderable                a message has no form in the requested format; .seq and .part
+  · BudgetExceeded               no view fits the window; .view
+  · DatabaseError                the server refused, or could not be reached
     - DatabaseUnavailable        nothing was written
     - OutcomeUnknown             the write may have happened: retry with .key
     - ThreadDamaged              the thread's rows contradict its head: run verify; nothing was written
-    - PermissionDenied           the login lacks a role; the message says which
+    - PermissionDenied           the login lacks a role; the message names it
     - NotPrimary                 the server is a standby, which may lag behind
     - SchemaOutOfDate
     - UnsupportedDatabase
-  · ThreadWentBack               the append was stored, at a seq that the store had been given before; .written
+  · ThreadWentBack               the append was stored, at a seq that the store was given before; .written
   · NotConfigured
     - MissingExtra
 
-No message of an error holds a message's content: errors name threads, seqs, numbers and sizes.
+Errors name threads, seqs, numbers and sizes. They never contain the content of a message.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _LONGEST_PLACE = 300
 
 
 class CompactionStoreError(Exception):
-    """The base of every error raised here."""
+    """The base of every error of this package."""
 
     _is_own = False
 
@@ -100,31 +100,31 @@ class CompactionStoreError(Exception):
 
 
 class InvalidInput(CompactionStoreError, ValueError):
-    """Refused before anything was sent."""
+    """An argument is wrong; it was refused before anything was sent."""
 
 
 class InvalidThreadId(InvalidInput):
-    """A thread_id is text of 1 to 255 bytes of UTF-8 without NUL."""
+    """A thread_id must be text of 1 to 255 bytes of UTF-8 without NUL."""
 
 
 class InvalidMessage(InvalidInput):
-    """A message is one JSON object."""
+    """A message must be one JSON object."""
 
 
 class MessageTooLarge(InvalidMessage):
-    """A message may take 16 MiB as JSON."""
+    """A message must take at most 16 MiB as JSON."""
 
 
 class MessageTooDeep(InvalidMessage):
-    """A message may nest 200 levels deep."""
+    """A message must nest at most 200 levels deep."""
 
 
 class InvalidKey(InvalidInput):
-    """A key is text of 1 to 255 bytes of UTF-8 without NUL."""
+    """A key must be text of 1 to 255 bytes of UTF-8 without NUL."""
 
 
 class InvalidMeta(InvalidInput):
-    """Meta is one JSON object of at most 8 KiB."""
+    """Meta must be one JSON object of at most 8 KiB."""
 
 
 class InvalidCheckpoint(InvalidInput):
@@ -132,11 +132,11 @@ class InvalidCheckpoint(InvalidInput):
 
 
 class CounterFailed(InvalidInput):
-    """The token counter raised, or returned no whole number. Of its own error only the type is named."""
+    """The token counter raised, or returned no integer >= 0. The error does not repeat its text."""
 
 
 class InvalidCallback(InvalidInput, TypeError):
-    """A callback, a strategy, a summarizer or a counter is of a kind that this store cannot run."""
+    """A callback, strategy, summarizer or counter is of a kind that this store cannot run."""
 
 
 class ActorRequired(InvalidInput):
@@ -144,15 +144,15 @@ class ActorRequired(InvalidInput):
 
 
 class BatchTooLarge(InvalidInput):
-    """One append takes 1,000 messages and 64 MiB."""
+    """One append must have at most 1,000 messages and 64 MiB."""
 
 
 class InvalidSpan(InvalidInput):
-    """A span begins where an element of the view begins, and ends where one ends."""
+    """A span must begin and end where elements of the view do."""
 
 
 class InvalidBundle(InvalidInput):
-    """A bundle that does not prove itself, or not what is asked of it: nothing of it was stored."""
+    """The bundle does not verify, or is not the one that was expected; nothing of it was stored."""
 
     def __init__(self, what: str, *, line: int | None = None, pos: int | None = None) -> None:
         super().__init__(what if line is None else f"line {line:,} of the bundle: {what}")
@@ -161,7 +161,7 @@ class InvalidBundle(InvalidInput):
 
 
 class InvalidSource(InvalidInput):
-    """What is to be imported cannot be read as the format it is given for. .line is where, in a file of lines."""
+    """The source of an import cannot be read in its format. `.line` is the line, if the source is a text file."""
 
     def __init__(self, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -177,19 +177,19 @@ class MessageNotFound(CompactionStoreError, LookupError):
 
 
 class CompactionNotFound(CompactionStoreError, LookupError):
-    """The thread has no record of that number."""
+    """The thread has no record with that number."""
 
 
 class PositionNotFound(CompactionStoreError, LookupError):
-    """The thread has no such pos, or nothing yet at that moment."""
+    """The thread has no such pos, or had no entry at that time."""
 
 
 class Conflict(CompactionStoreError):
-    """The thread's state refuses the write; nothing was written."""
+    """The thread's state does not allow the write; nothing was written."""
 
 
 class IdempotencyConflict(Conflict):
-    """The key belongs to an earlier append of other content."""
+    """The key belongs to an earlier append with other content."""
 
 
 class SequenceConflict(Conflict):
@@ -202,9 +202,9 @@ class SequenceConflict(Conflict):
 
 
 class HeadConflict(Conflict):
-    """The thread does not have the entry that the caller saw: at its end, or at the pos of the view.
+    """The thread has another entry than the caller expected, at its end or at the pos of the view.
 
-    `actual` is the entry that it has there, None where it has none.
+    `actual` is the entry that it has there, or None.
     """
 
     def __init__(self, message: str, *, expected: bytes, actual: bytes | None) -> None:
@@ -214,9 +214,9 @@ class HeadConflict(Conflict):
 
 
 class SpanConflict(Conflict):
-    """The span touches one that another compaction holds, or the thread is not what the view was read from.
+    """The span overlaps another compaction's, or the thread no longer has the view that the run started from.
 
-    The latter after a failover or a restore that lost entries: compact the view as it is now.
+    The latter happens after a failover or a restore that lost entries: compact the current view instead.
     """
 
 
@@ -225,11 +225,11 @@ class ThreadExists(Conflict):
 
 
 class ThreadErased(Conflict):
-    """The thread was erased: what is left of it can be read and verified, and nothing is added."""
+    """The thread was erased: it can be read and verified, but nothing can be added."""
 
 
 class Held(Conflict):
-    """A hold or a retention forbids to erase from the thread. .pos is that of its event."""
+    """A hold or a retention forbids erasing. `.pos` is the pos of its event."""
 
     def __init__(self, message: str, *, pos: int) -> None:
         super().__init__(message)
@@ -237,7 +237,7 @@ class Held(Conflict):
 
 
 class CheckpointRefused(Conflict):
-    """The database contradicts the last checkpoint, so nothing was signed. .findings say in which threads."""
+    """The database contradicts the last checkpoint, so nothing was signed. `.findings` name the threads."""
 
     def __init__(self, message: str, *, findings: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -245,7 +245,7 @@ class CheckpointRefused(Conflict):
 
 
 class Rejected(CompactionStoreError):
-    """The rules refuse the compaction; it is recorded as rejected. .rule names what `allow=` would take."""
+    """A rule refuses the compaction; it is recorded as rejected. `.rule` is the name that `allow=` takes."""
 
     rule = ""
 
@@ -256,49 +256,49 @@ class Rejected(CompactionStoreError):
 
 
 class SplitPair(Rejected):
-    """The span holds a tool call without its result, or a result without its call."""
+    """The span has a tool call without its result, or a result without its call."""
 
 
 class PendingCall(Rejected):
-    """The span holds a tool call that still waits for its result."""
+    """The span has a tool call that still waits for its result."""
 
 
 class SystemInside(Rejected):
-    """The span holds a system message."""
+    """The span has a system message."""
 
     rule = "system"
 
 
 class LastUserInside(Rejected):
-    """The span holds the last message of the user."""
+    """The span has the last user message."""
 
     rule = "last_user"
 
 
 class EmptySummary(Rejected):
-    """The summary says nothing."""
+    """The summary is empty."""
 
 
 class NotSmaller(Rejected):
-    """What would stand in the span's place takes as many tokens as the span, or more."""
+    """The replacement takes as many tokens as the span, or more."""
 
     rule = "larger"
 
 
 class IdsChanged(Rejected):
-    """Stand-ins keep exactly the ids of the tool calls and results they replace."""
+    """Replacement messages must keep exactly the ids of the tool calls and results in the span."""
 
 
 class PinnedInside(Rejected):
-    """The span holds what the caller pinned; the strategy is told so, and no record is made."""
+    """The span has a pinned message. The strategy gets this error, and no record is made."""
 
 
 class NoProgress(Rejected):
-    """The callback was just rejected on the span, and the thread has not changed since."""
+    """The callback was just rejected on this span, and the thread has not changed since."""
 
 
 class SummarizerError(CompactionStoreError):
-    """A summarizer came to no summary. Of what it was given, and of another's own words, nothing is repeated.
+    """There is no summary. The error repeats nothing of the source or of the model's answer.
 
     A summarizer may set `.attempted` to a `Summary` without text: its model, prompt, settings, usage and duration are
     then recorded with the failed attempt.
@@ -308,15 +308,15 @@ class SummarizerError(CompactionStoreError):
 
 
 class SummaryRefused(SummarizerError):
-    """The model would not summarize."""
+    """The model refused to summarize."""
 
 
 class SummaryCutShort(SummarizerError):
-    """The answer was not finished, and half a summary is none."""
+    """The answer was not finished."""
 
 
 class SummaryUseless(SummarizerError):
-    """The answer is empty, or the shell of a summary with nothing in it."""
+    """The answer is empty, or only the shell of a summary."""
 
 
 class SummaryTooLong(SummarizerError):
@@ -324,15 +324,15 @@ class SummaryTooLong(SummarizerError):
 
 
 class SourceTooLong(SummarizerError):
-    """What is to be summarized does not fit the model, and splitting it did not help."""
+    """The source does not fit the model, and splitting it did not help."""
 
 
 class NativeRefused(SummarizerError):
-    """The API's own compaction would not take this, or not give what may stand there; nothing was sent."""
+    """The API's own compaction would not accept the span, or its result could not be used there; nothing was sent."""
 
 
 class SummarizerUnavailable(SummarizerError):
-    """The API was overloaded, rate limited or out of reach until the deadline. .status is None where none came."""
+    """The API was overloaded, rate limited or out of reach until the deadline. `.status` is None without an answer."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -340,7 +340,7 @@ class SummarizerUnavailable(SummarizerError):
 
 
 class SummarizerRejected(SummarizerError):
-    """The API refused the request for good; .status is None where it was never sent."""
+    """The API refused the request; a retry would not help. `.status` is None if it was never sent."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -348,7 +348,7 @@ class SummarizerRejected(SummarizerError):
 
 
 class SummarizersFailed(SummarizerError):
-    """Every one of several summarizers failed; .errors are theirs, in order."""
+    """All of several summarizers failed; `.errors` are theirs, in order."""
 
     def __init__(self, message: str, *, errors: tuple[Exception, ...]) -> None:
         super().__init__(message)
@@ -356,11 +356,11 @@ class SummarizersFailed(SummarizerError):
 
 
 class Unreadable(CompactionStoreError):
-    """What is stored breaks the rule for documents, so that no view can be made of it."""
+    """A stored document breaks the rules, so no view can be made from it."""
 
 
 class NotRenderable(CompactionStoreError):
-    """Part of a message has no form in the format asked for. .part is its place in the content, or the field's name."""
+    """Part of a message has no form in the requested format. `.part` is its index, or the field's name."""
 
     def __init__(self, message: str, *, seq: int, part: int | str | None) -> None:
         super().__init__(message)
@@ -369,7 +369,7 @@ class NotRenderable(CompactionStoreError):
 
 
 class DatabaseError(CompactionStoreError):
-    """The server refused; .sqlstate says how. What it was sent is not repeated here."""
+    """The server refused; `.sqlstate` says why. The error does not repeat the statement or its values."""
 
     def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
         super().__init__(message)
@@ -377,11 +377,11 @@ class DatabaseError(CompactionStoreError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """No connection could be had, or the server gave up before writing."""
+    """There was no connection, or the server gave up before writing."""
 
 
 class OutcomeUnknown(DatabaseError):
-    """The connection broke while a write was under way. Repeating the call with .key settles it."""
+    """The connection broke during a write. To settle it, repeat the call with `.key`."""
 
     def __init__(self, message: str, *, key: str | None, sqlstate: str | None = None) -> None:
         super().__init__(message, sqlstate=sqlstate)
@@ -389,7 +389,7 @@ class OutcomeUnknown(DatabaseError):
 
 
 class ThreadDamaged(DatabaseError):
-    """The thread's rows are not as this package writes them, so nothing was written. `verify` says where."""
+    """The thread's rows contradict its head, so nothing was written. `verify` says where."""
 
 
 class PermissionDenied(DatabaseError):
@@ -397,21 +397,21 @@ class PermissionDenied(DatabaseError):
 
 
 class NotPrimary(DatabaseError):
-    """The server is a standby, which may lag behind what was acknowledged."""
+    """The server is a standby, which may lag behind acknowledged writes."""
 
 
 class SchemaOutOfDate(DatabaseError):
-    """The database's schema is not the one this version of the package was written for."""
+    """The database's schema is not the one that this version of the package needs."""
 
 
 class UnsupportedDatabase(DatabaseError):
-    """Postgres 15 or newer with server encoding UTF8 is needed."""
+    """The server must be Postgres 15 or newer with the encoding UTF8."""
 
 
 class ThreadWentBack(CompactionStoreError):
-    """The append was stored, as .written, and the thread has lost messages: this store was given .known_seq before.
+    """The append was stored, as `.written`, but the thread has lost messages: the store was given `.known_seq` before.
 
-    A standby that lacked them has taken over, or a backup was restored. Raised once for every time that it happens.
+    A standby without them has taken over, or a backup was restored. Raised once each time that this happens.
     """
 
     def __init__(self, message: str, *, written: Appended, known_seq: int) -> None:
@@ -421,7 +421,7 @@ class ThreadWentBack(CompactionStoreError):
 
 
 class NotConfigured(CompactionStoreError):
-    """Something the call needs was not given."""
+    """The call needs something that was not configured."""
 
 
 class MissingExtra(NotConfigured, ImportError):
@@ -445,19 +445,19 @@ def install(*extras: str) -> str:
     """Returns the command that installs extras from where this package came: a clone, a wheel or an index."""
     source = "/path/to/the/clone"
     with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
-        told = distribution("compaction-store").read_text("direct_url.json")
-        url = "" if told is None else json.loads(told)["url"]
+        origin = distribution("compaction-store").read_text("direct_url.json")
+        url = "" if origin is None else json.loads(origin)["url"]
         if url.startswith("file://"):
             source = url2pathname(urlsplit(url).path)
-        elif told is None:
+        elif origin is None:
             source = "compaction-store"
     return f"pip install '{source}[{','.join(extras)}]'"
 
 
 def raised_at(error: BaseException) -> str | None:
-    """Where an error came up outside of this package, as module, line and function. No content is in any of these.
+    """Returns where an error was raised outside of this package: module, line and function, which hold no content.
 
-    Code that is made at run time may be called whatever it was given: what counts is the place that runs it.
+    Code compiled at run time may have any name, even one taken from a message, so the place that runs it is returned.
     """
     found = None
     for frame, line in walk_tb(error.__traceback__):

@@ -42,7 +42,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded(AsDict):
-    """What a load did. `added` of its `count` messages were new; other writers' messages may lie between its chunks."""
+    """The result of a load. `added` of its `count` messages were new; others may have written between its chunks."""
 
     first_seq: int
     last_seq: int

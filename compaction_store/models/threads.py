@@ -54,7 +54,7 @@ class Event(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Redaction(AsDict):
-    """What a call erased: the pos of its event, the seqs of messages and the numbers of records.
+    """The result of an erasure: the pos of its event, the seqs of messages and the numbers of records.
 
     If all of it was erased before, nothing happens: `pos` is None, and the other fields are empty.
     """
