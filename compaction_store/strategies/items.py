@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from compaction_store import drivers
+from compaction_store.drivers import Call, Work, drive, drive_async, is_async
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Payload
@@ -24,6 +24,7 @@ from compaction_store.strategies.thresholds import as_threshold, everything, fra
 from compaction_store.tokens import o200k_base
 
 T = TypeVar("T")
+_MUST_BE_SYNCHRONOUS = "the summarizer must be synchronous here; sliding_window_async takes an async one"
 
 
 class Item(Protocol):
@@ -101,22 +102,12 @@ def sliding_window(
     dicts need none. A summarizer that raises ends it, with all that was folded before and the exception as `.error`.
     An async summarizer goes with `sliding_window_async`.
     """
-    if drivers.is_async(summarize):
-        raise InvalidCallback("an async summarizer needs sliding_window_async")
+    if is_async(summarize):
+        raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
     sliding = _Sliding(
         items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
     )
-    while (given := sliding.next()) is not None:
-        try:
-            summary = summarize(given)
-        except Exception as raised:  # noqa: BLE001 — it is the caller's own, and is handed back with what was done
-            return sliding.result(raised)
-        if inspect.isawaitable(summary):
-            if inspect.iscoroutine(summary):
-                summary.close()
-            raise InvalidCallback("an async summarizer needs sliding_window_async")
-        sliding.took(summary)
-    return sliding.result()
+    return drive(sliding.work(summarize))
 
 
 async def sliding_window_async(
@@ -136,13 +127,7 @@ async def sliding_window_async(
     sliding = _Sliding(
         items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
     )
-    while (given := sliding.next()) is not None:
-        try:
-            summary = await drivers.Call(summarize, given).run_async()
-        except Exception as raised:  # noqa: BLE001 — it is the caller's own, and is handed back with what was done
-            return sliding.result(raised)
-        sliding.took(summary)
-    return sliding.result()
+    return await drive_async(sliding.work(summarize))
 
 
 class _Sliding(Generic[T]):
@@ -180,8 +165,6 @@ class _Sliding(Generic[T]):
             outline, self._shown, reached, limit=limit, keep_first=keep_first, before_reply=before_reply
         )
         self._made: list[tuple[Fold, Piece[T]]] = []
-        self._fold: Fold | None = None
-        self._folded: Folded | None = None
 
     def _room(self, retain: float) -> int | None:
         """A fraction is one of all that was ever given, so that it keeps no less in every run."""
@@ -191,24 +174,33 @@ class _Sliding(Generic[T]):
         sources = [item for piece in self._pieces for item in piece.source]
         return fraction_of(retain, sum(_counted(sources, self._count)))
 
-    def next(self) -> list[T] | None:
-        """The items to be summarized next; None at the end."""
+    def work(self, summarize: Callable[[Sequence[T]], Any]) -> Work[Slid[T]]:
+        folded: Folded | None = None
+        error: Exception | None = None
+        while error is None and (fold := self._next(folded)) is not None:
+            try:
+                summary = yield Call(summarize, self._shown[fold.low : fold.high + 1])
+            except Exception as raised:  # noqa: BLE001 — returned to the caller with what was folded before
+                error = raised
+                continue
+            if inspect.isawaitable(summary):
+                if inspect.iscoroutine(summary):
+                    summary.close()
+                raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
+            folded = self._fold(fold, summary)
+        return Slid(tuple(_put(self._pieces, self._made)), error)
+
+    def _next(self, folded: Folded | None) -> Fold | None:
         try:
-            self._fold = self._found.send(self._folded)
+            return self._found.send(folded)
         except StopIteration:
             return None
-        return self._shown[self._fold.low : self._fold.high + 1]
 
-    def took(self, summary: T) -> None:
-        assert self._fold is not None  # noqa: S101 — something was to be summarized
-        pieces = self._pieces[self._fold.low : self._fold.high + 1]
+    def _fold(self, fold: Fold, summary: T) -> Folded:
+        pieces = self._pieces[fold.low : fold.high + 1]
         source = tuple(item for piece in pieces for item in piece.source)
-        self._made.append((self._fold, Piece(summary, source, is_summary=True)))
-        tokens = _counted([summary], self._count)[0] if self._needs_tokens else 0
-        self._folded = Folded(summary, tokens)
-
-    def result(self, error: Exception | None = None) -> Slid[T]:
-        return Slid(tuple(_put(self._pieces, self._made)), error)
+        self._made.append((fold, Piece(summary, source, is_summary=True)))
+        return Folded(summary, _counted([summary], self._count)[0] if self._needs_tokens else 0)
 
 
 def _put(pieces: Sequence[Piece[T]], made: list[tuple[Fold, Piece[T]]]) -> Iterator[Piece[T]]:

@@ -6,16 +6,15 @@ stands for a beginning of the span.
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter as Sums
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from compaction_store import drivers
 from compaction_store.compaction.asking import Summarize, SummaryResult
 from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.summary_request import Request
+from compaction_store.drivers import Call, Work, begin
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary
 
@@ -42,18 +41,11 @@ class InParts:
         return self._ends[len(self._done) - 1] if self._done else None
 
     def __call__(self, elements: Sequence[Element]) -> SummaryResult | Awaitable[SummaryResult]:
-        parts = self._parts(elements)
-        for part in parts:
-            result = self._summarize(part)
-            if inspect.isawaitable(result):
-                return self._awaited(result, parts)
-            self._take(result)
-        return self.joined()
+        return begin(self._work(elements))
 
-    async def _awaited(self, first: Awaitable[SummaryResult], parts: Iterator[Request]) -> SummaryResult:
-        self._take(await first)
-        for part in parts:
-            self._take(await drivers.Call(self._summarize, part).run_async())
+    def _work(self, elements: Sequence[Element]) -> Work[Summary]:
+        for part in self._parts(elements):
+            self._take((yield Call(self._summarize, part)))
         return self.joined()
 
     def _parts(self, elements: Sequence[Element]) -> Iterator[Request]:

@@ -13,11 +13,14 @@ from typing import Any, Literal
 
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
+from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, SourceTooLong, SummaryCutShort, SummaryRefused, SummaryUseless
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.rendering.view import for_anthropic
-from compaction_store.summarizers import calls, native
-from compaction_store.summarizers.calls import Deadline, Work
+from compaction_store.summarizers import api_calls, native
+from compaction_store.summarizers.api_calls import Deadline, is_async_client
+from compaction_store.summarizers.api_errors import stop_reason
+from compaction_store.summarizers.api_requests import MessagesRequest, sdk
 from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt
 
 _GOOD = ("end_turn", "stop_sequence")
@@ -50,7 +53,7 @@ class AnthropicSummarizer:
         parameters: Mapping[str, Any] | None = None,
         render: native.Render = for_anthropic,
     ) -> None:
-        calls.sdk()
+        sdk()
         if not hasattr(client, "messages"):
             raise InvalidInput("client must be an Anthropic client or an AsyncAnthropic one")
         check(model, max_tokens, deadline)
@@ -74,14 +77,14 @@ class AnthropicSummarizer:
 
     @property
     def needs_async(self) -> bool:
-        return calls.is_async(self._client)
+        return is_async_client(self._client)
 
     def __repr__(self) -> str:
         return f"AnthropicSummarizer(model={self._model!r}, mode={self._mode!r})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
         work = self._work(Request.of(elements))
-        return calls.run_async(self._client, work) if self.needs_async else calls.run(self._client, work)
+        return drive_async(work) if self.needs_async else drive(work)
 
     def _work(self, request: Request) -> Work[Summary]:
         sent = {"max_tokens": self._max_tokens, **self._parameters}
@@ -114,9 +117,8 @@ class AnthropicSummarizer:
         return _text(answer)
 
     def _ask(self, parameters: Payload, deadline: Deadline, *, native: bool) -> Work[Any]:
-        stream = self._stream and not native
-        retries = self._client.max_retries
-        return calls.answer(parameters, native=native, stream=stream, deadline=deadline, retries=retries)
+        request = MessagesRequest(parameters, native, stream=self._stream and not native)
+        return api_calls.ask(self._client, request, deadline)
 
 
 def _text(answer: Any) -> str:
@@ -126,7 +128,7 @@ def _text(answer: Any) -> str:
     if answer.stop_reason == "model_context_window_exceeded":
         raise SourceTooLong("the model's context window was full before the answer was finished")
     if answer.stop_reason not in _GOOD:
-        raise SummaryCutShort(f"the answer was not finished: {calls.plain_name(answer.stop_reason)}")
+        raise SummaryCutShort(f"the answer was not finished: {stop_reason(answer.stop_reason)}")
     text: str = "".join(block.text for block in answer.content if block.type == "text").strip()
     if not text:
         raise SummaryUseless("the answer is empty")

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
+from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, NotRenderable, SummarizerError
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View, for_anthropic
-from compaction_store.summarizers import calls
-from compaction_store.summarizers.calls import Deadline, Work
+from compaction_store.summarizers.api_calls import Deadline, count_tokens, is_async_client
+from compaction_store.summarizers.api_requests import CountRequest, sdk
 
 # What shapes the answer has no part in the count, and the API refuses it there.
 _OF_THE_ANSWER = frozenset(
@@ -49,7 +50,7 @@ class AnthropicCounter:
         deadline: float = 5.0,
         remembered: int = 256,
     ) -> None:
-        calls.sdk("AnthropicCounter")
+        sdk("AnthropicCounter")
         if not hasattr(client, "messages"):
             raise InvalidInput("client must be an Anthropic client or an AsyncAnthropic one")
         if not isinstance(model, str) or not model:
@@ -76,7 +77,7 @@ class AnthropicCounter:
 
     @property
     def needs_async(self) -> bool:
-        return calls.is_async(self._client)
+        return is_async_client(self._client)
 
     @property
     def counts_overhead(self) -> bool:
@@ -93,7 +94,7 @@ class AnthropicCounter:
         except NotRenderable as error:
             asked = error
         work = self._work(view.tokens, asked)
-        return calls.run_async(self._client, work) if self.needs_async else calls.run(self._client, work)
+        return drive_async(work) if self.needs_async else drive(work)
 
     def _request(self, view: View) -> Payload:
         rendered = dict(self._render(view))
@@ -109,12 +110,8 @@ class AnthropicCounter:
             tokens = self._recall(key)
             if tokens is None:
                 # Only the beta endpoint knows of betas; gateways may not have it.
-                tokens = yield from calls.count(
-                    asked,
-                    native="betas" in asked,
-                    deadline=Deadline(self._deadline),
-                    retries=self._client.max_retries,
-                )
+                request = CountRequest(asked, native="betas" in asked)
+                tokens = yield from count_tokens(self._client, request, Deadline(self._deadline))
                 self._remember(key, tokens)
         except (NotRenderable, SummarizerError) as error:
             return Measured(local, local, error=str(error))

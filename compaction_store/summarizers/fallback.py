@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compaction_store import drivers
 from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
+from compaction_store.drivers import Call, Work, begin, drive_async, is_async
 from compaction_store.errors import InvalidCallback, SummarizerError, SummarizersFailed
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.summarizers.judging import judge
-
-# Yields the summarizer to call next, and is sent its result, or the exception that it raised.
-_Steps = Generator[Summarizer, Any, Summary]
 
 
 class FallbackSummarizer:
@@ -33,67 +29,27 @@ class FallbackSummarizer:
 
     @property
     def needs_async(self) -> bool:
-        return any(map(drivers.is_async, self.summarizers))
+        return any(map(is_async, self.summarizers))
 
     def __repr__(self) -> str:
         return f"FallbackSummarizer({', '.join(type(one).__name__ for one in self.summarizers)})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
-        request = Request.of(elements)
-        # Nothing is begun that nobody might await.
-        return _awaited(request, self._steps(request)) if self.needs_async else _finished(request, self._steps(request))
+        work = self._work(Request.of(elements))
+        # An async summarizer must not be called before the result is awaited.
+        return drive_async(work) if self.needs_async else begin(work)
 
-    def _steps(self, request: Request) -> _Steps:
+    def _work(self, request: Request) -> Work[Summary]:
         errors: list[Exception] = []
         failures: list[Payload] = []
-        for one in self.summarizers:
-            call = CallRecord(one)
-            result = yield one
+        for summarizer in self.summarizers:
+            call = CallRecord(summarizer)
             try:
-                if not isinstance(result, Exception):
-                    return _judged(request, call, result, failures)
-                error = result
-            except Exception as raised:  # noqa: BLE001 — whatever it was, the next is there for it
-                error = raised
-            errors.append(error)
-            failures.append(call.failure(error))
+                return _judged(request, call, (yield Call(summarizer, request)), failures)
+            except Exception as error:  # noqa: BLE001 — the next one is asked whatever the error
+                errors.append(error)
+                failures.append(call.failure(error))
         raise _all_failed(errors, failures)
-
-
-def _finished(request: Request, steps: _Steps) -> Summary | Awaitable[Summary]:
-    """Calls one summarizer after the other; from the first result that must be awaited on, it awaits."""
-    result: Any = None
-    while True:
-        try:
-            one = steps.send(result)
-        except StopIteration as done:
-            summary: Summary = done.value
-            return summary
-        try:
-            result = one(request)
-        except Exception as error:  # noqa: BLE001 — the steps decide what to make of it
-            result = error
-        if inspect.isawaitable(result):
-            return _awaited(request, steps, result)
-
-
-async def _awaited(request: Request, steps: _Steps, waiting: Awaitable[Any] | None = None) -> Summary:
-    result: Any = None if waiting is None else await _outcome(waiting)
-    while True:
-        try:
-            one = steps.send(result)
-        except StopIteration as done:
-            summary: Summary = done.value
-            return summary
-        result = await _outcome(drivers.Call(one, request).run_async())
-
-
-async def _outcome(waiting: Awaitable[Any]) -> Any:
-    """The result of what is awaited, or the exception that it raised."""
-    try:
-        return await waiting
-    except Exception as error:  # noqa: BLE001 — the steps decide what to make of it
-        return error
 
 
 def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[Payload]) -> Summary:

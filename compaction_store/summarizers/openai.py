@@ -12,10 +12,13 @@ from typing import Any, Literal
 
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
+from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, MissingExtra, SummaryCutShort, SummaryRefused, SummaryUseless
 from compaction_store.models import Element, Payload, Summary
-from compaction_store.summarizers import calls
-from compaction_store.summarizers.calls import Completion, Deadline, Work
+from compaction_store.summarizers import api_calls
+from compaction_store.summarizers.api_calls import Deadline, is_async_client
+from compaction_store.summarizers.api_errors import stop_reason
+from compaction_store.summarizers.api_requests import Completion, CompletionRequest
 from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt
 
 DEFAULT_MODEL = "gpt-4o-mini"
@@ -65,14 +68,14 @@ class OpenAISummarizer:
 
     @property
     def needs_async(self) -> bool:
-        return calls.is_async(self._client)
+        return is_async_client(self._client)
 
     def __repr__(self) -> str:
         return f"OpenAISummarizer(model={self._model!r})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
         work = self._work(Request.of(elements))
-        return calls.run_async(self._client, work) if self.needs_async else calls.run(self._client, work)
+        return drive_async(work) if self.needs_async else drive(work)
 
     def _work(self, request: Request) -> Work[Summary]:
         told = prompt(self._instructions, self._max_tokens, request)
@@ -85,7 +88,7 @@ class OpenAISummarizer:
             **self._parameters, "model": self._model, self._limit_name: self._max_tokens,
             "messages": [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}],
         }  # fmt: skip
-        answer = yield from calls.completion(parameters, deadline=deadline, retries=self._client.max_retries)
+        answer = yield from api_calls.ask(self._client, CompletionRequest(parameters), deadline)
         # What is refused or cut short is billed too.
         asked.answers.append(answer)
         return _text(answer)
@@ -114,7 +117,7 @@ def _text(answer: Completion) -> str:
     if answer.refusal or answer.reason == "content_filter":
         raise SummaryRefused("the model refused")
     if answer.reason != "stop":
-        raise SummaryCutShort(f"the answer was not finished: {calls.plain_name(answer.reason)}")
+        raise SummaryCutShort(f"the answer was not finished: {stop_reason(answer.reason)}")
     text = answer.text.strip()
     if not text:
         raise SummaryUseless("the answer is empty")

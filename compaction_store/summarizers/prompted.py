@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from compaction_store.compaction.summary_request import Piece, Request, document, halves, notes_piece, source
+from compaction_store.drivers import Work
 from compaction_store.errors import InvalidInput, SourceTooLong, SummarizerError
 from compaction_store.models import Payload, Summary
-from compaction_store.summarizers.calls import Deadline, Work
+from compaction_store.summarizers.api_calls import Deadline
 from compaction_store.summarizers.judging import hidden, judge
 
 INSTRUCTIONS = """\

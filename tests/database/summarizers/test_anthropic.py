@@ -45,7 +45,7 @@ from compaction_store.errors import (
     SummaryUseless,
 )
 from compaction_store.summarizers import AnthropicSummarizer, Request
-from compaction_store.summarizers.calls import run
+from compaction_store.summarizers.api_calls import ask
 
 KEY = "sk-ant-of-a-test"
 MARKER = "xyzzy-7f3a"
@@ -510,8 +510,8 @@ def test_a_cancelled_call_leaves_nothing_open(api: Server) -> None:
     assert api.all_closed()
 
 
-def test_the_work_of_a_call_is_a_generator_that_anyone_can_drive() -> None:
-    assert inspect.signature(run).parameters.keys() == {"client", "work"}
+def test_the_work_of_a_call_is_a_generator_that_either_driver_runs() -> None:
+    assert inspect.isgeneratorfunction(ask)
 
 
 @pytest.mark.skipif(not os.environ.get("ANTHROPIC_API_KEY"), reason="needs ANTHROPIC_API_KEY")

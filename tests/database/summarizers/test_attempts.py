@@ -114,7 +114,7 @@ def too_long(_elements: Any) -> Summary:
 def test_a_rejected_summary_keeps_its_cost_and_not_its_text(store: Face) -> None:
     record = compacted(store, too_long)
     kept = (record.outcome, record.model, record.usage, record.prompt, record.summarizer)
-    assert kept == ("rejected", "m-9", {"output_tokens": 7}, "Write on.", "test_attempts.too_long")
+    assert kept == ("rejected", "m-9", {"output_tokens": 7}, "Write on.", f"{__name__}.too_long")
     assert "far too long" not in json.dumps(record.body)
 
 

@@ -130,7 +130,7 @@ def test_the_record_in_a_store_says_what_failed(store: Face) -> None:
     [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, summarize))
     assert record.outcome == "applied"
     [failed] = record.body["coverage"]["failed_before"]
-    assert (failed["type"], failed["text"], failed["summarizer"]) == ("RuntimeError", None, "test_fallback.breaks")
+    assert (failed["type"], failed["text"], failed["summarizer"]) == ("RuntimeError", None, f"{__name__}.breaks")
     refusing = FallbackSummarizer(breaks, lambda _: "")
     [record] = store.compact("t", lambda ctx: ctx.compact(1, 4, refusing))
     assert (record.outcome, record.error["type"]) == ("failed", "SummarizersFailed")
