@@ -1,7 +1,7 @@
-"""ChatGPT's account export: a conversation is a tree of messages, of which the branch that was last shown is read.
+"""ChatGPT's account export. A conversation is a tree of messages; the branch that was last shown is imported.
 
-A message becomes a chat message of its text; what has no place there is kept under "chatgpt". A message to a tool is a
-call, and what the tool said is its result.
+A message becomes a chat message with its text; its other fields are kept under "chatgpt". A message to a tool becomes a
+call, and the tool's message becomes the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORMAT = "chatgpt"
 IDS = ("conversation_id", "id")
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _EVERYBODY = ("all", "", None)
-# Where each kind of content has its words; parts are lists.
+# The fields that hold text in the different kinds of content; `parts` is a list.
 _WORDS = ("parts", "text", "result", "content", "user_profile", "user_instructions", "thoughts", "summary")
 _IN_THE_MESSAGE = frozenset({"id", "author", "content", "create_time"})
 
@@ -28,10 +28,10 @@ def is_conversation(found: Conversation) -> bool:
 
 
 def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[Item]:
-    """The messages of the branch that was last shown."""
+    """Yields the messages of the branch that was last shown."""
     mapping = conversation.get("mapping")
     if not isinstance(mapping, dict):
-        notes.refuse(where, "it must have a mapping of its messages")
+        notes.refuse(where, "it must have a `mapping` of messages")
         return
     path = _path(mapping, conversation.get("current_node"))
     notes.left_out += sum(1 for name, node in mapping.items() if name not in path and _message(node) is not None)
@@ -50,7 +50,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
 
 
 def _path(mapping: dict[str, Any], current: Any) -> dict[str, Any]:
-    """The nodes from the root to the one that was last shown, by their names."""
+    """Returns the nodes from the root to the one that was last shown, by name."""
     if not isinstance(current, str) or current not in mapping:
         leaves = [name for name, node in mapping.items() if not (isinstance(node, dict) and node.get("children"))]
         current = max(leaves, key=lambda name: _time(mapping[name]), default=None)
@@ -81,7 +81,7 @@ def _meta(message: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Calls:
-    """The last call of each tool, and of all, which a message of a tool answers."""
+    """The last call of each tool, to find the call that a tool's message answers."""
 
     def __init__(self) -> None:
         self._last: str | None = None
@@ -95,7 +95,7 @@ class _Calls:
 
 
 def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
-    """The chat message; None for one that says nothing."""
+    """Returns the chat message; None if the message is empty."""
     author = message.get("author")
     author = author if isinstance(author, dict) else {}
     content = message.get("content")
@@ -123,7 +123,7 @@ def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
 
 
 def _words(content: Any) -> tuple[str, bool]:
-    """The text of a content, and whether that is all of it."""
+    """Returns the text of a content, and whether it has nothing else."""
     if isinstance(content, str):
         return content, True
     if not isinstance(content, dict):
@@ -146,5 +146,5 @@ def _texts(values: list[Any]) -> Iterator[str]:
         elif isinstance(value, dict):
             inside = list(_texts([value.get(name) for name in _WORDS]))
             kind = value.get("content_type")
-            # A picture or a sound is in a file of its own.
+            # The export has pictures and sounds in separate files.
             yield from inside or ([f"[{kind}]"] if isinstance(kind, str) else [])

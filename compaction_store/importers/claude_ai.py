@@ -1,7 +1,7 @@
-"""Claude.ai's account export: messages of people and of Claude, with blocks much like those of Anthropic's API.
+"""Claude.ai's account export, whose messages have blocks much like those of Anthropic's API.
 
-There a tool's result stands in Claude's own message; here it is a message of the user's, as the API has it. What has
-no place in a message of the API is kept under "claude".
+The export puts a tool's result into Claude's own message; it becomes a user message, as in the API. Fields that the API
+does not have are kept under "claude".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from compaction_store.importers.sources import Item, Notes, moment, text, to_loa
 FORMAT = "claude-ai"
 IDS = ("uuid",)
 _ROLES = {"human": "user", "assistant": "assistant"}
-# What a block keeps of its own, by its type; all else is kept beside the message.
+# The fields that a block keeps, by its type; the others are kept under "claude".
 _FIELDS = {
     "text": ("text",),
     "thinking": ("thinking", "signature"),
@@ -31,10 +31,10 @@ def is_conversation(found: Conversation) -> bool:
 
 
 def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[Item]:
-    """The messages of the branch that was last shown."""
+    """Yields the messages of the branch that was last shown."""
     given = conversation.get("chat_messages")
     if not isinstance(given, list):
-        notes.refuse(where, "it must have a list of chat_messages")
+        notes.refuse(where, "it must have a list `chat_messages`")
         return
     shown = _shown([message for message in given if isinstance(message, dict)], conversation)
     notes.left_out += len(given) - len(shown)
@@ -55,7 +55,7 @@ def messages(conversation: Conversation, notes: Notes, where: str) -> Iterator[I
 
 
 def _shown(given: list[dict[str, Any]], conversation: Conversation) -> list[dict[str, Any]]:
-    """The messages from the first to the one that was last shown; all of them where none names the one before it."""
+    """Returns the messages up to the one that was last shown; all messages if none names its parent."""
     by_id = {message.get("uuid"): message for message in given}
     if not any(message.get("parent_message_uuid") in by_id for message in given):
         return given
@@ -68,7 +68,7 @@ def _shown(given: list[dict[str, Any]], conversation: Conversation) -> list[dict
 
 
 def _said(role: str, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A message of the export as messages of the API: one, or several where a tool's results stand inside."""
+    """Converts a message to the API's format: to several messages if it contains results of tools."""
     beside = {
         name: value for name, value in message.items() if name not in _IN_THE_MESSAGE and value not in (None, [], {})
     }
@@ -86,7 +86,7 @@ def _said(role: str, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
-    """The blocks that the API knows, and of each block what is kept beside the message."""
+    """Returns the blocks in the API's format, and the fields of each that are kept under "claude"."""
     given = message.get("content")
     if not isinstance(given, list) or not given:
         words = message.get("text")
@@ -113,7 +113,7 @@ def _blocks(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
 
 
 def _attached(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
-    """The text of attached files, and what else is known of them."""
+    """Returns the text of attached files as blocks, and their other fields."""
     blocks: list[_Block] = []
     files: list[Any] = []
     given = message.get("attachments")
@@ -129,7 +129,7 @@ def _attached(message: dict[str, Any]) -> tuple[list[_Block], list[Any]]:
 
 
 def _parts(role: str, blocks: list[_Block]) -> Iterator[tuple[str, list[_Block]]]:
-    """The blocks, with those of tools' results in messages of the user's."""
+    """Splits blocks into messages, so that results of tools are in user messages."""
     part: list[_Block] = []
     is_result = False
     for block in blocks:

@@ -1,8 +1,8 @@
-"""Claude Code's session files: a session is a thread, and so is each of its side chains.
+"""Claude Code's session files. A session becomes a thread, and so does each of its side chains.
 
-The lines of users and assistants are the messages, each as it was sent to the API, in the order of the file; what was
-rewound stays where it was said. Everything else, such as titles and snapshots of files, is left out. A compact boundary
-becomes a record about what was before it, less what it says was preserved, and the summary that follows is a message.
+Lines of users and assistants become messages, in the order of the file, as they were sent to the API; rewound messages
+keep their place. Other lines, such as titles and snapshots of files, are left out. A compact boundary becomes a record
+of the messages before it, except those that it says were preserved; the summary after it becomes a message.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from compaction_store.importers.sources import Item, Notes, SourceThread, count,
 from compaction_store.models import Observed
 
 FORMAT = "claude-code"
-# In a message's text the quotes would be escaped.
+# Inside a message's text the quotes would be escaped, so this matches only the line's own field.
 _SIDE = re.compile(rb'"isSidechain"\s*:\s*true')
-# How far back a boundary's preserved messages and a side chain's earlier lines are looked for.
+# How many recent messages are remembered, to find a boundary's preserved messages and a side chain's earlier lines.
 _REMEMBERED = 10_000
 _LINE_TYPES = frozenset({
     "user", "assistant", "system", "summary", "progress", "attachment", "file-history-snapshot", "queue-operation",
@@ -29,7 +29,7 @@ _LINE_TYPES = frozenset({
 
 
 def is_line(found: dict[str, Any]) -> bool:
-    """Whether an object is a line of a session."""
+    """Whether a JSON object is a line of a session file."""
     kind = found.get("type")
     if not isinstance(kind, str) or kind not in _LINE_TYPES:
         return False
@@ -51,7 +51,7 @@ class ClaudeCode(Files):
 
 
 def _session(file: LineFile) -> str:
-    """The session's id is the file's name, unless somebody has renamed it; a side chain's file has one of its own."""
+    """Returns the session's id: the file's name, or the id in its lines if the file was renamed."""
     try:
         return str(UUID(file.path.stem))
     except ValueError:
@@ -60,7 +60,7 @@ def _session(file: LineFile) -> str:
 
 
 def _chains(file: LineFile) -> dict[str | None, list[Run]]:
-    """Where the lines of each chain are, the main one under None: memory grows by their turns, not by their lines."""
+    """Finds the lines of each chain, the main one under None. Memory grows with the switches between chains only."""
     chains: dict[str | None, list[Run]] = {}
     tips: OrderedDict[str, str] = OrderedDict()
     last: str | None = None
@@ -77,7 +77,7 @@ def _chains(file: LineFile) -> dict[str | None, list[Run]]:
 
 
 def _chain(line: Line, tips: OrderedDict[str, str], last: str | None) -> str | None:
-    """The side chain of a line: its agent's id, or in older files, the id of the line that the chain began with."""
+    """Returns the side chain of a line: its agent's id, or in older files the id of the chain's first line."""
     try:
         found = parsed(line.data)
     except Unreadable:
@@ -121,7 +121,7 @@ class _Reading:
                 )  # fmt: skip
             else:
                 if not isinstance(kind, str):
-                    self._notes.refuse(self._file.where(line.number), "it is no line of a session", line.number)
+                    self._notes.refuse(self._file.where(line.number), "it is not a line of a session", line.number)
                     continue
                 self._notes.left_out += 1
         yield from self._compaction(None)
@@ -129,7 +129,7 @@ class _Reading:
     def _message(self, line: Line, found: dict[str, Any]) -> Iterator[Item]:
         is_summary = found.get("isCompactSummary") is True
         if is_summary and self._boundary is None:
-            # What older versions wrote has no boundary.
+            # Older versions wrote no boundary.
             self._boundary = {name: value for name, value in found.items() if name != "message"}
         yield from self._compaction(_said(found["message"]) if is_summary else None)
         own = text(found.get("uuid"))
@@ -150,7 +150,7 @@ class _Reading:
         yield message
 
     def _compaction(self, summary: str | None) -> Iterator[Item]:
-        """The record of a boundary that was read, once it is known whether a summary follows."""
+        """Yields the record of the last boundary, once it is known whether a summary follows it."""
         found, self._boundary = self._boundary, None
         if found is None:
             return
@@ -165,7 +165,7 @@ class _Reading:
 
 
 def _preserved(about: dict[str, Any]) -> list[str]:
-    """The ids of messages that stayed as they were."""
+    """Returns the ids of the messages that a compaction preserved."""
     names: list[Any] = []
     if isinstance(messages := about.get("preservedMessages"), dict) and isinstance(messages.get("uuids"), list):
         names += messages["uuids"]
@@ -175,7 +175,7 @@ def _preserved(about: dict[str, Any]) -> list[str]:
 
 
 def _said(message: dict[str, Any]) -> str | None:
-    """The text of a message."""
+    """Returns the text of a message."""
     content = message.get("content")
     if isinstance(content, str):
         return content or None

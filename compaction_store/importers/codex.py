@@ -1,8 +1,7 @@
-"""The Codex CLI's rollouts: a file is a thread, of the items as they went to and came from OpenAI's Responses API.
+"""The Codex CLI's rollouts. A file becomes a thread of the items exchanged with OpenAI's Responses API.
 
-A `compacted` line becomes a record about everything before it. The settings and events of a session are left out, and
-so are snapshots of a workspace, which no model has read. Rollouts of the first versions, whose lines are bare items,
-are read too.
+A `compacted` line becomes a record of everything before it. Settings, events, and snapshots of the workspace, which no
+model sees, are left out. Rollouts of the first versions, whose lines are bare items, are read too.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _NOT_FOR_MODELS = frozenset({"ghost_snapshot"})
 
 
 def is_line(found: dict[str, Any]) -> bool:
-    """Whether an object is a line of a rollout."""
+    """Whether a JSON object is a line of a rollout."""
     if text(found.get("type")) in _LINE_TYPES and isinstance(found.get("payload"), dict):
         return True
     return "record_type" in found or _is_old_header(found)
@@ -42,7 +41,7 @@ class Codex(Files):
 
 
 def _session(file: LineFile) -> str:
-    """The id that the rollout's first header gives; what a fork has copied brings other headers after it."""
+    """Returns the id in the first header. A forked rollout has its own header first, then those that it copied."""
     for _, found in file.sample():
         header = found.get("payload") if found.get("type") == "session_meta" else found
         if isinstance(header, dict) and (found is not header or _is_old_header(found)):
@@ -65,7 +64,7 @@ def _items(file: LineFile, notes: Notes) -> Iterator[Item]:
         item = body if kind == "response_item" else None if isinstance(body, dict) else found
         if not isinstance(item, dict) or not isinstance(item.get("type"), str) or item["type"] in _NOT_FOR_MODELS:
             if kind is None and not is_line(found):
-                notes.refuse(file.where(line.number), "it is no line of a rollout", line.number)
+                notes.refuse(file.where(line.number), "it is not a line of a rollout", line.number)
                 continue
             notes.left_out += 1
             continue

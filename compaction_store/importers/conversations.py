@@ -1,8 +1,8 @@
-"""Messages of OpenAI's chat and Responses APIs and of Anthropic's, as JSON lines.
+"""Messages of OpenAI's chat and Responses APIs and of Anthropic's API, as JSON lines.
 
-A line is a message, or an item, or what an API has answered: then the file is one thread. Or a line is a conversation,
-as in a file for fine-tuning or a batch of requests: then each line is one. The first line says which. Messages are
-stored as they stand; a request's `system` or `instructions` is its first message.
+The first line decides: if it is a message, an item or an API's response, the file is one thread; if it is a
+conversation, as in a fine-tuning file or a batch of requests, each line is a thread. Messages are stored unchanged. A
+request's `system` or `instructions` becomes its first message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIMES = ("created_at", "created", "timestamp")
 
 
 class _Part(NamedTuple):
-    """A message of a line, and what is known of it."""
+    """A message in a line, and its meta."""
 
     message: Any
     meta: dict[str, Any]
@@ -45,7 +45,9 @@ class Conversations(Files):
     def _items(self, file: LineFile, notes: Notes) -> Iterator[Item]:
         for line, found in file.objects(notes):
             if request(found) is not None:
-                notes.refuse(file.where(line.number), "it is a conversation among messages", line.number)
+                notes.refuse(
+                    file.where(line.number), "it is a conversation, and the lines before are messages", line.number
+                )
                 continue
             yield from self._checked(file, line, notes, answered(found) or [_Part(found, _known(found))])
 
@@ -54,13 +56,13 @@ class Conversations(Files):
         for line, found in file.objects(notes):
             asked = request(found)
             if asked is None:
-                notes.refuse(file.where(line.number), "it is no conversation, as the other lines are", line.number)
+                notes.refuse(file.where(line.number), "it is not a conversation, and the lines before are", line.number)
                 continue
             names = (text(found.get(name)) for name in _IDS)
             source_id = next((name for name in names if name), f"{_stem(file)}:{line.number}")
             said = [_Part(message, _known(message)) for message in said_in(asked)]
-            # What was bad in the lines before is told with the thread that follows.
-            own = notes.handed_on()
+            # Bad lines are reported with the next thread.
+            own = notes.take()
             yield SourceThread(source_id, self._checked(file, line, own, said), own)
         if notes.skipped:
             yield SourceThread(_stem(file), (), notes)
@@ -68,7 +70,7 @@ class Conversations(Files):
     def _checked(self, file: LineFile, line: Line, notes: Notes, said: list[_Part]) -> Iterator[Item]:
         for part in said:
             if not is_message(part.message, self.format):
-                why = f"it is no message of the format {self.format}"
+                why = f"it is not a message of the format {self.format}"
                 notes.refuse(file.where(line.number), why, line.number)
                 continue
             meta = {"source": self.format, **part.meta}
@@ -82,18 +84,18 @@ def _stem(file: LineFile) -> str:
 
 
 def request(found: dict[str, Any]) -> dict[str, Any] | None:
-    """The request that a line holds, bare or as a line of a batch; None where it holds none."""
+    """Returns the request in a line, bare or in a line of a batch; None if there is none."""
     for inner in (found, found.get("body"), found.get("params")):
         if isinstance(inner, dict) and "role" not in inner and (
             isinstance(inner.get("messages"), list) or isinstance(inner.get("input"), list | str)
         ):  # fmt: skip
-            # An item of the Responses API may have an input of its own.
+            # An item of the Responses API may have a field `input` too.
             return None if isinstance(inner.get("type"), str) and "messages" not in inner else inner
     return None
 
 
 def said_in(asked: dict[str, Any]) -> list[Any]:
-    """The messages of a request, and of an answer that is kept with it."""
+    """Returns the messages of a request, and of the response if the line has it."""
     messages = asked.get("messages")
     if isinstance(messages, list):
         first = [{"role": "system", "content": asked["system"]}] if asked.get("system") else []
@@ -105,7 +107,7 @@ def said_in(asked: dict[str, Any]) -> list[Any]:
 
 
 def answered(found: dict[str, Any]) -> list[_Part] | None:
-    """What a whole answer of OpenAI's APIs says; None where the line is none. Anthropic's is a message already."""
+    """Returns the messages of an OpenAI response, or None. Anthropic's response is itself a message."""
     kind = found.get("object")
     about = {
         "occurred_at": _time(found), "response_id": text(found.get("id")), "model": text(found.get("model")),
@@ -135,7 +137,7 @@ def _time(found: dict[str, Any]) -> str | None:
 
 
 def is_message(message: Any, form: str) -> bool:
-    """Whether this may be a message of a format: what the API would say of it is another matter."""
+    """Whether a value looks like a message of a format. It need not be valid for the API."""
     if not isinstance(message, dict):
         return False
     if form == RESPONSES and isinstance(message.get("type"), str):

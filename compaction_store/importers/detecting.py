@@ -1,4 +1,4 @@
-"""What a source is, by looking at it: the tables of a database, the first lines of a file."""
+"""Detects a source's format by the tables of a database or the first lines of a file."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _OF_CHAT = frozenset({"image_url", "input_audio", "file"})
 
 
 def detect(source: str | Path) -> str:
-    """The name of the source's format.
+    """Returns the name of a source's format.
 
-    Messages of plain text are the same in OpenAI's chat format and in Anthropic's; they are said to be the former's.
+    Plain text messages look the same in OpenAI's chat format and in Anthropic's; the result is `openai-chat` then.
     """
     database = databases.open_database(source)
     if database is None:
@@ -48,7 +48,7 @@ def detect(source: str | Path) -> str:
 
 
 def of_database(database: databases.Database, named: str | None = None, options: Collection[str] = ()) -> str:
-    """The format of a database, which has the tables of the one that is named, if one is."""
+    """Returns the format of a database. With `named`, checks that the database has the tables of that format."""
     tables = database.tables()
     found = []
     if agents.MESSAGES in tables or (named == agents.FORMAT and options):
@@ -60,7 +60,7 @@ def of_database(database: databases.Database, named: str | None = None, options:
     if not found or named is not None:
         raise InvalidSource(f"the database has {_listed(tables)}; {_known(named)}")
     if len(found) > 1:
-        raise InvalidSource(f"the database has the tables of {' and '.join(found)}: name one of them as format")
+        raise InvalidSource(f"the database has the tables of {' and '.join(found)}: choose one with format=")
     return found[0]
 
 
@@ -111,23 +111,23 @@ def _of_export(path: Path) -> str | None:
 
 
 def _seen(path: Path) -> str:
-    """What is in the files, for the error that nothing known is."""
+    """Describes the files for the error that no format matches."""
     for file in found_in(path):
         for _, found in file.sample():
-            return f"its lines are JSON objects with {_fields(found)}, which no format has"
+            return f"its lines are JSON objects with {_fields(found)}, which match no format"
     return "it has no line that is a JSON object"
 
 
 def _fields(found: dict[str, Any]) -> str:
-    """The names in an object, as far as they are plain words and not content."""
+    """Lists names in an object that are plain words, so that no content is shown."""
     names = sorted(name for name in found if _WORD.fullmatch(name))[:_SHOWN]
-    return f"the fields {', '.join(names)}" if names else "no field that has a plain name"
+    return f"the fields {', '.join(names)}" if names else "no fields with plain names"
 
 
 def _of_line(found: dict[str, Any]) -> str | None:
-    """The format that a line can only be of."""
+    """Returns the only format that a line can have; None if several match."""
     if found.get("type") == "manifest" and str(found.get("format")).startswith(_BUNDLE):
-        raise InvalidSource("it is a bundle of this package's own: import_bundle takes it")
+        raise InvalidSource("it is a bundle of this package: import it with import_bundle")
     if claude_code.is_line(found):
         return claude_code.FORMAT
     if codex.is_line(found):

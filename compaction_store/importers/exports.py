@@ -1,4 +1,4 @@
-"""Account exports: a JSON array of conversations in a file, in a folder, or in the zip archive that was downloaded.
+"""Account exports: a JSON array of conversations, in a file, a folder, or the downloaded zip archive.
 
 Memory grows with the longest conversation, not with the file.
 """
@@ -16,11 +16,11 @@ from compaction_store.errors import InvalidSource
 from compaction_store.importers.lines import Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread
 
-# A conversation of an export, with the branches that were given up.
+# With the branches that are no longer shown.
 LONGEST_CONVERSATION = 256 * 1024 * 1024
 _BLOCK = 1024 * 1024
 _NAME = re.compile(r"conversations(?:-\d+)?\.json")
-# A whole string, or a byte that has a meaning outside of one. A lone quote begins a string that is not all there yet.
+# A whole string, or a byte that matters outside of strings. A lone quote starts a string that the block cuts off.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\],]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
@@ -31,7 +31,7 @@ Read = Callable[[Conversation, Notes, str], Iterator[Item]]
 
 
 class Exported:
-    """A file of an export: one in a folder, or one in an archive. `done` is how far it was read."""
+    """A file of an export, in a folder or in an archive. `done` is the number of bytes read."""
 
     def __init__(self, path: Path, member: str | None = None) -> None:
         self.name = path.name if member is None else f"{path.name}/{member}"
@@ -45,7 +45,7 @@ class Exported:
                 self.size = archive.getinfo(member).file_size
 
     def conversations(self, notes: Notes) -> Iterator[tuple[str, Conversation]]:
-        """The conversations, each with its place in words; the notes take what is none."""
+        """Yields the conversations, each with its place in the file; `notes` records other values."""
         for number, data in enumerate(self._elements(), 1):
             where = f"conversation {number:,} of {self.name}"
             why = "it must be a JSON object"
@@ -84,7 +84,7 @@ class Exported:
 
 
 def elements(blocks: Iterator[bytes], longest: int = LONGEST_CONVERSATION) -> Iterator[bytes | None]:
-    """The elements of a JSON array as they stand; None for one that is too long."""
+    """Yields the bytes of each element of a JSON array; None for an element that is too long."""
     splitter = _Splitter(longest)
     for block in _from_array(blocks):
         yield from splitter.feed(block)
@@ -93,12 +93,12 @@ def elements(blocks: Iterator[bytes], longest: int = LONGEST_CONVERSATION) -> It
 
 
 class _Splitter:
-    """Cuts a JSON array into its elements, by nothing but its strings, brackets and commas."""
+    """Splits a JSON array into its elements; looks only at strings, brackets and commas."""
 
     def __init__(self, longest: int) -> None:
         self.depth = 0
         self._longest = longest
-        # The element that is being read, from its start; up to `_at` it was looked at.
+        # The current element from its start; it has been scanned up to `_at`.
         self._data = b""
         self._at = 0
         self._too_long = False
@@ -108,7 +108,7 @@ class _Splitter:
         start = 0
         for token in _TOKEN.finditer(self._data, self._at):
             if token[0] == b'"':
-                # The string goes on in the next block.
+                # The string continues in the next block.
                 self._at = token.start()
                 break
             self._at = token.end()
@@ -122,7 +122,7 @@ class _Splitter:
         self._keep(start)
 
     def _step(self, token: bytes) -> tuple[bool, bool]:
-        """Whether the array begins with a token, and whether an element ends before it."""
+        """Returns whether the array begins with this token, and whether an element ends before it."""
         if token in _OPEN:
             self.depth += 1
             return self.depth == 1, False
@@ -132,7 +132,7 @@ class _Splitter:
         return False, self.depth == 1 and token == b","
 
     def _keep(self, start: int) -> None:
-        """Drops what was read before the element, and of one that is too long all that was read."""
+        """Drops the bytes before the current element; if it is too long, also its own."""
         if len(self._data) - start > self._longest:
             start, self._too_long = self._at, True
         if len(self._data) - start > self._longest:
@@ -141,7 +141,7 @@ class _Splitter:
 
 
 def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The blocks from the first that is not blank on, which must begin an array."""
+    """Yields the blocks from the first that is not blank, which must begin an array."""
     for block in blocks:
         first = block.removeprefix(_BOM).lstrip(_SPACE)
         if first and not first.startswith(b"["):
@@ -153,7 +153,7 @@ def _from_array(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Export:
-    """The files of an export as one source. `read` makes a conversation's messages, `name` finds its id."""
+    """The files of an export. `read` yields a conversation's messages; `ids` names the fields of its id."""
 
     unit = "bytes"
 
@@ -175,20 +175,20 @@ class Export:
             for where, conversation in file.conversations(notes):
                 source_id = next((v for name in self._ids if isinstance(v := conversation.get(name), str) and v), None)
                 if source_id is None:
-                    notes.refuse(where, f"it must have an id, as {' or '.join(self._ids)}")
+                    notes.refuse(where, f"it must have an id in {' or '.join(self._ids)}")
                     continue
-                # What was skipped before this conversation is reported with it.
-                own = notes.handed_on()
+                # Skipped conversations are reported with the next one.
+                own = notes.take()
                 yield SourceThread(source_id, self._read(conversation, own, where), own)
             if notes.skipped:
                 yield SourceThread(file.name, (), notes)
 
     def close(self) -> None:
-        """A file is open only while it is read."""
+        """Does nothing: a file is open only while it is read."""
 
 
 def files(path: Path) -> list[Exported]:
-    """The files of conversations in an export; a file that is named is one, whatever its name."""
+    """Returns the files of conversations in an export. A path to a file is accepted whatever its name."""
     if path.is_dir():
         found = [Exported(file) for file in sorted(path.iterdir()) if _NAME.fullmatch(file.name)]
         if not found:
@@ -204,7 +204,7 @@ def files(path: Path) -> list[Exported]:
 
 
 def first_conversation(path: Path) -> Conversation | None:
-    """The first object of what may be an export; None where it is none."""
+    """Returns the first conversation of a file that may be an export; None if it is not one."""
     try:
         for file in files(path):
             for _, found in file.conversations(Notes(skip_bad=True)):

@@ -1,4 +1,4 @@
-"""LangChain's messages as chat messages: nothing of them is lost, what has no place there stands under "langchain"."""
+"""Converts LangChain's messages to chat messages. Their other fields are kept under "langchain"."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from compaction_store.importers.checkpoint_values import Object
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "function"}
-# What a field is when it says nothing.
+# Values of fields that carry no information.
 _NOTHING: tuple[Any, ...] = (None, "", [], {}, False)
 
 
 def identity(value: Any) -> str | None:
-    """The message's own id."""
+    """Returns the message's own id, if it has one."""
     found = (
         value.fields.get("id") if isinstance(value, Object) else value.get("id") if isinstance(value, dict) else None
     )
@@ -21,13 +21,13 @@ def identity(value: Any) -> str | None:
 
 
 def is_summary(value: Any) -> bool:
-    """Whether LangChain's own middleware wrote it to stand for what it took away."""
+    """Whether LangChain's summarization middleware wrote the message in place of those that it removed."""
     more = value.fields.get("additional_kwargs") if isinstance(value, Object) else None
     return isinstance(more, dict) and more.get("lc_source") == "summarization"
 
 
 def chat_message(value: Any) -> Any:
-    """A chat message of an object of LangChain's, and of what its reducers take for one; else None."""
+    """Converts a LangChain message, or a value that its reducers accept as one; returns None for other values."""
     if isinstance(value, Object):
         return _of_object(value)
     if isinstance(value, str):
@@ -64,7 +64,7 @@ def _call(call: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """An object inside a message as its fields."""
+    """Replaces the objects inside a value by their fields."""
     if isinstance(value, Object):
         return {name: _plain(found) for name, found in value.fields.items()}
     if isinstance(value, dict):

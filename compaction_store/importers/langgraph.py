@@ -1,12 +1,12 @@
-"""LangGraph's checkpointers: a thread is what was ever among its messages, in the order in which it came there.
+"""LangGraph's checkpointers. A thread has every message that was ever in its state, in the order of appearance.
 
-A checkpoint holds the messages as they were then, so that every one is read, from the first that is left to the latest:
-what a later one no longer has is not lost, and that it was taken away is on record, with the message that was put in
-its place, or with the one it was rewritten to. A checkpoint that only goes on is read from where the one before ended.
+A checkpoint holds the messages of its time, so all checkpoints are read, from the oldest kept to the latest. Messages
+that a later checkpoint no longer has are still imported; a record says that they were removed, with the message that
+replaced them, or how they were rewritten. A checkpoint that only adds messages is read from where the last one ended.
 
-Read is the chain that led to the thread's latest checkpoint, in the root graph. What was left by going back is not.
+Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches.
 
-In Postgres each version of the messages is a row of its own; in SQLite every checkpoint has all of the state inside.
+Postgres has each version of the messages in a row of its own; in SQLite every checkpoint contains the whole state.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers import checkpoint_values, langchain
-from compaction_store.importers.checkpoint_values import Object, Undecodable
+from compaction_store.importers import checkpoint_values, langgraph_states
+from compaction_store.importers.checkpoint_values import Undecodable
 from compaction_store.importers.databases import Database, is_postgres
+from compaction_store.importers.langgraph_states import StateComparison, read_state
 from compaction_store.importers.lines import parsed
-from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
-from compaction_store.models import Observed
+from compaction_store.importers.sources import Item, Notes, SourceThread
 
-FORMAT = "langgraph"
+FORMAT = langgraph_states.FORMAT
 CHECKPOINTS, BLOBS = "checkpoints", "checkpoint_blobs"
 
 _THREADS = "SELECT DISTINCT thread_id FROM {checkpoints} WHERE checkpoint_ns = '' ORDER BY thread_id"
@@ -78,8 +77,8 @@ def has_tables(database: Database) -> bool:
     return wanted <= database.tables()
 
 
-def opened(database: Database, *, skip_bad: bool = False, channel: str = "messages") -> Checkpoints:
-    """The checkpoints of a database, whichever it is."""
+def open_checkpoints(database: Database, *, skip_bad: bool = False, channel: str = "messages") -> Checkpoints:
+    """Returns the checkpoints of a Postgres or SQLite database."""
     kind = PostgresCheckpoints if is_postgres(database) else SqliteCheckpoints
     return kind(database, skip_bad=skip_bad, channel=channel)
 
@@ -105,13 +104,13 @@ class Checkpoints(ABC):
             self.done += 1
 
     def _items(self, thread: str, notes: Notes) -> Iterator[Item]:
-        reading = _Reading(notes)
-        for checkpoint, at, kind, blob in self._states(thread, reading):
+        comparison = StateComparison(notes)
+        for checkpoint, at, kind, blob in self._states(thread, comparison):
             if blob is None or kind == "empty":
                 raise InvalidSource(
-                    f"the {self._channel} of checkpoint {checkpoint} are not there; a DeltaChannel's are not read"
+                    f"checkpoint {checkpoint} has no {self._channel}; a DeltaChannel cannot be imported"
                 )
-            yield from reading.state(checkpoint, at, _elements(kind, bytes(blob), checkpoint, reading))
+            yield from comparison.items(checkpoint, at, read_state(kind, bytes(blob), checkpoint, comparison))
 
     def close(self) -> None:
         self._database.close()
@@ -120,12 +119,12 @@ class Checkpoints(ABC):
         return self._database.statement(template, checkpoints=CHECKPOINTS, blobs=BLOBS)
 
     @abstractmethod
-    def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:
-        """The versions of a thread's messages, in order."""
+    def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
+        """Yields the versions of a thread's messages, in order."""
 
 
 class _Stored(NamedTuple):
-    """The messages of a checkpoint as they are stored; `blob` is None where they are not there."""
+    """The messages of a checkpoint as they are stored; `blob` is None if they are missing."""
 
     checkpoint: str
     at: Any
@@ -136,8 +135,8 @@ class _Stored(NamedTuple):
 class PostgresCheckpoints(Checkpoints):
     """The tables of `PostgresSaver`."""
 
-    def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:  # noqa: ARG002
-        # A state may be large, so that each is fetched by itself.
+    def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:  # noqa: ARG002
+        # A state may be large: fetch one at a time.
         parameters: Any = {"thread": thread, "channel": self._channel}
         for row in self._database.rows(self._statement(_STATES), parameters, page=1):
             yield _Stored(*row)
@@ -146,12 +145,12 @@ class PostgresCheckpoints(Checkpoints):
 class SqliteCheckpoints(Checkpoints):
     """The tables of `SqliteSaver`."""
 
-    def _states(self, thread: str, reading: _Reading) -> Iterator[_Stored]:
+    def _states(self, thread: str, comparison: StateComparison) -> Iterator[_Stored]:
         parameters: Any = {"thread": thread}
         for (checkpoint,) in list(self._database.rows(_SQLITE_CHAIN, parameters)):
             [(kind, blob)] = self._database.rows(_SQLITE_STATE, parameters | {"checkpoint": checkpoint})
             try:
-                stored = self._stored(checkpoint, kind, blob, reading)
+                stored = self._stored(checkpoint, kind, blob, comparison)
             except ValueError as error:
                 failure = str(error)
             else:
@@ -160,8 +159,8 @@ class SqliteCheckpoints(Checkpoints):
                 continue
             raise InvalidSource(f"checkpoint {checkpoint} cannot be read: {failure}")
 
-    def _stored(self, checkpoint: str, kind: str, blob: bytes, reading: _Reading) -> _Stored | None:
-        """The messages in a checkpoint; None where it has none."""
+    def _stored(self, checkpoint: str, kind: str, blob: bytes, comparison: StateComparison) -> _Stored | None:
+        """Returns the messages in a checkpoint; None if it has none."""
         if kind == "json":
             whole = parsed(blob)
             values, versions = (whole.get(name) or {} for name in ("channel_values", "channel_versions"))
@@ -171,157 +170,9 @@ class SqliteCheckpoints(Checkpoints):
         if kind != "msgpack":
             raise Undecodable(f"it is stored as {kind}")
         messages = checkpoint_values.find(
-            blob, "channel_values", self._channel, known=reading.body, known_count=reading.length
+            blob, "channel_values", self._channel, known=comparison.body, known_count=comparison.length
         )
         if messages is None and checkpoint_values.find(blob, "channel_versions", self._channel) is None:
             return None
         written = checkpoint_values.find(blob, "ts")
         return _Stored(checkpoint, None if written is None else checkpoint_values.decode(written), kind, messages)
-
-
-class _Element(NamedTuple):
-    """A message of a state: its own id, or what stands for one, a hash of its form, and the message."""
-
-    name: str
-    form: bytes
-    value: Any
-
-
-class _State(NamedTuple):
-    """The messages of a checkpoint, or, where `goes_on`, those that it has besides those of the one before."""
-
-    elements: list[_Element]
-    goes_on: bool
-
-
-def _elements(kind: str, blob: bytes, checkpoint: str, reading: _Reading) -> _State:
-    try:
-        if kind == "msgpack":
-            before, reading.body, reading.length = reading.body, b"", 0
-            header = checkpoint_values.array_header(blob)
-            if header is None:
-                return _State(
-                    list(reading.named([(blob, checkpoint_values.decode(blob))], goes_on=False)), goes_on=False
-                )
-            reading.body = body = blob[header[1] :]
-            goes_on = bool(before) and body.startswith(before)
-            found = (
-                (raw, checkpoint_values.decode(raw))
-                for raw in checkpoint_values.split(body, len(before) if goes_on else 0)
-            )
-            state = _State(list(reading.named(found, goes_on=goes_on)), goes_on=goes_on)
-            reading.length = header[0]
-            return state
-        if kind == "json":
-            values = parsed(blob)
-            values = values if isinstance(values, list) else [values]
-            pairs = [(json.dumps(value).encode(), _constructed(value)) for value in values]
-            return _State(list(reading.named(pairs, goes_on=False)), goes_on=False)
-        failure = f"they are stored as {kind}"
-    except ValueError as error:
-        failure = str(error)
-    raise InvalidSource(f"the messages of checkpoint {checkpoint} cannot be read: {failure}")
-
-
-def _constructed(value: Any) -> Any:
-    """An object in the form that LangChain gives it in JSON."""
-    if isinstance(value, dict) and value.get("lc") and isinstance(value.get("id"), list):
-        name = str(value["id"][-1])
-        fields = value.get("kwargs")
-        kind = name.removesuffix("Chunk").removesuffix("Message").lower()
-        return Object(name, {"type": kind, **fields}) if isinstance(fields, dict) else None
-    return value
-
-
-class _Reading:
-    """A thread's states, one after another, and what is new or gone in each."""
-
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
-        # Where each message stands among those that were given out, and its form when it was last seen.
-        self._places: dict[str, int] = {}
-        self._forms: dict[str, bytes] = {}
-        self._shown: set[str] = set()
-        self._alike: dict[bytes, int] = {}
-        self._count = 0
-        # The bytes of the last state's messages, and how many they are.
-        self.body = b""
-        self.length = 0
-
-    def named(self, found: Any, *, goes_on: bool) -> Iterator[_Element]:
-        """Messages without an id are known by their form, and by how many like it came before them in the state."""
-        if not goes_on:
-            self._alike = {}
-        for raw, value in found:
-            form = sha256(raw).digest()
-            name = langchain.identity(value)
-            if name is None:
-                self._alike[form] = self._alike.get(form, 0) + 1
-                name = f"{form.hex()} {self._alike[form]}"
-            yield _Element(name, form, value)
-
-    def state(self, checkpoint: str, at: Any, state: _State) -> Iterator[Item]:
-        about = {"checkpoint_id": checkpoint, "occurred_at": moment(at)}
-        new = [element for element in state.elements if element.name not in self._places]
-        if not state.goes_on:
-            yield from self._gone(about, state.elements, new)
-        yield from self._rewritten(about, state.elements)
-        for element in new:
-            yield from self._message(about, element)
-        if not state.goes_on:
-            self._shown = set()
-        self._shown.update(element.name for element in state.elements)
-        self._forms.update((element.name, element.form) for element in state.elements)
-
-    def _gone(self, about: dict[str, Any], elements: list[_Element], new: list[_Element]) -> Iterator[Item]:
-        """Records, for each span, of messages that a state no longer has, with the message that came in their place."""
-        there = {element.name for element in elements}
-        places = sorted(self._places[name] for name in self._shown if name not in there and name in self._places)
-        if not places:
-            return
-        fresh = {element.name for element in new}
-        first_kept = next((i for i, element in enumerate(elements) if element.name not in fresh), 0)
-        ahead = [e for i, e in enumerate(elements) if i < first_kept or langchain.is_summary(e.value)]
-        summary = next((e for e in ahead if e.name in fresh), None)
-        message = None if summary is None else langchain.chat_message(summary.value)
-        content = message.get("content") if isinstance(message, dict) else None
-        for first, last in _spans(places):
-            yield Observed(
-                "removed" if summary is None else "summarized", kind="removal" if summary is None else "summary",
-                summary_text=text(content), first=first, last=last, occurred_at=about["occurred_at"],
-                provider={"checkpoint_id": about["checkpoint_id"]} | ({} if message is None else {"message": message}),
-            )  # fmt: skip
-
-    def _rewritten(self, about: dict[str, Any], elements: list[_Element]) -> Iterator[Item]:
-        for element in elements:
-            form = self._forms.get(element.name)
-            if form is not None and form != element.form and (place := self._places.get(element.name)):
-                yield Observed(
-                    "rewritten", kind="truncation", first=place, last=place, occurred_at=about["occurred_at"],
-                    provider={
-                        "checkpoint_id": about["checkpoint_id"], "message": langchain.chat_message(element.value),
-                    },
-                )  # fmt: skip
-
-    def _message(self, about: dict[str, Any], element: _Element) -> Iterator[Item]:
-        where = f"a message of checkpoint {about['checkpoint_id']}"
-        message = langchain.chat_message(element.value)
-        if message is None:
-            self._notes.refuse(where, "it is no message")
-            return
-        meta = {"source": FORMAT, **about, "external_id": langchain.identity(element.value)}
-        item = to_load(message, meta, self._notes, where)
-        if item is not None:
-            self._count += 1
-            self._places[element.name] = self._count
-            yield item
-
-
-def _spans(places: list[int]) -> Iterator[tuple[int, int]]:
-    first = last = places[0]
-    for place in places[1:]:
-        if place > last + 1:
-            yield first, last
-            first = place
-        last = place
-    yield first, last

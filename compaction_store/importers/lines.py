@@ -1,6 +1,6 @@
-"""Files of JSON lines, read as bytes from any of their lines on. Memory does not grow with a file, only with a line.
+"""Files of JSON lines, read from any line on. Memory grows with the longest line, not with the file.
 
-JSON is read strictly: a name twice in an object, of which Python would keep one, is refused, and so is NaN.
+JSON is read strictly: NaN is refused, and so is a repeated name in an object, of which Python would silently drop one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from compaction_store.errors import InvalidSource
 from compaction_store.importers.sources import Notes
 
-# A message may take 16 MiB; JSON with escapes takes up to three times that, and there is what is around the message.
+# A message may have 16 MiB; escapes in JSON can triple that, and the line has more fields than the message.
 LONGEST_LINE = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _LOOKED_AT = 200
@@ -22,11 +22,11 @@ _LOOKED_AT_BYTES = 4 * 1024 * 1024
 
 
 class Unreadable(ValueError):
-    """Why a line is no JSON, in words without content."""
+    """The reason why a line is not JSON, without content."""
 
 
 class Line(NamedTuple):
-    """One line: its number, where it begins and ends in the file, and its bytes, None where it is too long."""
+    """A line: its number, its start and end in the file, and its bytes, or None if it is too long."""
 
     number: int
     start: int
@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Lines that follow each other: the number of the first, where they begin, and where the next begins."""
+    """Consecutive lines: the number of the first, their start in the file, and their end."""
 
     number: int
     start: int
@@ -43,7 +43,7 @@ class Run(NamedTuple):
 
 
 class LineFile:
-    """A file of JSON lines. `done` is how far it was read."""
+    """A file of JSON lines. `done` is the number of bytes read."""
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class LineFile:
         return f"line {number:,} of {self.name}"
 
     def lines(self, runs: Iterable[Run] | None = None) -> Iterator[Line]:
-        """The lines of some runs, or all of them, less blank ones."""
+        """Yields the lines of some runs, or all lines; skips blank ones."""
         wanted = [Run(1, 0, self.size)] if runs is None else runs
         try:
             with self.path.open("rb") as file:
@@ -72,7 +72,7 @@ class LineFile:
         raise InvalidSource(f"cannot read {self.name}: {failure}")
 
     def _run(self, file: Any, number: int, start: int, end: int) -> Iterator[Line]:
-        # What is appended to the file while it is read is left for the next time.
+        # Lines appended while the file is read are left to the next import.
         while start < end and (data := file.readline(min(LONGEST_LINE + 1, end - start))):
             at = start
             start += len(data)
@@ -89,9 +89,9 @@ class LineFile:
             number += 1
 
     def objects(self, notes: Notes, runs: Iterable[Run] | None = None) -> Iterator[tuple[Line, dict[str, Any]]]:
-        """The lines that are JSON objects; the notes hear of the others."""
+        """Yields the lines that are JSON objects; `notes` records the others."""
         for line in self.lines(runs):
-            why = "it is no JSON object"
+            why = "it is not a JSON object"
             try:
                 found = parsed(line.data)
             except Unreadable as failure:
@@ -103,7 +103,7 @@ class LineFile:
             notes.refuse(self.where(line.number), why, line.number)
 
     def sample(self) -> Iterator[tuple[Line, dict[str, Any]]]:
-        """The first lines that are JSON objects, for a look at what they are."""
+        """Yields the first lines that are JSON objects, to detect their format."""
         for line, found in islice(self.objects(Notes(skip_bad=True)), _LOOKED_AT):
             yield line, found
             if line.end > _LOOKED_AT_BYTES:
@@ -111,7 +111,7 @@ class LineFile:
 
 
 def parsed(data: bytes | None) -> Any:
-    """The JSON of a line, or why it is none."""
+    """Parses a line, or raises `Unreadable`."""
     if data is None:
         raise Unreadable(f"it is longer than {LONGEST_LINE:,} bytes")
     try:
@@ -119,15 +119,15 @@ def parsed(data: bytes | None) -> Any:
     except UnicodeDecodeError:
         failure = "it is not UTF-8"
     except json.JSONDecodeError as error:
-        failure = f"it is no JSON: {error.msg[0].lower()}{error.msg[1:]} at column {error.colno:,}"
+        failure = f"it is not JSON: {error.msg[0].lower()}{error.msg[1:]} at column {error.colno:,}"
         if not data.endswith(b"\n"):
             failure = f"{failure}; the file ends before the line does"
     except RecursionError:
-        failure = "it nests too deep"
+        failure = "it is nested too deeply"
     except Unreadable as error:
         failure = str(error)
     except ValueError:
-        # What Python says of an integer of more than 4,300 digits.
+        # Python raises it for an integer of more than 4,300 digits.
         failure = "a number is too long"
     raise Unreadable(failure)
 
@@ -135,7 +135,7 @@ def parsed(data: bytes | None) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Unreadable("a name stands twice in an object")
+        raise Unreadable("an object has the same name twice")
     return found
 
 
@@ -147,16 +147,16 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def json_object(data: str) -> dict[str, Any] | str:
-    """The JSON object of a text, or why it is none."""
+    """Parses a text; returns its JSON object, or the reason why it is none."""
     try:
         found = parsed(data.encode("utf-8", "surrogatepass"))
     except Unreadable as failure:
         return str(failure)
-    return found if isinstance(found, dict) else "it is no JSON object"
+    return found if isinstance(found, dict) else "it is not a JSON object"
 
 
 class Files:
-    """The files of a source, as one source; a kind of file is a subclass that finds the threads in each."""
+    """A source of several files. A subclass for each format finds the threads in a file."""
 
     format = ""
     unit = "bytes"
@@ -171,11 +171,11 @@ class Files:
         return sum(file.done for file in self._files)
 
     def close(self) -> None:
-        """A file is open only while it is read."""
+        """Does nothing: a file is open only while it is read."""
 
 
 def found_in(path: Path) -> Iterator[LineFile]:
-    """The file itself, or every .jsonl file of a folder, named from there."""
+    """Yields the file itself, or every .jsonl file in a folder and below, by its path from there."""
     if not path.is_dir():
         yield LineFile(path)
         return

@@ -16,18 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compaction_store.drivers import Result, UninterruptedCall, Work, iterate, iterate_async
 from compaction_store.errors import CompactionStoreError, Conflict, InvalidInput, InvalidSource
-from compaction_store.importers import (
-    agents,
-    chatgpt,
-    claude_ai,
-    claude_code,
-    codex,
-    databases,
-    detecting,
-    langgraph,
-)
-from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, Conversations
-from compaction_store.importers.exports import Export
+from compaction_store.importers.opening import open_source
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Loaded, ToLoad
@@ -36,12 +25,6 @@ if TYPE_CHECKING:
     from compaction_store.store._async import AsyncStore
     from compaction_store.store._sync import Store
 
-FORMATS = (
-    agents.FORMAT, ANTHROPIC, chatgpt.FORMAT, claude_ai.FORMAT, claude_code.FORMAT, codex.FORMAT, langgraph.FORMAT,
-    CHAT, RESPONSES,
-)  # fmt: skip
-# The formats that are databases, each with its options.
-_DATABASES = {agents.FORMAT: {"messages_table"}, langgraph.FORMAT: {"channel"}}
 # How much a worker thread reads for the event loop at once.
 _PAGE = 256
 _PAGE_SECONDS = 0.02
@@ -81,53 +64,6 @@ class ThreadImported(AsDict):
 
 
 Reporter = Callable[[Progress], object]
-
-
-def open_source(
-    source: str | Path, *, format: str | None = None, skip_bad: bool = False, **options: Any  # noqa: A002
-) -> Source:  # fmt: skip
-    """Opens a source: a file or folder of JSON lines, an account export, a SQLite file, or a database's URL.
-
-    `format` is one of `FORMATS`; without it, the format is detected. `options` depend on the format: `messages_table`
-    for openai-agents, `channel` for langgraph.
-    """
-    if format is not None and format not in FORMATS:
-        raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
-    database = databases.open_database(source)
-    if database is not None:
-        try:
-            return _database(database, detecting.of_database(database, format, options), skip_bad, options)
-        except BaseException:
-            database.close()
-            raise
-    if options:
-        raise InvalidInput(f"option {next(iter(options))!r} must not be given for a file")
-    return _files(Path(source), format, skip_bad)
-
-
-def _database(database: databases.Database, form: str, skip_bad: bool, options: Mapping[str, Any]) -> Source:
-    if form == agents.FORMAT and options.keys() <= {"messages_table"}:
-        return agents.AgentSessions(database, skip_bad=skip_bad, **options)
-    if form == langgraph.FORMAT and options.keys() <= {"channel"}:
-        return langgraph.opened(database, skip_bad=skip_bad, **options)
-    if form not in _DATABASES:
-        raise InvalidInput(f"format must be {' or '.join(_DATABASES)} for a database, not {form!r}")
-    unknown = min(options.keys() - _DATABASES[form])
-    raise InvalidInput(f"the option of {form} must be {', '.join(_DATABASES[form])}, not {unknown!r}")
-
-
-def _files(path: Path, form: str | None, skip_bad: bool) -> Source:
-    form = form or detecting.of_files(path)
-    if form == claude_code.FORMAT:
-        return claude_code.ClaudeCode(path, skip_bad=skip_bad)
-    if form == codex.FORMAT:
-        return codex.Codex(path, skip_bad=skip_bad)
-    for export in (chatgpt, claude_ai):
-        if form == export.FORMAT:
-            return Export(path, form, export.messages, export.IDS, skip_bad=skip_bad)
-    if form in (ANTHROPIC, CHAT, RESPONSES):
-        return Conversations(path, form, skip_bad=skip_bad)
-    raise InvalidSource(f"{form} needs a database, and {path.name} is not one")
 
 
 def import_into(

@@ -1,7 +1,7 @@
-"""What an importer is: something with threads, each an iterable of messages and of what was compacted of them.
+"""The interface of an importer: a source has threads, and a thread has messages and earlier compactions of them.
 
-What cannot be read is never passed over in silence: it is an `InvalidSource` that names the place, or, where skipping
-is asked for, on the thread's `Notes`. No content is repeated in either.
+Input that cannot be read is never ignored: it raises `InvalidSource` with its place, or, if bad input is skipped, is
+recorded in the thread's `Notes`. Neither quotes any content.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from compaction_store.models import Observed, ToLoad
 
 Item = ToLoad | Observed
 
-# How many of the bad lines of a thread are kept; the others are only counted.
+# How many skipped places of a thread are kept; the others are only counted.
 _KEPT = 100
-# The last moment that is a plausible number of seconds; what is larger counts milliseconds.
+# A timestamp above this is in milliseconds: as seconds, it would be in the year 5138.
 _LAST_SECOND = 10**11
 
 
 @dataclass(frozen=True, slots=True)
 class Bad(AsDict):
-    """Something that was skipped: where it stands, why it was, and the number of its line, if it has one."""
+    """Skipped input: its place, the reason, and its line number if it has one."""
 
     where: str
     why: str
@@ -35,7 +35,7 @@ class Bad(AsDict):
 
 @dataclass(slots=True)
 class Notes:
-    """What was not taken over from a thread: `skipped` could not be read, `left_out` is no message, such as a title."""
+    """Input of a thread that was not imported: `skipped` could not be read, `left_out` is not a message (a title)."""
 
     skip_bad: bool
     skipped: int = 0
@@ -49,8 +49,8 @@ class Notes:
         if len(self.bad) < _KEPT:
             self.bad.append(Bad(where, why, line))
 
-    def handed_on(self) -> Notes:
-        """These notes, as those of another; nothing stays here."""
+    def take(self) -> Notes:
+        """Returns these notes and starts empty ones."""
         other = Notes(self.skip_bad, self.skipped, self.left_out, self.bad)
         self.skipped, self.left_out, self.bad = 0, 0, []
         return other
@@ -58,9 +58,9 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class SourceThread:
-    """A thread as its source has it. `source_id` is its own id there, from which the load's key is made.
+    """A thread in its source. `source_id` is its id there, from which the load's key is made.
 
-    The items are read when they are iterated, and only once.
+    The items are read as they are iterated, and can be iterated only once.
     """
 
     source_id: str
@@ -69,7 +69,7 @@ class SourceThread:
 
 
 class Source(Protocol):
-    """What `import_into` reads. `done` of `total` counts bytes of files, or messages, or threads, as `unit` says."""
+    """A source for `import_into`. `done` and `total` count bytes, messages or threads, as `unit` says."""
 
     format: str
     unit: str
@@ -84,9 +84,9 @@ class Source(Protocol):
 
 
 def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None) -> ToLoad | None:
-    """A message as the load takes it, its meta without what is None. What the store would refuse is refused here.
+    """Returns a message to load, or None if the store would refuse it, which `notes` records.
 
-    Here the place is known: the store would name it by its number among the messages.
+    The check comes here because the place in the source is known here; the store knows only the number of the message.
     """
     kept = {name: value for name, value in meta.items() if value is not None}
     why = None
@@ -102,7 +102,7 @@ def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, lin
 
 
 def text(value: Any) -> str | None:
-    """An id or a name that a source gives, if it gives one."""
+    """Returns an id or a name, or None if it is empty or not text."""
     return value if isinstance(value, str) and value else None
 
 
@@ -111,7 +111,7 @@ def count(value: Any) -> int | None:
 
 
 def moment(value: Any) -> str | None:
-    """When something was, in ISO 8601: as the source says it, or from seconds or milliseconds since 1970."""
+    """Returns a time in ISO 8601. The source gives it so, or in seconds or milliseconds since 1970."""
     if isinstance(value, str):
         return value or None
     if type(value) not in (int, float) or value < 0:

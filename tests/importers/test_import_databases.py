@@ -192,7 +192,7 @@ def test_messages_without_ids_are_told_apart_by_their_place(
     for number, body in enumerate(([yes], [yes, no, yes], [yes, no, yes, yes], [yes], [yes, no])):
         _state(other, number, "msgpack", bytes([0x90 + len(body)]) + b"".join(body))
     _state(other, 5, "msgpack", b"\x92\xa3yes\x05")
-    with pytest.raises(cs.InvalidSource, match="a message of checkpoint 005: it is no message"):
+    with pytest.raises(cs.InvalidSource, match="a message of checkpoint 005: it is not a message"):
         run(store, url, channel="chat", prefix="")
     [result] = run(store, url, channel="chat", prefix="", skip_bad=True)
     assert [m["content"] for m in stored(store, "t")] == ["yes", "no", "yes", "yes"]
@@ -264,7 +264,7 @@ def test_rows_that_cannot_be_read_are_named_or_skipped(
 ) -> None:
     url = filled("agents")
     other.execute("UPDATE agent_messages SET message_data = '{\"SECRET' WHERE id = 3")
-    with pytest.raises(cs.InvalidSource, match="row 3 of agent_messages: it is no JSON") as caught:
+    with pytest.raises(cs.InvalidSource, match="row 3 of agent_messages: it is not JSON") as caught:
         run(store, url)
     assert "SECRET" not in str(caught.value)
     first, _ = run(store, url, skip_bad=True)

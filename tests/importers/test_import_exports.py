@@ -137,7 +137,7 @@ def test_what_is_no_export_is_refused_with_what_was_seen(tmp_path: Path) -> None
     path = tmp_path / "talk.json"
     for text, why in [
         ('[{"role": "user", "content": "SECRET"}]', "array of objects with the fields content, role: they must be"),
-        ('{"SECRET KEY": 1, "title": "SECRET"}\n', "its lines are JSON objects with the fields title, which no format"),
+        ('{"SECRET KEY": 1, "title": "SECRET"}\n', "its lines are JSON objects with the fields title, which match no"),
         ("SECRET\n", "it has no line that is a JSON object"),
         ("[]", "it has no line that is a JSON object"),
     ]:  # fmt: skip
@@ -156,9 +156,9 @@ def test_what_is_no_export_is_refused_with_what_was_seen(tmp_path: Path) -> None
     [
         ('{"mapping": {}}', "must be a JSON array"),
         ('[{"id": "a", "mapping": {}}, {"id"', "ends before the array does"),
-        ('[{"id": "a", "id": "b", "mapping": {}}]', "conversation 1 of .*: a name stands twice"),
+        ('[{"id": "a", "id": "b", "mapping": {}}]', "conversation 1 of .*: an object has the same name twice"),
         ('[{"mapping": {}}]', "conversation 1 of .*: it must have an id"),
-        ('[{"id": "a"}]', "conversation 1 of .*: it must have a mapping"),
+        ('[{"id": "a"}]', "conversation 1 of .*: it must have a `mapping`"),
         ("[7]", "conversation 1 of .*: it must be a JSON object"),
         ('[{"id": "a", "mapping": {"n": {"message": {"author": {"role": "SECRET"}, "content": "x"}}}}]', "author must"),
     ],

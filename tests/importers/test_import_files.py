@@ -245,7 +245,7 @@ def test_plain_text_is_what_it_is_said_to_be(store: Face, tmp_path: Path) -> Non
     [
         ("", "no line that is a JSON object"),
         ("hello\nthere\n", "no line that is a JSON object"),
-        ('{"a":1}\n', "JSON objects with the fields a, which no format has"),
+        ('{"a":1}\n', "JSON objects with the fields a, which match no format"),
         ("[1]\n", "no line that is a JSON object"),
         ('{"type":"manifest","format":"compaction-store/bundle/1"}\n', "bundle"),
     ],

@@ -21,17 +21,17 @@ from compaction_store.models import Observed, ToLoad
 
 GOOD = b'{"role":"user","content":"fine"}'
 BAD = {
-    "it is no JSON": b'{"role":"user","content":"SECRET',
-    "it is no JSON: expecting": b'{"SECRET": nope}',
-    "it is no JSON object": b'["SECRET"]',
+    "it is not JSON": b'{"role":"user","content":"SECRET',
+    "it is not JSON: expecting": b'{"SECRET": nope}',
+    "it is not a JSON object": b'["SECRET"]',
     "it is not UTF-8": b'{"content":"SECRET \xff"}',
-    "a name stands twice": b'{"role":"user","content":"SECRET","content":"b"}',
+    "an object has the same name twice": b'{"role":"user","content":"SECRET","content":"b"}',
     "NaN or infinite": b'{"role":"user","content":NaN,"SECRET":1}',
     "a number is NaN or infinite": b'{"role":"user","content":"SECRET","n":1e999}',
     "a number is too long": b'{"role":"user","content":"SECRET","n":' + b"7" * 5000 + b"}",
     "nests": b'{"role":"user","content":' + b"[" * 300 + b"]" * 300 + b"}",
-    "nests too deep": b'{"role":"user","content":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
-    "no message of the format openai-chat": b'{"SECRET":"x"}',
+    "is nested too deeply": b'{"role":"user","content":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "not a message of the format openai-chat": b'{"SECRET":"x"}',
     "exceeds 16,777,216": b'{"role":"user","content":"' + b"x" * 17_000_000 + b'"}',
     "exceeds 8,192": b'{"role":"user","content":"SECRET","id":"' + b"x" * 9000 + b'"}',
 }
@@ -122,7 +122,7 @@ def test_bad_conversations_are_told_with_the_next_and_the_last_with_none(store: 
     conversation = b'{"messages":[{"role":"user","content":"a"},{"SECRET":1}]}'
     path = tmp_path / "f.jsonl"
     path.write_bytes(b"\n".join([conversation, GOOD, conversation, b"{"]))
-    with pytest.raises(cs.InvalidSource, match=r"line 1 of f\.jsonl: it is no message of the format"):
+    with pytest.raises(cs.InvalidSource, match=r"line 1 of f\.jsonl: it is not a message of the format"):
         run(store, path)
     first, second, rest = run(store, path, skip_bad=True)
     assert [bad.line for bad in first.bad] == [1]
@@ -136,7 +136,7 @@ def test_a_conversation_among_messages_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl"
     path.write_bytes(GOOD + b'\n{"messages":[]}\n')
     [thread] = open_source(path).threads()
-    with pytest.raises(cs.InvalidSource, match=r"line 2 .*a conversation among messages"):
+    with pytest.raises(cs.InvalidSource, match=r"line 2 .*a conversation, and the lines before are messages"):
         list(thread.items)
 
 
@@ -145,7 +145,7 @@ def test_what_is_no_line_of_a_session_is_bad(tmp_path: Path, form: str) -> None:
     path = tmp_path / "f.jsonl"
     path.write_bytes((FIXTURES / f"{form}.jsonl").read_bytes() + b'{"SECRET":"x"}\n')
     main = next(open_source(path).threads())
-    with pytest.raises(cs.InvalidSource, match="it is no line of a"):
+    with pytest.raises(cs.InvalidSource, match="it is not a line of a"):
         list(main.items)
     # A kind of line that nobody knows yet is none of ours.
     path.write_bytes((FIXTURES / f"{form}.jsonl").read_bytes() + b'{"type":"new","sessionId":"x"}\n')
