@@ -73,6 +73,7 @@ _FILES = (
     "functions/span_tokens.sql",
     "functions/reported.sql",
     "functions/fold.sql",
+    "functions/run_records.sql",
     "functions/commit_compactions.sql",
     "functions/append_observed.sql",
     "functions/lease.sql",

@@ -19,6 +19,7 @@ from compaction_store.postgres.queries.listing import count_heads, stored_thread
 from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, observe
 from compaction_store.postgres.queries.one_thread import (
     Expected,
+    Lease,
     NewMessage,
     ThreadKey,
     Written,
@@ -57,6 +58,7 @@ __all__ = [
     "Connection",
     "Expected",
     "Holder",
+    "Lease",
     "NewMessage",
     "ThreadKey",
     "Written",

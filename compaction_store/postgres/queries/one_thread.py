@@ -71,6 +71,14 @@ class Written(NamedTuple):
     replayed: bool
 
 
+class Lease(NamedTuple):
+    """Until when another run holds the thread, None where the caller now does; and where the thread stands."""
+
+    held_until: datetime | None
+    last_pos: int
+    head: bytes
+
+
 # One composite value: as a scan of a function, it would cost Postgres a tuple store.
 _APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
 _TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA)
@@ -268,13 +276,13 @@ def erase(
     )[0]  # fmt: skip
 
 
-def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> datetime | None:
-    """None when the run has the thread now, else until when another has it."""
-    rows = fetch(
-        connection, "SELECT compaction_store.lease(%b, %b::text, %b, %b::float8)", (*key, run_id, seconds)
-    )  # fmt: skip
-    until: datetime | None = rows[0][0]
-    return until
+def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> Lease:
+    """Asks for the sole right to compact a thread for some seconds."""
+    return Lease._make(
+        fetch(
+            connection, "SELECT * FROM compaction_store.lease(%b, %b::text, %b, %b::float8)", (*key, run_id, seconds)
+        )[0]
+    )
 
 
 def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool) -> None:
@@ -290,16 +298,16 @@ def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[An
 
 def commit_compactions(
     connection: Connection, key: ThreadKey, run_id: UUID, base: tuple[int, bytes | None], records: str
-) -> list[int]:
-    """Writes what a run decided on the view at a pos and the entry there, all or nothing; the same run again writes
-    nothing. Returns the records' numbers.
+) -> list[tuple[Any, ...]]:
+    """Writes the records of a run, all or none, and returns them; the same run again writes nothing.
+
+    `base` is the pos and the head of the view that the run was planned on.
     """
-    rows = fetch(
+    return fetch(
         connection,
-        "SELECT number FROM compaction_store.commit_compactions(%b, %b::text, %b, %b::int8, %b::bytea, %b::text)",
+        "SELECT * FROM compaction_store.commit_compactions(%b, %b::text, %b, %b::int8, %b::bytea, %b::text)",
         (*key, run_id, *base, records),
     )
-    return [row[0] for row in rows]
 
 
 def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:

@@ -139,7 +139,7 @@ def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> C
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     wait = _FIRST_WAIT
     end = time.monotonic() + _LONGEST_QUEUE
-    while db.call(queries.lease, thread, compacting.run_id, _LEASE_SECONDS) is not None:
+    while (db.call(queries.lease, thread, compacting.run_id, _LEASE_SECONDS)).held_until is not None:
         if budget.fits(view):
             return CompactionRun((), "another run is compacting the thread", view)
         if time.monotonic() > end:

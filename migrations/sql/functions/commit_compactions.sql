@@ -1,10 +1,15 @@
--- Writes what one run decided, in one piece: p_records is a JSON array of records. The view that the run was planned on
--- is named by its pos and the entry there: a thread that has another entry at that pos, as after a failover or a restore,
--- refuses the whole run. So does whatever touched a span since then, and an erasure in what any attempt was made from. The
--- same run_id again returns its numbers.
+-- Writes the records of one run, all or none, and returns them; called again with the same run_id it writes nothing and
+-- returns the same records. p_records is a JSON array. p_base_pos and p_base_head name the view that the run was planned
+-- on, by its pos and the entry there. The run is refused where the thread has another entry at that pos (as after a
+-- failover or a restore), where a record since then touches one of its spans, and where something that an attempt was
+-- made from has been erased since then.
 CREATE FUNCTION compaction_store.commit_compactions(
     p_thread_uid uuid, p_tenant text, p_run_id uuid, p_base_pos bigint, p_base_head bytea, p_records text
-) RETURNS TABLE (number bigint, pos bigint)
+) RETURNS TABLE (
+    number bigint, pos bigint, created_at timestamptz, kind text, outcome text, start_seq bigint, end_seq bigint,
+    tokens_before bigint, tokens_after bigint, source_count bigint, inputs bigint[], callback text, trigger text,
+    actor text, model text, counter text, revokes bigint, redacted_pos bigint, body text, entry bytea
+)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -36,10 +41,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    RETURN QUERY
-        SELECT c.number, c.pos FROM compaction_store.compactions AS c
-        WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id AND c.number <= v_head.last_number
-        ORDER BY c.number;
+    RETURN QUERY SELECT * FROM compaction_store.run_records(p_thread_uid, p_run_id, v_head.last_number);
     IF FOUND THEN
         RETURN;
     END IF;
@@ -206,9 +208,6 @@ BEGIN
         v_head.last_at := v_row.created_at;
         v_head.head := v_row.entry;
         v_head.view_tokens := v_head.view_tokens + v_change;
-        number := v_row.number;
-        pos := v_row.pos;
-        RETURN NEXT;
     END LOOP;
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
@@ -219,5 +218,6 @@ BEGIN
         lease_until = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_until END,
         lease_run = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_run END
     WHERE h.thread_uid = p_thread_uid;
+    RETURN QUERY SELECT * FROM compaction_store.run_records(p_thread_uid, p_run_id, v_head.last_number);
 END
 $$;

@@ -1,7 +1,10 @@
--- Takes the right to compact a thread for some seconds, so that of many workers one pays for a summary. NULL when it is
--- taken; else until when another run holds it. Nothing but the clock ends a lease whose holder died.
-CREATE FUNCTION compaction_store.lease(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_seconds double precision)
-RETURNS timestamptz
+-- Gives a run the sole right to compact a thread for some seconds, so that of many workers one pays for a summary.
+-- held_until is NULL when the run has the lease, else until when another run holds it; nothing but the clock ends a lease
+-- whose holder died. last_pos and head are the thread's now: a view read at them is still the newest.
+CREATE FUNCTION compaction_store.lease(
+    p_thread_uid uuid, p_tenant text, p_run_id uuid, p_seconds double precision,
+    OUT held_until timestamptz, OUT last_pos bigint, OUT head bytea
+)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -12,24 +15,26 @@ DECLARE
     v_run uuid;
     v_erased bigint;
 BEGIN
-    -- Whoever holds a lease for ever keeps all others from compacting.
+    -- Bounded, because a lease without an end would keep every other run from compacting.
     IF (p_seconds > 0 AND p_seconds <= 3600) IS NOT TRUE THEN
         RAISE EXCEPTION 'a lease must be for 0 to 3600 seconds' USING ERRCODE = 'CS019';
     END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
-    SELECT h.lease_until, h.lease_run, h.erased_pos INTO v_until, v_run, v_erased
+    SELECT h.lease_until, h.lease_run, h.erased_pos, h.last_pos, h.head
+    INTO v_until, v_run, v_erased, last_pos, head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     PERFORM compaction_store.refuse_erased(v_erased);
     IF v_run <> p_run_id AND v_until > clock_timestamp() THEN
-        RETURN v_until;
+        held_until := v_until;
+        RETURN;
     END IF;
+    -- Computed first: Citus takes no volatile function in an UPDATE.
     v_until := clock_timestamp() + make_interval(secs => p_seconds);
     UPDATE compaction_store.heads AS h SET lease_run = p_run_id, lease_until = v_until
     WHERE h.thread_uid = p_thread_uid;
-    RETURN NULL;
 END
 $$;

@@ -43,7 +43,7 @@ class Thread:
         tenant: str = "default",
     ) -> list[tuple[int, int]]:
         return self.connection.execute(
-            "SELECT * FROM compaction_store.commit_compactions(%s, %s, %s, %s, %s, %s)",
+            "SELECT number, pos FROM compaction_store.commit_compactions(%s, %s, %s, %s, %s, %s)",
             (
                 self.uid,
                 tenant,

@@ -143,7 +143,9 @@ def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
 ) -> None:
     for face in ("_async", "_sync"):
         monkeypatch.setattr(f"compaction_store.store.{face}.compacting._LONGEST_QUEUE", 0.3)
-    taken = login.execute("SELECT compaction_store.lease(%s, 'default', %s, 3600)", (UID, uuid.uuid4())).fetchall()
+    taken = login.execute(
+        "SELECT held_until FROM compaction_store.lease(%s, 'default', %s, 3600)", (UID, uuid.uuid4())
+    ).fetchall()
     assert taken == [(None,)]
     # The view does not fit the window, so that the run waits for the other.
     budget = cs.TokenBudget(context_window=2, trigger=1, target=1)
