@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from compaction_store.messages import documents
-from compaction_store.models import Attempt, Compaction, CompactionTree, Payload
+from compaction_store.models import Attempt, Compaction, CompactionTree, Element, Payload
+from compaction_store.rendering.view import View
 
 
 def to_json(
@@ -65,6 +69,70 @@ def from_row(row: Sequence[Any]) -> Compaction:
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
         run_id, callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
         body, fault,
+    )  # fmt: skip
+
+
+def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> list[Compaction]:
+    """Returns the records of one run from the rows of its commit, each with its status just after the commit."""
+    found = []
+    for row in rows:
+        *columns, callback, trigger, actor, model, counter, revokes, redacted_pos, text, _entry = row
+        number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs = columns
+        body, fault = (None, None) if text is None else documents.parsed("body", text)
+        found.append(Compaction(
+            thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
+            run_id, callback, trigger, actor, model, counter, revokes, redacted_pos, None, None, body, fault,
+        ))  # fmt: skip
+    later = _superseded_by(found)
+    return [replace(record, superseded_by=later.get(record.number)) for record in found]
+
+
+def _superseded_by(written: Iterable[Compaction]) -> dict[int, int]:
+    """Returns which record of a run replaced which earlier one of it in the view."""
+    found = {}
+    # The records active so far. A new one holds each of them whole or does not touch it.
+    starts: list[int] = []
+    numbers: list[int] = []
+    for record in written:
+        if record.outcome != "applied" or record.start_seq is None or record.end_seq is None:
+            continue
+        first, end = bisect_left(starts, record.start_seq), bisect_right(starts, record.end_seq)
+        found.update(dict.fromkeys(numbers[first:end], record.number))
+        starts[first:end], numbers[first:end] = [record.start_seq], [record.number]
+    return found
+
+
+def view_after(view: View, written: Sequence[Compaction], head: bytes) -> View | None:
+    """Returns the view just after a run's records, from the view that the run was planned on.
+
+    None if something else was written in between, or if a record cannot be read: then the view must be read.
+    """
+    if written[0].pos != view.pos + 1:
+        return None
+    active = {
+        record.start_seq: record for record in written if record.outcome == "applied" and record.superseded_by is None
+    }
+    if any(record.body is None for record in active.values()):
+        return None
+    elements: list[Element] = []
+    covered_to = 0
+    for element in view.elements:
+        if (record := active.get(element.seq)) is not None:
+            elements.append(_element(record))
+            covered_to = elements[-1].end_seq
+        elif element.seq > covered_to:
+            elements.append(element)
+    return replace(view, pos=written[-1].pos, elements=tuple(elements), head=head, measured=None)
+
+
+def _element(record: Compaction) -> Element:
+    assert record.start_seq is not None  # noqa: S101 — the table has no applied record without a span
+    assert record.end_seq is not None  # noqa: S101
+    assert record.tokens_after is not None  # noqa: S101
+    assert record.body is not None  # noqa: S101
+    return Element(
+        record.start_seq, record.end_seq, record.pos, tuple(record.body["replacement"]), record.tokens_after,
+        record.number, record.created_at, record.kind, record.callback,
     )  # fmt: skip
 
 

@@ -25,9 +25,9 @@ from compaction_store.errors import CompactionStoreError, DatabaseError, SpanCon
 from compaction_store.models import Compaction, Measured
 from compaction_store.postgres import call, queries
 from compaction_store.postgres._sync.connections import Connections
-from compaction_store.postgres.queries import CompactionFilter, ThreadKey
+from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import View
-from compaction_store.store._sync.auditing import calibrated, compaction_log
+from compaction_store.store._sync.auditing import calibrated
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store._sync.writing import prepared
 
@@ -69,6 +69,11 @@ def compact(compacting: Compacting) -> CompactionRun:
     view = measured_view(compacting.reader, compacting.db, compacting.thread, budget)
     if not compacting.force and not budget.is_over(view):
         return CompactionRun((), "the view is within its budget", view)
+    return compact_measured(compacting, view, budget)
+
+
+def compact_measured(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
+    """Compacts a thread whose view has been measured and is over the budget, or must be compacted all the same."""
     try:
         return _compact_alone(compacting, view, budget)
     except BaseException as error:
@@ -105,9 +110,8 @@ def revoke(
     run_id = uuid4()
     base = (0, None) if view is None else (view.pos, view.head)
     text = records.revocation(number, reason=reason, actor=actor)
-    db.call(queries.commit_compactions, thread, run_id, base, text, key=str(run_id))
-    with call.after_write(str(run_id), thread.thread_id):
-        return (_records(db, thread, run_id))[0]
+    rows = db.call(queries.commit_compactions, thread, run_id, base, text, key=str(run_id))
+    return records.from_commit(thread.thread_id, run_id, rows)[0]
 
 
 def measured_view(
@@ -139,7 +143,7 @@ def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> C
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     wait = _FIRST_WAIT
     end = time.monotonic() + _LONGEST_QUEUE
-    while (db.call(queries.lease, thread, compacting.run_id, _LEASE_SECONDS)).held_until is not None:
+    while (lease := db.call(queries.lease, thread, compacting.run_id, _LEASE_SECONDS)).held_until is not None:
         if budget.fits(view):
             return CompactionRun((), "another run is compacting the thread", view)
         if time.monotonic() > end:
@@ -150,8 +154,9 @@ def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> C
         view = measured_view(reader, db, thread, budget, view)
         if not budget.is_over(view):
             return CompactionRun((), "another run has compacted the thread", view)
-    # The callbacks must see what another run did before the lease was free.
-    view = measured_view(reader, db, thread, budget, view)
+    if (lease.last_pos, lease.head) != (view.pos, view.head):
+        # The callbacks must see what has been written since, such as the records of another run.
+        view = measured_view(reader, db, thread, budget, view)
     if not compacting.force and not budget.is_over(view):
         db.call(queries.release, thread, compacting.run_id, False)
         return CompactionRun((), "another run has compacted the thread", view)
@@ -173,13 +178,20 @@ def _run_and_commit(compacting: Compacting, view: View, trigger: str) -> Compact
         counter=compacting.counter.name,
         measured=size_estimate.as_json(view),
     )
-    db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
-    with call.after_write(str(run_id), compacting.thread_id):
-        written = _records(db, thread, run_id)
-        after = compacting.reader.view(compacting.thread_id) if builder.applied else view
-    if builder.applied and budget is not None and view.measured is not None:
-        after = _measured(db, after, budget, view.measured.moved(after.tokens))
+    rows = db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
+    written = records.from_commit(thread.thread_id, run_id, rows)
+    after = _view_after(compacting, view, written, rows[-1][-1]) if builder.applied else view
     return CompactionRun(tuple(written), reason, after, tuple(builder.errors))
+
+
+def _view_after(compacting: Compacting, view: View, written: list[Compaction], head: bytes) -> View:
+    after = records.view_after(view, written, head)
+    if after is None:
+        with call.after_write(str(compacting.run_id), compacting.thread_id):
+            after = compacting.reader.view(compacting.thread_id)
+    if compacting.budget is None or view.measured is None:
+        return after
+    return _measured(compacting.db, after, compacting.budget, view.measured.moved(after.tokens))
 
 
 def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
@@ -198,8 +210,3 @@ def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
     if conflict is not None and not builder.attempts:
         raise conflict
     return builder
-
-
-def _records(db: Connections, thread: ThreadKey, run_id: UUID) -> list[Compaction]:
-    wanted = CompactionFilter(thread.uid, run_id=run_id)
-    return [record for record in compaction_log(db, thread.tenant, wanted)]

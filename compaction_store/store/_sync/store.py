@@ -228,7 +228,9 @@ class Store(Reader):
             return view
         failure: CompactionStoreError | None = None
         try:
-            view = (self.compact(thread_id, *callbacks, budget=budget, actor=actor)).view
+            thread = self._writable_key(thread_id)
+            work = self._compacting(thread, callbacks, budget, actor, force=False)
+            view = (compacting.compact_measured(work, view, budget)).view
         except SpanConflict:
             view = compacting.measured_view(self, self._db, self._key(thread_id), budget)
         except InvalidInput:
