@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fields import described, member, unused
+
 import compaction_store as cs
 from compaction_store import embedded, errors, importers, migrate, models, recall, strategies, summarizers, tokens
 from compaction_store.deploy import citus, roles
@@ -33,9 +35,9 @@ STORE: dict[str, tuple[str, ...]] = {
     "Erasing": ("redact", "erase", "hold", "release", "retain"),
     "Bundles": ("export", "import_bundle"),
 }
-# Told elsewhere on the page, or not a name to read about.
+# Described elsewhere on the page, or needing no description.
 _FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload"}
-_ABOUT = "It is made by `scripts/reference.py` from the code, and a test compares it."
+_ABOUT = "The page is made from the code by `scripts/reference.py`, and a test compares them."
 
 
 class Section(NamedTuple):
@@ -47,7 +49,7 @@ class Section(NamedTuple):
 
 SECTIONS = (
     Section(
-        "Compaction", "What a callback works with. [Compaction](compaction.md) explains it.", cs,
+        "Compaction", "For callbacks. [Compaction](compaction.md) explains it.", cs,
         ("CompactionContext", "TokenBudget", "Summary"),
     ),
     Section(
@@ -63,7 +65,7 @@ SECTIONS = (
         ("ToLoad", "Observed", "Loaded", "Imported", "Span", "Attempt", "CompactionTree", "Found", "Measured"),
     ),
     Section(
-        "Checkpoints", "[Integrity](integrity.md) and [threats](threats.md) tell what they are for.", cs,
+        "Checkpoints", "[Checkpoints](checkpoints.md) explains them.", cs,
         ("Checkpoint", "CheckpointLog", "SigningKey"),
     ),
     Section(
@@ -71,7 +73,7 @@ SECTIONS = (
         tuple(strategies.__all__),
     ),
     Section(
-        "Summarizers", "`compaction_store.summarizers`. [Summarizers](summarizers.md) tells of each.", summarizers,
+        "Summarizers", "`compaction_store.summarizers`. [Summarizers](summarizers.md) describes each.", summarizers,
         tuple(summarizers.__all__),
     ),
     Section(
@@ -83,7 +85,7 @@ SECTIONS = (
         ("Counter", "o200k_base", "bytes_over_four", "count_text", "cut", "load"),
     ),
     Section(
-        "Telemetry", "[How to](how-to/telemetry.md) tells of each span and metric.", cs, ("Telemetry",),
+        "Telemetry", "[How to](how-to/telemetry.md) lists spans and metrics.", cs, ("Telemetry",),
     ),
     Section(
         "Importers", "`compaction_store.importers`. [Imports](imports.md) has the formats.", importers,
@@ -107,11 +109,11 @@ SECTIONS = (
 def page() -> str:
     parts = [
         "# Reference\n",
-        *_wrapped(f"Every public name, with what its own docstring says. {_ABOUT}"),
+        *_wrapped(f"Every public name, with its docstring. {_ABOUT}"),
         *_wrapped(
-            "`AsyncStore` has the methods of `Store`; they are awaited there, and those that return an iterator are"
-            " iterated by `async for`. `Reader` and `AsyncReader` lack those that are marked *Store only*. `thread_id`"
-            " comes first, options are keyword-only."
+            "`AsyncStore` has the methods of `Store`, awaited; use `async for` with those that return an iterator."
+            " `Reader` and `AsyncReader` lack the methods that are marked *Store only*. `thread_id` comes first,"
+            " options are keyword-only."
         ),
         *_store(),
         *(part for section in SECTIONS for part in _section(section)),
@@ -123,11 +125,16 @@ def page() -> str:
         ),
         f"```text\n{_tree()}\n```\n",
     ]
-    rest = _rest()
-    if rest:
-        names = ", ".join(sorted(rest))
-        raise SystemExit(f"reference: no section of scripts/reference.py has {names}")
+    if rest := _rest():
+        raise SystemExit(f"reference: no section of scripts/reference.py has {', '.join(sorted(rest))}")
+    if old := unused(_all_fields()):
+        raise SystemExit(f"reference: scripts/fields.py describes fields that are gone: {', '.join(old)}")
     return "\n".join(parts)
+
+
+def _all_fields() -> dict[str, set[str]]:
+    found = {name: getattr(section.module, name) for section in SECTIONS for name in section.names}
+    return {name: set(_fields(kind)) for name, kind in found.items() if inspect.isclass(kind)}
 
 
 def _caught() -> str:
@@ -186,8 +193,11 @@ def _named(name: str, found: Any) -> Iterator[str]:
     fields = _fields(found)
     if fields:
         yield from _prose(found)
-        rows = (f"| `{field}` | `{_cell(kind)}` | {default} |\n" for field, (kind, default) in fields.items())
-        yield "| field | type | default |\n|---|---|---|\n" + "".join(rows)
+        rows = (
+            f"| `{field}` | `{_cell(kind)}` | {default} | {_cell(described(name, field))} |\n"
+            for field, (kind, default) in fields.items()
+        )
+        yield "| field | type | default | |\n|---|---|---|---|\n" + "".join(rows)
     else:
         if "__init__" in vars(found) and not getattr(found, "_is_protocol", False) and name != "CompactionContext":
             yield _code(name, found)
@@ -196,19 +206,19 @@ def _named(name: str, found: Any) -> Iterator[str]:
 
 
 def _own(kind: type) -> dict[str, Any]:
-    """What a class itself has, and what it has of a base that is nobody's to know."""
+    """Returns the members of a class and of its private bases."""
     bases = (base for base in kind.__mro__ if base is kind or base.__name__.startswith("_"))
     return {name: found for base in bases for name, found in vars(base).items()}
 
 
 def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
-    """A class's own properties and methods."""
+    """Yields the table of a class's properties and methods."""
     rows = []
     for name, found in _own(kind).items():
         if name.startswith("_") or name in fields or name in _HIDDEN.get(kind.__name__, ()):
             continue
         if isinstance(found, property | types.FunctionType | classmethod | staticmethod) or hasattr(found, "func"):
-            rows.append(_row(name, found))
+            rows.append(_row(kind.__name__, name, found))
     if rows:
         yield "| | |\n|---|---|\n" + "".join(rows)
 
@@ -220,17 +230,17 @@ _HIDDEN = {
 }
 
 
-def _row(name: str, found: Any) -> str:
+def _row(kind: str, name: str, found: Any) -> str:
     function: Any = found.fget if isinstance(found, property) else getattr(found, "func", None) or found
     function = getattr(function, "__func__", function)
     is_method = not isinstance(found, property) and not hasattr(found, "func")
     shown = f"{name}{_arguments(function)}" if is_method else name
-    text = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    text = " ".join((inspect.getdoc(function) or member(kind, name)).split("\n\n")[0].split())
     return f"| `{_cell(shown)}` | {_cell(text)} |\n"
 
 
 def _fields(kind: type) -> dict[str, tuple[str, str]]:
-    """The fields of a value, each with its type and default."""
+    """Returns the fields of a value, each with its type and default."""
     if dataclasses.is_dataclass(kind):
         fields = [field for field in dataclasses.fields(kind) if not field.name.startswith("_")]
         return {field.name: (_plain(str(field.type)), _given(field.default)) for field in fields}
@@ -286,7 +296,7 @@ def _parameters(found: Callable[..., Any]) -> list[str]:
 
 
 def _default(value: Any) -> str:
-    # Where an object prints as an address, its name is all there is to say.
+    # An object that prints as an address is shown by its name.
     return _plain(repr(value)) if " at 0x" not in repr(value) else f"{getattr(value, '__name__', type(value).__name__)}"
 
 
@@ -302,14 +312,14 @@ def _shown(annotation: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Names without the modules that they come from."""
+    """Removes module names."""
     text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
     return re.sub(r"ForwardRef\('([^']+)'[^)]*\)", r"\1", text).replace('"', "")
 
 
 def _prose(found: Any) -> Iterator[str]:
     text = inspect.getdoc(found) or ""
-    # A dataclass without a docstring has its signature for one.
+    # The docstring of a dataclass without one is its signature.
     if text and not text.startswith(f"{getattr(found, '__name__', '')}("):
         for part in text.split("\n\n"):
             yield from _wrapped(part)
