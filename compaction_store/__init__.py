@@ -5,8 +5,7 @@ the errors that it catches. Other errors are in `compaction_store.errors`, other
 """
 
 from compaction_store.bundles.verification import verify_bundle
-from compaction_store.checkpoints.checkpoint_log import CheckpointLog
-from compaction_store.checkpoints.signed_heads import Checkpoint, SigningKey
+from compaction_store.checkpoints import Checkpoint, CheckpointLog, SigningKey
 from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun

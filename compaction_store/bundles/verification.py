@@ -13,8 +13,8 @@ from uuid import UUID
 from compaction_store import arguments
 from compaction_store.bundles import line_format
 from compaction_store.bundles.line_format import Line
-from compaction_store.checkpoints import signed_heads
-from compaction_store.checkpoints.signed_heads import Proved
+from compaction_store.checkpoints.keys import public_key
+from compaction_store.checkpoints.proofs import Proved, check_proof
 from compaction_store.errors import InvalidCheckpoint, InvalidInput
 from compaction_store.integrity import chain, erasure
 from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry
@@ -92,7 +92,7 @@ class BundleVerifier:
         checkpointed = None
         try:
             if self._keys and manifest["checkpoint"] is not None:
-                self._proved = signed_heads.check_proof(manifest["checkpoint"], tenant, thread_id, *self._keys)
+                self._proved = check_proof(manifest["checkpoint"], tenant, thread_id, *self._keys)
                 checkpointed = KnownEntry(self._proved.pos, self._proved.entry)
         except InvalidCheckpoint as error:
             why = f"the checkpoint that the manifest carries does not hold: {error}"
@@ -220,7 +220,7 @@ def verify_bundle(
             raise InvalidInput("pos must be given together with head, the entry at that pos")
     if isinstance(public_keys, str | bytes) or not isinstance(public_keys, Iterable):
         raise InvalidInput(f"public_keys must be a list of public keys, not {type(public_keys).__name__}")
-    verifier = BundleVerifier(pos=pos, head=head, public_keys=[signed_heads.public_key(key) for key in public_keys])
+    verifier = BundleVerifier(pos=pos, head=head, public_keys=[public_key(key) for key in public_keys])
     for line in lines:
         verifier.feed(check_line(line))
     return verifier.finish()

@@ -1,16 +1,18 @@
-"""Compares threads with the newest checkpoint of a log, and adds to a report what the checkpoint shows."""
+"""Compares threads with an earlier checkpoint: to verify them, and before a new checkpoint is signed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from uuid import UUID
 
-from compaction_store.checkpoints import signed_heads
-from compaction_store.checkpoints.checkpoint_log import CheckpointLog, Heads
-from compaction_store.checkpoints.signed_heads import Checkpoint, Head
+from compaction_store.checkpoints.heads import Head, HeadsFile, tenant_hash
+from compaction_store.checkpoints.log import CheckpointLog
+from compaction_store.checkpoints.notes import Checkpoint
 from compaction_store.integrity.entry import KnownEntry
 from compaction_store.models import Finding, Report
+
+_MOST_FINDINGS = 1000
 
 
 class NewestCheckpoint:
@@ -23,7 +25,7 @@ class NewestCheckpoint:
         """With `whole`, every note of the log is checked, and that each follows from the one before."""
         self._has_log = log is not None
         self.checkpoint: Checkpoint | None = None
-        self._heads: Heads | None = None
+        self._heads: HeadsFile | None = None
         if log is None:
             return
         if whole:
@@ -45,7 +47,7 @@ class NewestCheckpoint:
 
     def expected(self, tenant: str, after: UUID | None) -> ExpectedThreads:
         """Returns the tenant's threads after a uid, to be ticked off during a walk over all threads."""
-        wanted = signed_heads.tenant_hash(tenant)
+        wanted = tenant_hash(tenant)
         heads = (head for head in self._heads or () if head.tenant == wanted)
         return ExpectedThreads((head for head in heads if after is None or head.thread_uid > after), self)
 
@@ -102,6 +104,50 @@ class ExpectedThreads:
 
     def _miss(self, head: Head) -> None:
         self._missed += 1
-        if self._missed <= signed_heads.MOST_FINDINGS:
+        if self._missed <= _MOST_FINDINGS:
             gone = self._newest.gone(head.pos)
             self._findings.append(replace(gone, what=f"thread_uid {head.thread_uid}: {gone.what}"))
+
+
+class EarlierHeads:
+    """The heads of an earlier checkpoint, compared with the heads of now. Both go by thread_uid."""
+
+    def __init__(self, earlier: Iterable[Head]) -> None:
+        self._earlier = iter(earlier)
+        self._next = next(self._earlier, None)
+        self._findings: list[str] = []
+
+    def _find(self, earlier: Head, what: str) -> None:
+        if len(self._findings) < _MOST_FINDINGS:
+            self._findings.append(f"thread_uid {earlier.thread_uid}, pos {earlier.pos}: {what}")
+
+    def compare(self, head: Head) -> Head | None:
+        """Compares a thread. If it has grown, returns its earlier head, for `compare_entry`."""
+        while self._next is not None and self._next.thread_uid < head.thread_uid:
+            self._gone(self._next)
+        earlier = self._next
+        if earlier is None or earlier.thread_uid != head.thread_uid:
+            return None
+        self._next = next(self._earlier, None)
+        if head.pos > earlier.pos:
+            return earlier
+        if head.pos < earlier.pos:
+            self._find(earlier, f"the thread ends at pos {head.pos} now")
+        else:
+            self.compare_entry(earlier, head.entry)
+        return None
+
+    def _gone(self, earlier: Head) -> None:
+        self._find(earlier, "the thread is gone")
+        self._next = next(self._earlier, None)
+
+    def compare_entry(self, earlier: Head, entry: bytes | None) -> None:
+        """Compares an earlier head with the entry that is at its pos now."""
+        if entry != earlier.entry:
+            self._find(earlier, "another entry is there now")
+
+    def finish(self) -> list[str]:
+        """Returns the findings. Threads that were not compared are gone."""
+        while self._next is not None:
+            self._gone(self._next)
+        return self._findings

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from compaction_store.checkpoints.checkpoint_log import CheckpointLog
-from compaction_store.checkpoints.signed_heads import SigningKey
+from compaction_store.checkpoints import CheckpointLog, SigningKey
 from compaction_store.cli import options
 from compaction_store.cli.options import AsJson, Tenant, Url, misuse
 from compaction_store.cli.output import Output, note

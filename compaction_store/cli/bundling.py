@@ -20,7 +20,7 @@ import typer
 from compaction_store import Reader
 from compaction_store import Thread as ThreadValue
 from compaction_store.bundles import line_format
-from compaction_store.checkpoints.checkpoint_log import CheckpointLog
+from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reached

@@ -9,8 +9,7 @@ from typing import Any
 import psycopg
 
 import compaction_store as cs
-from compaction_store.checkpoints import signed_heads
-from compaction_store.checkpoints.signed_heads import Head
+from compaction_store.checkpoints.heads import Head, tenant_hash
 from compaction_store.integrity import chain
 
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
@@ -19,7 +18,7 @@ OTHER = cs.SigningKey.from_bytes("example.org/audit", bytes(32))
 
 def heads(count: int) -> list[Head]:
     uids = sorted(uuid.UUID(int=i * 7919 + 1) for i in range(count))
-    tenant = signed_heads.tenant_hash("default")
+    tenant = tenant_hash("default")
     return [Head(uid, tenant, i + 1, sha256(uid.bytes).digest()) for i, uid in enumerate(uids)]
 
 

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from compaction_store import arguments, embedded, tokens
 from compaction_store.bundles import export_rows
-from compaction_store.checkpoints.checkpoint_log import CheckpointLog
-from compaction_store.checkpoints.signed_heads import Checkpoint, Signer
+from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
+from compaction_store.checkpoints.make import Sink
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, Unreadable
@@ -31,7 +31,7 @@ from compaction_store.models import (
     Report,
     Thread,
 )
-from compaction_store.postgres import checkpointing, queries, typed_rows
+from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.engines import AsyncEngine
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
@@ -358,7 +358,7 @@ class AsyncReader:
         return verifying.verify_all(verification, after)
 
     async def checkpoint(
-        self, signer: Signer, log: CheckpointLog, *sinks: checkpointing.Sink, all_tenants: bool = False
+        self, signer: Signer, log: CheckpointLog, *sinks: Sink, all_tenants: bool = False
     ) -> Checkpoint:
         """Signs the head of every thread of the tenant and appends the checkpoint to the log.
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from compaction_store.checkpoints.checkpoint_log import CheckpointLog
+from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
 from compaction_store.checkpoints.compare import NewestCheckpoint
-from compaction_store.checkpoints.signed_heads import Checkpoint, Signer
+from compaction_store.checkpoints.make import CheckpointRequest, Sink
 from compaction_store.errors import DatabaseError, InvalidInput, ThreadNotFound
 from compaction_store.integrity import stored_threads
 from compaction_store.integrity.entry import KnownEntry
@@ -98,15 +98,15 @@ def verify_all(verification: Verification, after: str | UUID | Report | None) ->
 
 
 def make_checkpoint(
-    db: Connections, tenant: str | None, signer: Signer, log: CheckpointLog, sinks: tuple[checkpointing.Sink, ...]
+    db: Connections, tenant: str | None, signer: Signer, log: CheckpointLog, sinks: tuple[Sink, ...]
 ) -> Checkpoint:
     """Makes the checkpoint of a tenant, or of all tenants."""
     patience = _SHARE_OF_DEADLINE * (db.deadline or _WITHOUT_DEADLINE)
-    commission = checkpointing.Commission(tenant, signer, log, sinks, patience)
-    commission.check(awaits=_IS_ASYNC)
+    request = CheckpointRequest(tenant, signer, log, sinks, patience)
+    request.check(is_async=_IS_ASYNC)
     last = db.run_in_thread(log.last)
     seconds = 0 if last is None else 2 * last.size * _SECONDS_A_THREAD
-    return db.with_more_time(seconds).call(checkpointing.take, commission)
+    return db.with_more_time(seconds).call(checkpointing.make_checkpoint, request)
 
 
 def _schema(verification: Verification) -> Judged | None:

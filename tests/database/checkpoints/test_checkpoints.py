@@ -16,8 +16,8 @@ from support.checkpoints import KEY, OTHER, contradictions, cut, uid
 
 import compaction_store as cs
 from compaction_store import migrate
-from compaction_store.checkpoints import signed_heads
-from compaction_store.checkpoints.signed_heads import Tree
+from compaction_store.checkpoints import check_proof, notes
+from compaction_store.checkpoints.tree import Tree
 from compaction_store.errors import InvalidCheckpoint, NotPrimary
 from compaction_store.integrity import chain
 
@@ -239,12 +239,12 @@ def test_jobs_at_once_make_one_sequence(url: str, log: cs.CheckpointLog) -> None
 
 
 def test_two_processes_never_append_after_the_same_line(log: cs.CheckpointLog) -> None:
-    first = signed_heads.sign(KEY, None, Tree(), "0" * 64, None, datetime.now(UTC))
+    first = notes.sign(KEY, None, Tree(), "0" * 64, None, datetime.now(UTC))
     log.append(first)
-    second = signed_heads.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC))
+    second = notes.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC))
     log.append(second)
     with pytest.raises(cs.Conflict):
-        log.append(signed_heads.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC)))
+        log.append(notes.sign(KEY, None, Tree(), "0" * 64, first, datetime.now(UTC)))
     with pytest.raises(cs.Conflict):
         log.append(first)
     assert list(log) == [first, second]
@@ -252,7 +252,7 @@ def test_two_processes_never_append_after_the_same_line(log: cs.CheckpointLog) -
 
 def test_a_proof_shows_one_thread_and_travels_with_its_bundle(checked: Any, log: cs.CheckpointLog) -> None:
     proof = log.proof("default", "b")
-    proved = signed_heads.check_proof(proof, "default", "b", KEY.key)
+    proved = check_proof(proof, "default", "b", KEY.key)
     assert (proved.pos, proved.entry) == (5, checked.thread("b").head)
     assert tuple(proof) == ("note", "proof", "leaf_index", "key")
     text = json.dumps(proof)

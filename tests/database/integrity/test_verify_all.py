@@ -19,7 +19,7 @@ from support.faces import Face, Faces
 from support.forging import TABLES, as_role, unlock
 
 import compaction_store as cs
-from compaction_store.checkpoints.signed_heads import SigningKey
+from compaction_store.checkpoints import SigningKey
 from compaction_store.integrity import chain, erasure
 from compaction_store.postgres import cursor
 from compaction_store.postgres.queries import listing

@@ -20,8 +20,8 @@ from support.bundles import Line, Thread, said, sealed
 
 import compaction_store as cs
 from compaction_store import offline
-from compaction_store.checkpoints import signed_heads
-from compaction_store.checkpoints.signed_heads import SigningKey
+from compaction_store.checkpoints import SigningKey, keys, notes
+from compaction_store.checkpoints.heads import Head
 from compaction_store.integrity import chain, erasure
 
 KEY = SigningKey.from_bytes("example.org/audit", bytes(range(32)))
@@ -82,7 +82,7 @@ def test_the_vectors_of_rfc_8032_hold(secret: str, public: str, message: str, si
 
 def _small() -> list[bytes]:
     """Every encoding of the eight points of small order, the ones that are not canonical too."""
-    ys = [0, 1, offline.FIELD - 1, *(y for y in signed_heads._WEAK if y > 1 and y != offline.FIELD - 1)]
+    ys = [0, 1, offline.FIELD - 1, *(y for y in keys.WEAK if y > 1 and y != offline.FIELD - 1)]
     ys += [offline.FIELD, offline.FIELD + 1]
     return [(y | sign << 255).to_bytes(32, "little") for y in ys for sign in (0, 1)]
 
@@ -126,11 +126,11 @@ def test_keys_of_small_order_and_keys_in_another_form_are_no_keys() -> None:
     for key in _small() + others:
         assert not offline.is_key(key)
         with pytest.raises(cs.InvalidInput, match="small order"):
-            signed_heads.public_key(key)
+            keys.public_key(key)
     for _ in range(20):
         key = SigningKey.generate("k").key
         assert offline.is_key(key)
-        assert signed_heads.public_key(key) == key
+        assert keys.public_key(key) == key
 
 
 # ---- bundles that carry a checkpoint
@@ -148,13 +148,13 @@ def carrying(made: Thread, tmp_path: Path, *, pos: int | None = None, signer: Si
     log = cs.CheckpointLog(tmp_path / f"{signer.key.hex()[:8]}.jsonl", signer.key)
     entry = bytes.fromhex(made.entries[(pos or len(made.entries)) - 1]["entry"])
     name = made.thread_id
-    heads = [signed_heads.Head(erasure.thread_uid("default", name), bytes(8), pos or len(made.entries), entry)]
-    heads += [signed_heads.Head(chain.thread_uid("default", f"other {n}"), bytes(8), 3, bytes(32)) for n in range(20)]
+    heads = [Head(erasure.thread_uid("default", name), bytes(8), pos or len(made.entries), entry)]
+    heads += [Head(chain.thread_uid("default", f"other {n}"), bytes(8), 3, bytes(32)) for n in range(20)]
     writer = log.writer()
     for head in sorted(heads, key=lambda head: head.thread_uid):
         writer.add(head)
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    log.append(signed_heads.sign(signer, "default", writer.tree, writer.hash, None, moment))
+    log.append(notes.sign(signer, "default", writer.tree, writer.hash, None, moment))
     writer.keep()
     made.checkpoint = log.proof("default", name)
     return made

@@ -20,8 +20,11 @@ from support.checkpoints import KEY, OTHER, heads
 from support.places import TESTS
 
 import compaction_store as cs
-from compaction_store.checkpoints import checkpoint_log, signed_heads
-from compaction_store.checkpoints.signed_heads import Head, Tree
+from compaction_store.checkpoints import check_proof, keys, notes, proofs
+from compaction_store.checkpoints.heads import Head, HeadsFile, tenant_hash
+from compaction_store.checkpoints.tree import Tree, leads
+from compaction_store.checkpoints.tree import leaf as leaf_of
+from compaction_store.checkpoints.tree import path as path_of
 from compaction_store.errors import InvalidCheckpoint
 
 GOLDEN = json.loads((TESTS / "golden" / "checkpoint-1.json").read_text(encoding="utf-8"))
@@ -41,74 +44,72 @@ def root_by_definition(leaves: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("count", [*range(34), 100, 127, 128, 129])
 def test_the_root_is_that_of_the_definition(count: int) -> None:
-    leaves = [signed_heads.leaf(head.data()) for head in heads(count)]
+    leaves = [leaf_of(head.data()) for head in heads(count)]
     assert Tree(leaves).root() == root_by_definition(leaves)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13, 64, 65])
 def test_a_path_leads_from_every_leaf_to_the_root_and_from_nothing_else(count: int) -> None:
-    leaves = [signed_heads.leaf(head.data()) for head in heads(count)]
+    leaves = [leaf_of(head.data()) for head in heads(count)]
     root = Tree(leaves).root()
     for index, leaf in enumerate(leaves):
-        path = signed_heads.path(lambda start, end: leaves[start:end], index, 0, count)
+        path = path_of(lambda start, end: leaves[start:end], index, 0, count)
         assert len(path) <= (count - 1).bit_length()
-        assert signed_heads.leads(leaf, index, count, path, root)
-        assert not signed_heads.leads(sha256(leaf).digest(), index, count, path, root)
-        assert not signed_heads.leads(leaf, index + count, count, path, root)
-        assert not signed_heads.leads(leaf, -1, count, path, root)
-        assert not signed_heads.leads(leaf, index, count, [*path, bytes(32)], root)
+        assert leads(leaf, index, count, path, root)
+        assert not leads(sha256(leaf).digest(), index, count, path, root)
+        assert not leads(leaf, index + count, count, path, root)
+        assert not leads(leaf, -1, count, path, root)
+        assert not leads(leaf, index, count, [*path, bytes(32)], root)
         if path:
-            assert not signed_heads.leads(leaf, index, count, path[:-1], root)
-            assert not signed_heads.leads(leaf, index ^ 1, count, path, root) or count == 1
+            assert not leads(leaf, index, count, path[:-1], root)
+            assert not leads(leaf, index ^ 1, count, path, root) or count == 1
 
 
 def test_the_golden_checkpoint_is_made_as_ever() -> None:
     listed = [Head(uuid.UUID(h["thread_uid"]), bytes.fromhex(h["tenant"]), h["pos"], bytes.fromhex(h["entry"]))
               for h in GOLDEN["heads"]]  # fmt: skip
-    tree = Tree(signed_heads.leaf(head.data()) for head in listed)
+    tree = Tree(leaf_of(head.data()) for head in listed)
     assert tree.root().hex() == GOLDEN["root"]
-    assert signed_heads.tenant_hash("acme").hex() == GOLDEN["tenant_hash"]
-    first = signed_heads.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], None, datetime(2026, 1, 2, 3, 4, 5, 6, UTC))
+    assert tenant_hash("acme").hex() == GOLDEN["tenant_hash"]
+    first = notes.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], None, datetime(2026, 1, 2, 3, 4, 5, 6, UTC))
     assert first.note == GOLDEN["first"]
-    second = signed_heads.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], first, datetime(2026, 1, 2, 3, 5, tzinfo=UTC))
+    second = notes.sign(KEY, "acme", tree, GOLDEN["heads_sha256"], first, datetime(2026, 1, 2, 3, 5, tzinfo=UTC))
     assert (second.note, first.digest) == (GOLDEN["second"], GOLDEN["first_digest"])
     index = GOLDEN["proof"]["leaf_index"]
-    path = signed_heads.path(
-        lambda start, end: [signed_heads.leaf(h.data()) for h in listed[start:end]], index, 0, len(listed)
-    )
-    proof = signed_heads.proof(second, listed[index], index, path)
+    path = path_of(lambda start, end: [leaf_of(h.data()) for h in listed[start:end]], index, 0, len(listed))
+    proof = proofs.proof(second, listed[index], index, path)
     assert proof == GOLDEN["proof"]
-    proved = signed_heads.check_proof(proof, "acme", "t-2", KEY.key)
+    proved = check_proof(proof, "acme", "t-2", KEY.key)
     assert (proved.pos, proved.entry) == (listed[index].pos, listed[index].entry)
 
 
 def signed(tree: Tree | None = None, tenant: str | None = "default") -> cs.Checkpoint:
-    return signed_heads.sign(KEY, tenant, tree or Tree(), "0" * 64, None, datetime.now(UTC))
+    return notes.sign(KEY, tenant, tree or Tree(), "0" * 64, None, datetime.now(UTC))
 
 
 def test_a_note_is_read_only_with_the_key_that_signed_it() -> None:
     note = signed().note
-    assert signed_heads.read(note, KEY.key).note == note
-    assert signed_heads.read(note, OTHER.key, KEY.key).key == KEY.key
-    for keys in ((), (OTHER.key,)):
+    assert notes.read(note, KEY.key).note == note
+    assert notes.read(note, OTHER.key, KEY.key).key == KEY.key
+    for known in ((), (OTHER.key,)):
         with pytest.raises(InvalidCheckpoint):
-            signed_heads.read(note, *keys)
+            notes.read(note, *known)
 
 
 def test_a_note_with_a_witness_below_is_read_and_has_the_same_digest() -> None:
     checkpoint = signed()
     text = checkpoint.note.rpartition("\n\n")[0] + "\n"
     name = "witness.example/w1"
-    raw = signed_heads._key_hash(name, OTHER.key) + OTHER.sign(text.encode())
+    raw = keys.key_hash(name, OTHER.key) + OTHER.sign(text.encode())
     both = f"{checkpoint.note}— {name} {base64.b64encode(raw).decode()}\n"
-    read = signed_heads.read(both, KEY.key)
+    read = notes.read(both, KEY.key)
     assert (read.digest, read.root) == (checkpoint.digest, checkpoint.root)
 
 
 @pytest.mark.parametrize("tenant", ["a/b", "größe", "with space", "line\nbreak", "%2F", "a" * 255, None])
 def test_a_note_names_its_tenant_whatever_that_is_called(tenant: str | None) -> None:
     checkpoint = signed(tenant=tenant)
-    assert signed_heads.read(checkpoint.note, KEY.key).origin == checkpoint.origin
+    assert notes.read(checkpoint.note, KEY.key).origin == checkpoint.origin
     assert "\n" not in checkpoint.origin
 
 
@@ -120,14 +121,14 @@ def test_a_note_with_a_changed_byte_is_refused(data: st.DataObject) -> None:
     changed = bytearray(note)
     changed[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(InvalidCheckpoint):
-        signed_heads.read(changed.decode("utf-8", "surrogateescape"), KEY.key)
+        notes.read(changed.decode("utf-8", "surrogateescape"), KEY.key)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(), st.none(), st.integers(), st.binary()))
 def test_garbage_is_no_note(garbage: object) -> None:
     with pytest.raises(InvalidCheckpoint):
-        signed_heads.read(garbage, KEY.key)
+        notes.read(garbage, KEY.key)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +140,11 @@ def test_garbage_is_no_note(garbage: object) -> None:
 )  # fmt: skip
 def test_a_changed_proof_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidCheckpoint):
-        signed_heads.check_proof(GOLDEN["proof"] | change, "acme", "t-2", KEY.key)
+        check_proof(GOLDEN["proof"] | change, "acme", "t-2", KEY.key)
     with pytest.raises(InvalidCheckpoint):
-        signed_heads.check_proof(GOLDEN["proof"], "acme", "t-1", KEY.key)
+        check_proof(GOLDEN["proof"], "acme", "t-1", KEY.key)
     with pytest.raises(InvalidCheckpoint):
-        signed_heads.check_proof(GOLDEN["proof"], "acme", "t-2", OTHER.key)
+        check_proof(GOLDEN["proof"], "acme", "t-2", OTHER.key)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a+b", "ü", "x" * 101, "a\n", None])
@@ -183,7 +184,7 @@ def test_heads_are_found_in_a_file_without_reading_it(tmp_path: Path) -> None:
     digest = writer.hash
     path = writer.keep()
     assert path.name == f"heads-{digest}"
-    with checkpoint_log.Heads(path) as found:
+    with HeadsFile(path) as found:
         assert list(found) == listed
         for index in random.sample(range(5000), 50):
             assert found.find(listed[index].thread_uid) == (index, listed[index])
@@ -192,4 +193,4 @@ def test_heads_are_found_in_a_file_without_reading_it(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InvalidCheckpoint):
-        checkpoint_log.Heads(path)
+        HeadsFile(path)

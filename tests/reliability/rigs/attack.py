@@ -19,7 +19,7 @@ import psycopg
 from support.forging import TABLES, as_role, columns, unlock
 
 import compaction_store as cs
-from compaction_store.checkpoints.signed_heads import SigningKey
+from compaction_store.checkpoints import SigningKey
 from compaction_store.integrity import chain, erasure
 from compaction_store.postgres import schema
 from reliability.rigs.ground import Ground

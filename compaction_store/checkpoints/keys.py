@@ -1,0 +1,103 @@
+"""Ed25519 keys: whoever signs checkpoints, and what a public key may be. `cryptography` is imported on first use."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any, Protocol, Self
+
+from compaction_store.errors import InvalidInput, MissingExtra
+
+KEY_BYTES = 32
+_ED25519 = b"\x01"
+_FIELD = 2**255 - 19
+# The points of small order: with one of these as the key, a single signature is valid for any text.
+_ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+WEAK = frozenset({0, 1, _FIELD - 1, _ORDER_8, _FIELD - _ORDER_8})
+_KEY_NAME = re.compile(r"[!-*,-~]{1,100}")
+
+
+class Signer(Protocol):
+    """Signs notes by Ed25519: a `SigningKey`, or your own class around a key that never leaves its device."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def key(self) -> bytes:
+        """The public key: 32 bytes."""
+
+    def sign(self, data: bytes, /) -> bytes: ...
+
+
+class SigningKey:
+    """An Ed25519 key in memory and the name it signs under, such as "example.org/audit"."""
+
+    def __init__(self, name: str, private: Any) -> None:
+        if type(name) is not str or not _KEY_NAME.fullmatch(name):
+            raise InvalidInput("name must be 1 to 100 printable ASCII characters without a space or a plus sign")
+        self.name = name
+        self._private = private
+        self.key: bytes = private.public_key().public_bytes_raw()
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.name!r}, key={self.key.hex()})"
+
+    @classmethod
+    def generate(cls, name: str) -> Self:
+        return cls(name, _ed25519().Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_bytes(cls, name: str, private: bytes) -> Self:
+        """Makes the key from the 32 bytes that `private_bytes` returned."""
+        if type(private) is not bytes or len(private) != KEY_BYTES:
+            given = f"{len(private)} bytes" if type(private) is bytes else type(private).__name__
+            raise InvalidInput(f"private must be the {KEY_BYTES} bytes of a private key, not {given}")
+        return cls(name, _ed25519().Ed25519PrivateKey.from_private_bytes(private))
+
+    def private_bytes(self) -> bytes:
+        """Returns the secret. Keep it where nobody who may write to the database can read it."""
+        private: bytes = self._private.private_bytes_raw()
+        return private
+
+    def sign(self, data: bytes, /) -> bytes:
+        signature: bytes = self._private.sign(data)
+        return signature
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 — an extra
+    except ImportError:
+        raise MissingExtra("signing and checking checkpoints", "audit") from None
+    return ed25519
+
+
+def verifies(key: bytes, signature: bytes, data: bytes) -> bool:
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 — an extra
+
+    try:
+        ed25519.Ed25519PublicKey.from_public_bytes(key).verify(signature, data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def key_hash(name: str, key: bytes) -> bytes:
+    return sha256(name.encode() + b"\n" + _ED25519 + key).digest()[:4]
+
+
+def public_key(given: object) -> bytes:
+    """Returns the 32 bytes of a public key, given as bytes or in hexadecimal."""
+    if isinstance(given, str):
+        try:
+            given = bytes.fromhex(given)
+        except ValueError:
+            given = b""
+    if type(given) is not bytes or len(given) != KEY_BYTES:
+        raise InvalidInput(f"a public key must be {KEY_BYTES} bytes, or their {2 * KEY_BYTES} hexadecimal digits")
+    y = int.from_bytes(given, "little") % 2**255
+    if y >= _FIELD or y in WEAK:
+        raise InvalidInput("a public key must be canonical and not of small order, as the keys of a signer are")
+    return given

@@ -1,0 +1,160 @@
+"""A log of checkpoints: one JSON line each, only ever appended to, with the lists of heads in files beside it.
+
+A line is on disk before `append` returns, and only one of two processes appends after the same line. Keep the folder
+where nobody who may write to the database can write: changes to the database show because this differs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from compaction_store.checkpoints import notes, proofs, tree
+from compaction_store.checkpoints.heads import HeadsFile, HeadsWriter, file_name, sync_folder
+from compaction_store.checkpoints.keys import public_key
+from compaction_store.checkpoints.notes import Checkpoint
+from compaction_store.errors import Conflict, InvalidCheckpoint, InvalidInput
+from compaction_store.integrity import erasure
+
+_TAIL = 64 * 1024
+
+
+class CheckpointLog:
+    """The checkpoints in a file. Each is checked with the given public keys when it is read.
+
+    The first checkpoint makes the file. The lists of heads are in the same folder, each named by its hash. The lists of
+    older checkpoints may be deleted; the notes may not.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *keys: bytes | str) -> None:
+        self.path = Path(path)
+        self.keys = tuple(map(public_key, keys))
+        if not keys:
+            raise InvalidInput("keys must be at least one public key that may have signed the log")
+
+    def __repr__(self) -> str:
+        return f"CheckpointLog({str(self.path)!r})"
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        """Yields every checkpoint, oldest first; raises `InvalidCheckpoint` if one does not follow the one before."""
+        previous: Checkpoint | None = None
+        for number, line in enumerate(self._lines(), 1):
+            checkpoint = self._read(line, number)
+            if checkpoint.previous != (None if previous is None else previous.digest):
+                raise InvalidCheckpoint(f"checkpoint {number} of {self.path.name} does not follow the one before")
+            yield checkpoint
+            previous = checkpoint
+
+    def _lines(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                # A last line without its newline was never finished: that checkpoint was not made.
+                yield from (line for line in file if line.endswith(b"\n"))
+        except FileNotFoundError:
+            return
+
+    def _read(self, line: bytes, number: int | str) -> Checkpoint:
+        try:
+            note = json.loads(line)["note"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise InvalidCheckpoint(f"line {number} of {self.path.name} is not a checkpoint") from None
+        return notes.read(note, *self.keys)
+
+    def last(self) -> Checkpoint | None:
+        """Returns the newest checkpoint, without reading those before it."""
+        try:
+            with self.path.open("rb") as file:
+                line = _last_line(file)
+        except FileNotFoundError:
+            return None
+        return self._read(line, "last") if line else None
+
+    def heads(self, checkpoint: Checkpoint) -> HeadsFile:
+        """Opens the list of heads of a checkpoint, and checks that it is the one that was signed."""
+        heads = HeadsFile(self.path.parent / file_name(checkpoint.heads))
+        try:
+            if heads.size != checkpoint.size or heads.hash() != checkpoint.heads:
+                raise InvalidCheckpoint(f"the list of heads {heads.path.name} is not the one that was signed")
+        except BaseException:
+            heads.close()
+            raise
+        return heads
+
+    def proof(self, tenant: str, thread_id: str, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
+        """Makes the proof that a thread is in a checkpoint, by default the newest: for `export(…, checkpoint=…)`.
+
+        The proof reveals no other thread.
+        """
+        chosen = checkpoint or self.last()
+        if chosen is None:
+            raise InvalidCheckpoint(f"{self.path.name} has no checkpoint yet")
+        with self.heads(chosen) as heads:
+            found = heads.find(erasure.thread_uid(tenant, thread_id))
+            if found is None:
+                raise InvalidCheckpoint("the thread is not in the checkpoint")
+            index, head = found
+            return proofs.proof(chosen, head, index, tree.path(heads.leaves, index, 0, heads.size))
+
+    def writer(self) -> HeadsWriter:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return HeadsWriter(self.path.parent)
+
+    def append(self, checkpoint: Checkpoint) -> None:
+        """Appends a checkpoint; raises `Conflict` if the last one in the file is not the one it follows."""
+        line = json.dumps({"note": checkpoint.note}, ensure_ascii=False).encode() + b"\n"
+        with self.path.open("a+b") as file, _locked(file):
+            there = _last_line(file)
+            last = self._read(there, "last") if there else None
+            if checkpoint.previous != (None if last is None else last.digest):
+                raise Conflict(f"another checkpoint was appended to {self.path.name} in the meantime")
+            if (end := _end_of_lines(file)) < file.seek(0, os.SEEK_END):
+                file.truncate(end)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self.path.parent)
+
+
+def _last_line(file: BinaryIO) -> bytes:
+    """Returns the last finished line; empty if there is none."""
+    end = _end_of_lines(file)
+    size = _TAIL
+    while True:
+        start = max(0, end - size)
+        file.seek(start)
+        data = file.read(end - start)
+        at = data.rfind(b"\n", 0, max(0, len(data) - 1)) + 1
+        if at or not start:
+            return data[at:]
+        size *= 4
+
+
+def _end_of_lines(file: BinaryIO) -> int:
+    """Returns the offset after the last finished line."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _TAIL)
+        file.seek(start)
+        at = file.read(end - start).rfind(b"\n")
+        if at >= 0:
+            return start + at + 1
+        end = start
+    return 0
+
+
+@contextmanager
+def _locked(file: BinaryIO) -> Iterator[None]:
+    try:
+        import fcntl  # noqa: PLC0415 — Windows has none
+    except ImportError:
+        yield
+        return
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file.fileno(), fcntl.LOCK_UN)

@@ -1,0 +1,112 @@
+"""Signed notes: the threads' heads at one moment as one hash, signed with a key that the database never sees. Pure.
+
+The hash is the root of a Merkle tree over the heads. The note has the form of C2SP's signed notes and names the note
+before it, so that no note can be inserted or left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from urllib.parse import quote
+
+from compaction_store.checkpoints.keys import Signer, key_hash, public_key, verifies
+from compaction_store.checkpoints.tree import Tree
+from compaction_store.errors import InvalidCheckpoint
+from compaction_store.jsonable import AsDict
+
+_NOTE = re.compile(
+    r"(?P<origin>[!-~]{1,1000})\n(?P<size>0|[1-9][0-9]{0,15})\n(?P<root>[A-Za-z0-9+/]{43}=)\n"
+    r"time (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)\nheads (?P<heads>[0-9a-f]{64})\n"
+    r"previous (?P<previous>none|[0-9a-f]{64})\n"
+)
+_SIGNATURE = re.compile(r"— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(AsDict):
+    """A signed note over the heads of `size` threads.
+
+    `heads` is the SHA-256 of the file that lists them, `previous` the `digest` of the note before; the first has None.
+    """
+
+    note: str = field(repr=False)
+    origin: str
+    size: int
+    root: bytes = field(repr=False)
+    time: datetime
+    heads: str
+    previous: str | None
+    key: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the signed text, which the next note names."""
+        return sha256(_signed(self.note)[0].encode()).hexdigest()
+
+
+def origin(signer: Signer, tenant: str | None) -> str:
+    """Returns the origin of a note: the signer's name, with the tenant unless the note is over all tenants."""
+    return signer.name if tenant is None else f"{signer.name}/{quote(tenant, safe='')}"
+
+
+def sign(
+    signer: Signer, tenant: str | None, tree: Tree, heads: str, previous: Checkpoint | None, now: datetime
+) -> Checkpoint:
+    """Signs the note over a tree of heads. It follows the previous note."""
+    moment = now.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+    text = "".join((
+        f"{origin(signer, tenant)}\n{tree.size}\n{base64.b64encode(tree.root()).decode()}\n",
+        f"time {moment}Z\nheads {heads}\nprevious {'none' if previous is None else previous.digest}\n",
+    ))  # fmt: skip
+    signature = base64.b64encode(key_hash(signer.name, signer.key) + signer.sign(text.encode())).decode()
+    # Reading it back checks the signature that the signer returned.
+    return read(f"{text}\n— {signer.name} {signature}\n", signer.key)
+
+
+def _signed(note: str) -> tuple[str, str]:
+    """Splits a note into the signed text and the lines of signatures below it."""
+    text, gap, signatures = note.rpartition("\n\n")
+    if not gap:
+        raise InvalidCheckpoint("the text is not a signed note")
+    return f"{text}\n", signatures
+
+
+def read(note: object, *keys: bytes) -> Checkpoint:
+    """Parses a note and checks that one of the public keys signed it. Other signatures are ignored."""
+    text, signatures = _signed(note) if type(note) is str else ("", "")
+    found = _NOTE.fullmatch(text)
+    if found is None or not signatures or _SIGNATURE.sub("", signatures):
+        raise InvalidCheckpoint("the text is not the note of a checkpoint")
+    for name, coded in _SIGNATURE.findall(signatures):
+        for key in map(public_key, keys):
+            raw = _base64(coded)
+            if raw[:4] == key_hash(name, key) and verifies(key, raw[4:], text.encode()):
+                return _checkpoint(str(note), found, key)
+    raise InvalidCheckpoint("no known key signed the note")
+
+
+def _checkpoint(note: str, found: re.Match[str], key: bytes) -> Checkpoint:
+    try:
+        moment = datetime.fromisoformat(found["time"])
+    except ValueError:
+        raise InvalidCheckpoint("the note's time is not a date") from None
+    previous = None if found["previous"] == "none" else found["previous"]
+    return Checkpoint(
+        note, found["origin"], int(found["size"]), _base64(found["root"]), moment, found["heads"], previous, key
+    )
+
+
+def _base64(coded: str) -> bytes:
+    try:
+        raw = base64.b64decode(coded, validate=True)
+    except binascii.Error:
+        raise InvalidCheckpoint("the note is not in base64") from None
+    # The spare bits of the last character must be zero, so that a value has one text only.
+    if base64.b64encode(raw).decode() != coded:
+        raise InvalidCheckpoint("the note is not in base64")
+    return raw
