@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
+from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.messages.framing import ROLES, Role
-from compaction_store.models import Element, Payload, Summary
+from compaction_store.models import Element, Payload
 
-SummaryResult = str | Summary
 Summarize = Callable[[Sequence[Element]], "SummaryResult | Awaitable[SummaryResult]"]
 
 ALLOWED = frozenset({"larger", "system", "last_user"})

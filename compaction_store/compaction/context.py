@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast, overload
 
-from compaction_store.compaction.asking import Planned, Summarize, SummaryResult, allowed_rules, check_role
+from compaction_store.compaction.asking import Planned, Summarize, allowed_rules, check_role
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.compaction.summary_room import SummaryOptions
 from compaction_store.errors import InvalidInput, InvalidSpan
 from compaction_store.messages import tool_pairs

@@ -37,7 +37,7 @@ class CompactionPlan(AsDict):
     errors: tuple[Exception, ...] = field(default=(), repr=False)
 
 
-class Placed(NamedTuple):
+class PlannedSpan(NamedTuple):
     """A planned span in force: the first and last index of the view's elements it covers, and its attempt's index."""
 
     low: int
@@ -49,7 +49,7 @@ class Mark(NamedTuple):
     """Where a plan stood."""
 
     attempts: int
-    placed: tuple[Placed, ...]
+    placed: tuple[PlannedSpan, ...]
 
 
 class Plan:
@@ -59,7 +59,7 @@ class Plan:
         self.base = elements
         self.attempts: list[Attempt] = []
         # Disjoint, in order. One that is planned over others takes their place.
-        self._placed: list[Placed] = []
+        self._placed: list[PlannedSpan] = []
         self._starts = [element.seq for element in elements]
         self._sums = [0, *accumulate(element.tokens for element in elements)]
         self._folded: tuple[Element, ...] | None = None
@@ -127,7 +127,7 @@ class Plan:
     def place(self, low: int, high: int, attempt: Attempt) -> None:
         """Puts an attempt in force on a range that `indexes` gave."""
         self.last_planned.settle()
-        self._placed[self._overlapping(low, high)] = [Placed(low, high, len(self.attempts))]
+        self._placed[self._overlapping(low, high)] = [PlannedSpan(low, high, len(self.attempts))]
         self.attempts.append(attempt)
         self._folded = None
 
@@ -167,7 +167,7 @@ class Plan:
             bisect_right(self._placed, high, key=lambda placed: placed.low),
         )
 
-    def _element(self, placed: Placed) -> Element:
+    def _element(self, placed: PlannedSpan) -> Element:
         attempt = self.attempts[placed.attempt]
         return Element(
             cast("int", attempt.start_seq), cast("int", attempt.end_seq), None, attempt.replacement,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from compaction_store.compaction import size_estimate, summary_room
-from compaction_store.compaction.asking import Ask, Planned, Stalled, Summarize, SummaryResult
+from compaction_store.compaction.asking import Ask, Planned, Stalled, Summarize
 from compaction_store.compaction.attempt_log import AttemptLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.compaction.plan import Mark, Plan
 from compaction_store.compaction.span_rules import SpanRules
 from compaction_store.compaction.summary_planner import NO_SYSTEM, SummaryPlanner
-from compaction_store.compaction.summary_request import check_summarizer
+from compaction_store.compaction.summary_request import SummaryResult, check_summarizer
 from compaction_store.compaction.summary_room import SummaryOptions
 from compaction_store.drivers import Work, begin, drive, drive_async, is_async, is_on_event_loop
 from compaction_store.errors import IdsChanged, InvalidInput, NoProgress, NotSmaller

@@ -7,30 +7,18 @@ nor a tag.
 
 from __future__ import annotations
 
-import json
-import re
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
+from typing import Protocol, overload, runtime_checkable
 
 from compaction_store.errors import InvalidCallback
 from compaction_store.messages.framing import framed_text
-from compaction_store.models import Element, Payload, Summary
-from compaction_store.tokenizing import media
+from compaction_store.models import Element, Summary
 from compaction_store.tokenizing.message_text import read
 from compaction_store.tokens import Counter, count_text
 
 SummaryResult = str | Summary
-
-_SEALED = frozenset({"signature", "encrypted_content", "encrypted_stdout"})
-_BYTES = ("data", "file_data", "bytes", "blob")
-_SHORT = 64
-# Nothing that looks like a tag reaches the model, and no line can end.
-_AS_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_ESCAPED = re.compile("[<>\u2028\u2029]")
 
 
 @runtime_checkable
@@ -178,114 +166,3 @@ def texts(element: Element) -> Iterator[str]:
         if payload is not None:
             inside = framed_text(payload) if element.is_summary else None
             yield from read(payload)[0] if inside is None else (inside,)
-
-
-class Piece(NamedTuple):
-    """An element as JSON, or as a part of its JSON where that was too long. `at` is the part's place in the whole."""
-
-    start_seq: int
-    end_seq: int
-    text: str
-    at: int | None = None
-
-    @property
-    def entry(self) -> str:
-        if self.at is None:
-            return self.text
-        return dump({"seq": self.start_seq, "part_of_its_json": self.text, "from_character": self.at})
-
-
-class Source(NamedTuple):
-    """The pieces that a model is shown, and what it is not shown: the seqs of erased messages and of media."""
-
-    pieces: tuple[Piece, ...]
-    erased: tuple[int, ...]
-    media: tuple[int, ...]
-
-
-def source(elements: Iterable[Element]) -> Source:
-    pieces, erased, with_media = [], [], []
-    for element in elements:
-        messages = []
-        left_out: list[int] = []
-        for payload in element.messages:
-            if payload is None:
-                erased.append(element.seq)
-            messages.append(_erased() if payload is None else _plain(payload, left_out))
-        if left_out:
-            with_media.append(element.seq)
-        pieces.append(Piece(element.seq, element.end_seq, dump(_entry(element, messages))))
-    return Source(tuple(pieces), tuple(erased), tuple(with_media))
-
-
-def notes_piece(start_seq: int, end_seq: int, text: str) -> Piece:
-    """Notes on some messages, to be summarized in their place."""
-    return Piece(start_seq, end_seq, dump({"seq": start_seq, "end_seq": end_seq, "notes": text}))
-
-
-def document(pieces: Iterable[Piece]) -> str:
-    return '{"messages":[' + ",".join(piece.entry for piece in pieces) + "]}"
-
-
-def halves(pieces: Sequence[Piece], least: int) -> tuple[Sequence[Piece], Sequence[Piece]] | None:
-    """Two parts of about the same length, cut between elements if there are several; None if they get too short."""
-    if len(pieces) > 1:
-        sums = list(accumulate(len(piece.text) for piece in pieces))
-        place = min(bisect_left(sums, sums[-1] / 2) + 1, len(pieces) - 1)
-        return pieces[:place], pieces[place:]
-    [piece] = pieces
-    if len(piece.text) < 2 * least:
-        return None
-    middle, start = len(piece.text) // 2, piece.at or 0
-    return [piece._replace(text=piece.text[:middle], at=start)], [
-        piece._replace(text=piece.text[middle:], at=start + middle)
-    ]
-
-
-def _entry(element: Element, messages: list[Any]) -> Payload:
-    place: Payload = {"seq": element.seq}
-    if element.end_seq != element.seq:
-        place = {"seq": element.seq, "end_seq": element.end_seq}
-    if element.is_summary:
-        notes = [framed_text(message) or message for message in messages]
-        return {**place, "notes": notes[0] if len(notes) == 1 else notes}
-    return {**place, "message": messages[0] if len(messages) == 1 else messages}
-
-
-def _erased() -> Payload:
-    return {"erased": True}
-
-
-def _plain(value: Any, left_out: list[int]) -> Any:
-    """A payload without what no model could read: pictures, sounds, files and sealed text."""
-    if isinstance(value, str):
-        if media.found_in(value) is None:
-            return value
-        left_out.append(len(value))
-        return f"(left out: {len(value):,} characters of base64)"
-    if isinstance(value, list):
-        return [_plain(item, left_out) for item in value]
-    if not isinstance(value, dict):
-        return value
-    copy = {}
-    typed = any(name in value for name in ("media_type", "mime_type", "format", "filename"))
-    for name, item in value.items():
-        if name in _SEALED or (name == "data" and value.get("type") == "redacted_thinking"):
-            continue
-        if typed and name in _BYTES and isinstance(item, str) and len(item) > _SHORT and value.get("type") != "text":
-            left_out.append(len(item))
-            copy[name] = f"(left out: {len(item):,} characters of base64)"
-        else:
-            copy[name] = _plain(item, left_out)
-    return copy
-
-
-def dump(value: Any) -> str:
-    """The JSON that a model is shown: one line, without anything that looks like a tag."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Halves of surrogate pairs, which no request could carry.
-        text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    return _ESCAPED.sub(lambda found: _AS_ESCAPES[found[0]], text)

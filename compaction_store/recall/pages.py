@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from compaction_store.compaction.summary_request import dump
+from compaction_store.compaction.element_json import dump
 from compaction_store.jsonable import named
 from compaction_store.messages import framing
 from compaction_store.models import Payload

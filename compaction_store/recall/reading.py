@@ -7,7 +7,7 @@ from datetime import UTC
 from itertools import count
 from typing import Any, ClassVar
 
-from compaction_store.compaction.summary_request import Piece, dump, source
+from compaction_store.compaction.element_json import ElementJson, dump, source_document
 from compaction_store.drivers import Call, Pause, Work
 from compaction_store.errors import CompactionNotFound, ThreadNotFound
 from compaction_store.integrity.erasure import ranges
@@ -221,14 +221,14 @@ class _Messages:
         return False
 
 
-def _piece(message: Message) -> Piece:
+def _piece(message: Message) -> ElementJson:
     element = Element(
         message.seq, message.seq, message.pos, (message.payload,), message.tokens, None, message.created_at
     )
-    return source([element]).pieces[0]
+    return source_document([element]).pieces[0]
 
 
-def _part(piece: Piece, text: str) -> str:
+def _part(piece: ElementJson, text: str) -> str:
     return piece._replace(text=text, at=piece.at or 0).entry
 
 

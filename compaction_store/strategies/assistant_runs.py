@@ -21,7 +21,7 @@ from compaction_store.strategies.base import (
     MIN_SAVING,
     TOO_LITTLE,
     Planner,
-    Summarizer,
+    SummarySource,
     attempt,
     check_allow,
     check_count,
@@ -63,7 +63,7 @@ class AssistantRuns(Planner):
 
     def __init__(
         self,
-        summarize: Summarizer,
+        summarize: SummarySource,
         *,
         first_only: bool = False,
         min_length: int = 2,

@@ -10,16 +10,17 @@ from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
 from compaction_store.compaction import summary_request, summary_room
-from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize, SummaryResult
+from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize
 from compaction_store.compaction.callbacks import run_steps
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.drivers import Work
 from compaction_store.errors import InvalidInput, NoProgress, PinnedInside
 from compaction_store.messages import framing
 from compaction_store.models import Summary
 
-Summarizer = SummaryResult | Summarize
+SummarySource = SummaryResult | Summarize
 Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
@@ -73,12 +74,12 @@ TOO_LITTLE = "a summary of what can be folded would be no shorter"
 MIN_SAVING = 0.1
 
 
-def worth(ctx: CompactionContext, tokens: int, summarize: Summarizer, min_saving: float) -> bool:
+def worth(ctx: CompactionContext, tokens: int, summarize: SummarySource, min_saving: float) -> bool:
     """Whether a summary of a span of so many tokens could save enough."""
     return tokens - least_summary(ctx, summarize) > summary_room.least_saving(min_saving, tokens)
 
 
-def least_summary(ctx: CompactionContext, summarize: Summarizer) -> int:
+def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
     """The tokens of the shortest summary there can be.
 
     A frame's own letters come from the summary's hash, so that some take a few tokens less. A summary that brings what

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Payload
 
-Kind = Literal["text", "input", "arguments", "media", "thinking"]
+ContentKind = Literal["text", "input", "arguments", "media", "thinking"]
 
 _TEXT_FIELDS = {
     "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal", "reasoning_text": "text",
@@ -51,15 +51,15 @@ _BARE = ("stdout", "stderr", "text")
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
-class Piece(NamedTuple):
+class Content(NamedTuple):
     """`value` is text, or JSON's own values for an input, or a whole block."""
 
-    kind: Kind
+    kind: ContentKind
     value: Any
 
 
 # What comes instead: the same value to leave it, None to drop a block of thinking.
-Exchange = Callable[[Piece], Any]
+Exchange = Callable[[Content], Any]
 
 
 def compact(value: Any) -> str:
@@ -74,11 +74,11 @@ def exchanged(message: Payload, exchange: Exchange) -> Payload:
     return _fields(message, exchange, {"content": _value, "refusal": _value, **_IN_CHAT})
 
 
-def pieces(message: Payload) -> list[Piece]:
+def contents_of(message: Payload) -> list[Content]:
     """Everything that could be exchanged."""
-    found: list[Piece] = []
+    found: list[Content] = []
 
-    def look(piece: Piece) -> Any:
+    def look(piece: Content) -> Any:
         found.append(piece)
         return piece.value
 
@@ -98,7 +98,7 @@ def _fields(holder: Payload, exchange: Exchange, how: dict[str, Callable[[Any, E
 def _value(value: Any, exchange: Exchange) -> Any:
     """A text, a block, or a list of blocks."""
     if isinstance(value, str):
-        return exchange(Piece("text", value)) if value else value
+        return exchange(Content("text", value)) if value else value
     if isinstance(value, dict):
         return _block(value, exchange)
     return _each(value, exchange, _block_in_list) if isinstance(value, list) else value
@@ -117,7 +117,7 @@ def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]
 def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
     # A tuple is looked through by ==, so that a type may be anything at all.
     if block.get("type") in _THINKING:
-        return None if exchange(Piece("thinking", block)) is None else block
+        return None if exchange(Content("thinking", block)) is None else block
     return _block(block, exchange)
 
 
@@ -136,7 +136,7 @@ def _block(block: Payload, exchange: Exchange) -> Payload:
 
 
 def _text(value: Any, exchange: Exchange) -> Any:
-    return exchange(Piece("text", value)) if isinstance(value, str) and value else value
+    return exchange(Content("text", value)) if isinstance(value, str) and value else value
 
 
 def _said(block: Payload, field: str, exchange: Exchange) -> Payload:
@@ -150,7 +150,7 @@ def _said(block: Payload, field: str, exchange: Exchange) -> Payload:
 
 
 def _media(block: Payload, exchange: Exchange) -> Payload:
-    new = exchange(Piece("media", block))
+    new = exchange(Content("media", block))
     if isinstance(new, str):
         prefix = "input_" if str(block.get("type")).startswith("input_") and "input_audio" not in block else ""
         return {"type": f"{prefix}text", "text": new}
@@ -169,7 +169,7 @@ def _output(block: Payload, exchange: Exchange) -> Payload:
     """What code put out: logs and images, and nothing else may stand there."""
     if block.get("type") != "image":
         return _block(block, exchange)
-    new = exchange(Piece("media", block))
+    new = exchange(Content("media", block))
     return {"type": "logs", "logs": new} if isinstance(new, str) else block
 
 
@@ -184,11 +184,11 @@ def _document(block: Payload, exchange: Exchange) -> Payload:
 
 
 def _input(value: Any, exchange: Exchange) -> Any:
-    return exchange(Piece("input", value)) if isinstance(value, dict) and value else value
+    return exchange(Content("input", value)) if isinstance(value, dict) and value else value
 
 
 def _arguments(value: Any, exchange: Exchange) -> Any:
-    return exchange(Piece("arguments", value)) if isinstance(value, str) and value else value
+    return exchange(Content("arguments", value)) if isinstance(value, str) and value else value
 
 
 def _calls(value: Any, exchange: Exchange) -> Any:

@@ -22,12 +22,13 @@ from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConf
 from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Summary
 from compaction_store.strategies import base
+from compaction_store.strategies.changes import Change, changes_of
 from compaction_store.strategies.contents import compact
 from compaction_store.strategies.layout import Layout, tail
 from compaction_store.strategies.parts import InParts
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.rungs import Goal, Rungs
-from compaction_store.strategies.truncation import Caps, Change
+from compaction_store.strategies.truncation import Caps
 
 PART_CHARS = 120_000
 RESERVE = 2048
@@ -52,7 +53,7 @@ class Ladder(base.Planner):
 
     def __init__(
         self,
-        summarize: base.Summarizer | None = None,
+        summarize: base.SummarySource | None = None,
         *,
         target_tokens: int | None = None,
         keep_recent: int = 15,
@@ -158,7 +159,7 @@ class Ladder(base.Planner):
         choice = rungs.choose(Layout(ctx.elements, self.pins, ctx.links), before if summarized else None, goal)
         if choice.withdrawn:
             builder.withdraw(mark, "the view fits the limit only without the summary")
-        for change in choice.draft.changes():
+        for change in changes_of(choice.draft):
             yield from base.attempt(ctx, _ask(change, self.role))
 
     def _tail(self, elements: Sequence[Element]) -> int:
@@ -168,7 +169,7 @@ class Ladder(base.Planner):
         """The index at which what is recent begins."""
         return tail([element.tokens for element in elements], self.keep_recent, self.keep_recent_tokens)
 
-    def _summaries(self, ctx: CompactionContext, summarize: base.Summarizer, goal: Goal, rungs: Rungs) -> Steps:
+    def _summaries(self, ctx: CompactionContext, summarize: base.SummarySource, goal: Goal, rungs: Rungs) -> Steps:
         """One summary for each span of what is old. A summarizer that failed once is not asked again in this run."""
         layout = Layout(ctx.elements, self.pins, ctx.links)
         end = rungs.end_of_old(layout, goal)
@@ -186,7 +187,7 @@ class Ladder(base.Planner):
                 return
 
     def _summary(
-        self, ctx: CompactionContext, layout: Layout, low: int, high: int, summarize: base.Summarizer, room: int
+        self, ctx: CompactionContext, layout: Layout, low: int, high: int, summarize: base.SummarySource, room: int
     ) -> base.Attempted:
         elements = layout.elements
         writer, reason = summarize, "old messages summarized"

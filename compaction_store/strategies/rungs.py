@@ -24,7 +24,7 @@ _LAST = 2
 # What takes no more than so many times the floor is summarized rather than cut: little would be gained by cutting.
 _SMALL = 4
 
-Span = tuple[int, int]
+IndexSpan = tuple[int, int]
 
 
 class Goal(NamedTuple):
@@ -128,7 +128,7 @@ class Rungs:
             index += 1
         return index if left >= 0 else recent
 
-    def rooms(self, layout: Layout, spans: Sequence[Span], goal: Goal) -> list[tuple[Span, int]]:
+    def rooms(self, layout: Layout, spans: Sequence[IndexSpan], goal: Goal) -> list[tuple[IndexSpan, int]]:
         """For each span that is to be summarized, what its framed summary may take; none where there is no room."""
         sizes = [sum(element.tokens for element in layout.elements[low : high + 1]) for low, high in spans]
         total = sum(element.tokens for element in layout.elements)
@@ -148,7 +148,7 @@ class Rungs:
             summary_room.frame_tokens(self._counter, (1, 1)) - summary_room.FRAMES_DIFFER_BY + summary_room.LEAST_TEXT
         )
 
-    def _fits(self, layout: Layout, shares: Sequence[tuple[Span, int]], goal: Goal) -> bool:
+    def _fits(self, layout: Layout, shares: Sequence[tuple[IndexSpan, int]], goal: Goal) -> bool:
         """Whether the rungs meet the goal with summaries that take all of their room."""
         elements: list[Element] = []
         at = 0
@@ -164,7 +164,7 @@ class Rungs:
         return self._draft(Layout(elements, self._pins), goal).left <= goal.limit
 
 
-def _shared(whole: int, spans: Sequence[Span], sizes: Sequence[int], least: int) -> list[tuple[Span, int]]:
+def _shared(whole: int, spans: Sequence[IndexSpan], sizes: Sequence[int], least: int) -> list[tuple[IndexSpan, int]]:
     """The room shared by the sizes of the spans. Spans whose shares would be too small go without, smallest first."""
     chosen = list(zip(spans, sizes, strict=True))
     while chosen:

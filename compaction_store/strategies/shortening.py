@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from compaction_store.models import Payload
-from compaction_store.strategies.contents import Piece, compact, exchanged, pieces
+from compaction_store.strategies.contents import Content, compact, contents_of, exchanged
 from compaction_store.tokens import MARK, Counter
 
 LONG_MARK = f" {MARK} [shortened] {MARK} "
@@ -35,7 +35,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
     if isinstance(content, str) and "tool_calls" not in message and "function_call" not in message:
         new = cut(content, cap, counter)
         return message if new == content else {**message, "content": new}
-    found = pieces(message)
+    found = contents_of(message)
     sizes = [size_of(piece, counter) if _may(piece, rule) else 0 for piece in found]
     if sum(sizes) <= cap:
         return message
@@ -44,7 +44,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
     # All thinking of a message goes or none: what is left must not begin with anything else.
     thoughtless = any(p.kind == "thinking" and size > level for p, size in zip(found, sizes, strict=True))
 
-    def exchange(piece: Piece) -> Any:
+    def exchange(piece: Content) -> Any:
         size = next(at)
         if piece.kind == "thinking":
             return None if thoughtless else piece.value
@@ -59,13 +59,13 @@ def cut(text: str, cap: int, counter: Counter) -> str:
     return kept if kept.strip() else text
 
 
-def _may(piece: Piece, rule: Rule) -> bool:
+def _may(piece: Content, rule: Rule) -> bool:
     if piece.kind in {"input", "arguments"}:
         return rule.inputs
     return rule.thinking or piece.kind != "thinking"
 
 
-def size_of(piece: Piece, counter: Counter) -> int:
+def size_of(piece: Content, counter: Counter) -> int:
     if piece.kind in {"text", "arguments"}:
         return counter.text(piece.value)
     if piece.kind == "input":
@@ -85,7 +85,7 @@ def _level(sizes: Sequence[int], cap: int) -> int:
     return left
 
 
-def _shorter(piece: Piece, level: int, counter: Counter) -> Any:
+def _shorter(piece: Content, level: int, counter: Counter) -> Any:
     if piece.kind == "text":
         return cut(piece.value, level, counter)
     if piece.kind == "input":

@@ -21,7 +21,7 @@ from compaction_store.strategies.base import (
     MIN_SAVING,
     TOO_LITTLE,
     Planner,
-    Summarizer,
+    SummarySource,
     attempt,
     check_allow,
     check_count,
@@ -137,7 +137,7 @@ class SlidingWindow(Planner):
 
     def __init__(
         self,
-        summarize: Summarizer,
+        summarize: SummarySource,
         *,
         threshold: ThresholdOption = None,
         retain: float = 0,

@@ -23,7 +23,7 @@ from compaction_store.tokens import o200k_base
 _T_co = TypeVar("_T_co", covariant=True)
 
 
-class Measured(Protocol):
+class Measurable(Protocol):
     """What a threshold looks at. Turns are messages of the user; the limit is what the model's window leaves."""
 
     @property
@@ -87,10 +87,10 @@ class Threshold(ABC):
     needs_tokens = False
 
     @abstractmethod
-    def fired(self, measured: Measured) -> tuple[str, ...]:
+    def fired(self, measured: Measurable) -> tuple[str, ...]:
         """What is reached; nothing where the condition as a whole is not."""
 
-    def __call__(self, measured: Measured) -> bool:
+    def __call__(self, measured: Measurable) -> bool:
         return bool(self.fired(measured))
 
     def __or__(self, other: Threshold | Predicate) -> Threshold:
@@ -115,7 +115,7 @@ class _Over(Threshold):
     def needs_tokens(self) -> bool:  # type: ignore[override]
         return self.what == "tokens"
 
-    def fired(self, measured: Measured) -> tuple[str, ...]:
+    def fired(self, measured: Measurable) -> tuple[str, ...]:
         return (self.what,) if getattr(measured, self.what) >= self.number else ()
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class _OverFraction(Threshold):
     fraction: float
     needs_tokens = True
 
-    def fired(self, measured: Measured) -> tuple[str, ...]:
+    def fired(self, measured: Measurable) -> tuple[str, ...]:
         if measured.limit is None:
             raise NotConfigured("over(fraction=…) is a fraction of a budget's limit: compact with budget=")
         return ("fraction",) if measured.tokens >= fraction_of(self.fraction, measured.limit) else ()
@@ -138,7 +138,7 @@ class _OverFraction(Threshold):
 
 @dataclass(frozen=True, repr=False)
 class _OnTurnEnd(Threshold):
-    def fired(self, measured: Measured) -> tuple[str, ...]:
+    def fired(self, measured: Measurable) -> tuple[str, ...]:
         return ("turn_end",) if measured.ends_with_user else ()
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class _Predicate(Threshold):
     predicate: Predicate
     needs_tokens = True
 
-    def fired(self, measured: Measured) -> tuple[str, ...]:
+    def fired(self, measured: Measurable) -> tuple[str, ...]:
         return ("predicate",) if self.predicate(measured) else ()  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ class _Predicate(Threshold):
 
 @dataclass(frozen=True, repr=False)
 class _Everything(Threshold):
-    def fired(self, measured: Measured) -> tuple[str, ...]:  # noqa: ARG002 — anything is enough
+    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — anything is enough
         return ("everything",)
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ class _Everything(Threshold):
 
 @dataclass(frozen=True, repr=False)
 class _Never(Threshold):
-    def fired(self, measured: Measured) -> tuple[str, ...]:  # noqa: ARG002 — nothing is ever enough
+    def fired(self, measured: Measurable) -> tuple[str, ...]:  # noqa: ARG002 — nothing is ever enough
         return ()
 
     def __repr__(self) -> str:
@@ -183,10 +183,10 @@ class _Any(Threshold):
     def needs_tokens(self) -> bool:  # type: ignore[override]
         return any(part.needs_tokens for part in self.parts)
 
-    def fired(self, measured: Measured) -> tuple[str, ...]:
+    def fired(self, measured: Measurable) -> tuple[str, ...]:
         return tuple(name for part in self.parts for name in part.fired(measured))
 
-    def __call__(self, measured: Measured) -> bool:
+    def __call__(self, measured: Measurable) -> bool:
         return any(part(measured) for part in self.parts)
 
     def __repr__(self) -> str:
@@ -195,11 +195,11 @@ class _Any(Threshold):
 
 @dataclass(frozen=True, repr=False)
 class _All(_Any):
-    def fired(self, measured: Measured) -> tuple[str, ...]:
+    def fired(self, measured: Measurable) -> tuple[str, ...]:
         fired = [part.fired(measured) for part in self.parts]
         return tuple(name for names in fired for name in names) if all(fired) else ()
 
-    def __call__(self, measured: Measured) -> bool:
+    def __call__(self, measured: Measurable) -> bool:
         return all(part(measured) for part in self.parts)
 
     def __repr__(self) -> str:

@@ -53,7 +53,7 @@ class SummaryTree(base.Planner):
 
     def __init__(
         self,
-        summarize: base.Summarizer,
+        summarize: base.SummarySource,
         leaf_tokens: int = LEAF_TOKENS,
         fan_in: int = FAN_IN,
         *,

@@ -13,13 +13,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
 
 from compaction_store.compaction.summary_room import LEAST_TEXT, frame_tokens, joined
-from compaction_store.jsonable import named
 from compaction_store.messages.framing import Role, framed_text
 from compaction_store.models import Payload
-from compaction_store.strategies.contents import pieces
+from compaction_store.strategies.contents import contents_of
 from compaction_store.strategies.layout import Layout
 from compaction_store.strategies.shortening import Rule, shorten, size_of
 from compaction_store.tokenizing.message_text import MESSAGE
@@ -27,24 +25,6 @@ from compaction_store.tokens import Counter
 
 # What a cap saves of a message must be more than this part of the cap: less is not worth a record.
 _LEAST_GAIN = 8
-
-
-class Change(NamedTuple):
-    """What is to stand for a span: shortened messages, a summary cut to `text`, or nothing. Positions are seqs, both
-    ends inclusive.
-    """
-
-    start_seq: int
-    end_seq: int
-    kind: Literal["truncation", "removal", "summary"]
-    messages: tuple[Payload, ...] = ()
-    allow: frozenset[str] = frozenset()
-    reason: str = ""
-    text: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
-        return named(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +151,7 @@ class Draft:
                 self._remove_until(indexes, order, and_summaries=False)
             return
         self._remove_until(indexes, [index for index in order if index < self.recent], and_summaries=False)
-        self._cut(self._left(indexes), self.caps.floor)
+        self._cut(self.remaining(indexes), self.caps.floor)
         if self.over > 0:
             self._shorten_summaries(self.caps.floor)
         if self.over > 0:
@@ -309,7 +289,7 @@ class Draft:
             piece.kind in {"input", "arguments"} and size_of(piece, self.counter) > self.caps.floor
             for message in self.layout.elements[index].messages
             if message is not None
-            for piece in pieces(message)
+            for piece in contents_of(message)
         )
 
     def _worth(self, found: Iterable[tuple[int, int]], gains: Mapping[int, int]) -> int:
@@ -338,52 +318,15 @@ class Draft:
             else:
                 self.removed = self._removable(low, high, self.summaries)
             self.lost = self._worth(self.removed, {})
-            if self.over <= sum(gains[i] for i in self._left(indexes)) or size == len(order):
-                self._cut(self._left(indexes), self.caps.floor)
+            if self.over <= sum(gains[i] for i in self.remaining(indexes)) or size == len(order):
+                self._cut(self.remaining(indexes), self.caps.floor)
                 more = 0
             if self.over <= 0:
                 return
 
-    def _left(self, indexes: Iterable[int]) -> list[int]:
+    def remaining(self, indexes: Iterable[int]) -> list[int]:
         gone = {i for low, high in self.removed for i in range(low, high + 1)}
         return [index for index in indexes if index not in gone]
-
-    # What came of it.
-
-    def changes(self) -> list[Change]:
-        """The final form, in order: each removed span, each contiguous run of cut elements, each cut summary."""
-        summaries = [self._summary(*run) for run in self.joined]
-        return sorted([*summaries, *self._runs()], key=lambda change: change.start_seq)
-
-    def _summary(self, low: int, high: int) -> Change:
-        text, tokens, _ = self.joined[low, high]
-        elements = self.layout.elements
-        many = sum(element.is_summary for element in elements[low : high + 1])
-        reason = f"{f'{many} summaries joined in' if many > 1 else 'a summary cut to'} {tokens} tokens"
-        return Change(elements[low].seq, elements[high].end_seq, "summary", reason=reason, text=text)
-
-    def _runs(self) -> Iterator[Change]:
-        runs = [(low, high, False) for low, high in self.removed]
-        for index in self._left(sorted(self.forms)):
-            if runs and runs[-1][2] and runs[-1][1] == index - 1:
-                runs[-1] = (runs[-1][0], index, True)
-            else:
-                runs.append((index, index, True))
-        for low, high, cut in sorted(runs):
-            start, end = self.layout.elements[low].seq, self.layout.elements[high].end_seq
-            if cut:
-                yield self._truncation(start, end, range(low, high + 1))
-            else:
-                yield Change(start, end, "removal", reason="removed from the middle outwards")
-
-    def _truncation(self, start: int, end: int, indexes: range) -> Change:
-        caps = sorted({self.cap_of[index] for index in indexes})
-        messages = tuple(message for index in indexes for message in self.forms[index])
-        allow = {"system"} if self.layout.systems.intersection(indexes) else set()
-        if self.layout.last_user in indexes:
-            allow.add("last_user")
-        reason = f"contents cut to {' and '.join(map(str, caps))} tokens"
-        return Change(start, end, "truncation", messages, frozenset(allow), reason)
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

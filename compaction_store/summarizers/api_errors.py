@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from compaction_store.errors import SourceTooLong, SummarizerRejected, SummarizerUnavailable, raised_at
 
-Kind = Literal["final", "patient", "broken"]
+ErrorKind = Literal["final", "patient", "broken"]
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
@@ -41,7 +41,7 @@ class Interrupted(Exception):
     """The stream ended before the answer did."""
 
 
-def kind_of(error: Exception) -> Kind:
+def kind_of(error: Exception) -> ErrorKind:
     """Returns `patient` to retry until the deadline, `broken` to retry a few times, `final` not to retry."""
     response = getattr(error, "response", None)
     status, name = getattr(error, "status_code", None), getattr(error, "type", None)
@@ -87,7 +87,7 @@ def _retry_after(headers: Any) -> float | None:
         return None
 
 
-def as_ours(error: Exception, kind: Kind) -> Exception:
+def as_ours(error: Exception, kind: ErrorKind) -> Exception:
     """Returns the error to raise for an error of an API or a client that is not retried."""
     status = status_of(error)
     if kind == "broken":

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from compaction_store.compaction.summary_request import Piece, Request, document, halves, notes_piece, source
+from compaction_store.compaction.element_json import ElementJson, document, halves, notes_json, source_document
+from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work
 from compaction_store.errors import InvalidInput, SourceTooLong, SummarizerError
 from compaction_store.models import Payload, Summary
@@ -107,11 +108,11 @@ def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Wo
 
 def by_prompt(send: Send, request: Request, deadline: Deadline, asked: Asked) -> Work[Summary]:
     """One summary of the elements, of the notes on their parts where they are too long together."""
-    shown = source(request.elements)
+    shown = source_document(request.elements)
     notes = yield from _notes(send, shown.pieces, deadline, asked)
     parts = [[note.start_seq, note.end_seq] for note in notes]
     while len(notes) > 1:
-        merged = [notes_piece(*note) for note in notes]
+        merged = [notes_json(*note) for note in notes]
         fewer = yield from _notes(send, merged, deadline, asked)
         if len(fewer) >= len(notes):
             raise SourceTooLong("the summaries of the parts are too long to be merged")
@@ -121,7 +122,7 @@ def by_prompt(send: Send, request: Request, deadline: Deadline, asked: Asked) ->
     return asked.summary(notes[0].text, coverage)
 
 
-def _notes(send: Send, pieces: Sequence[Piece], deadline: Deadline, asked: Asked) -> Work[list[Note]]:
+def _notes(send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked) -> Work[list[Note]]:
     """Notes on these pieces: one, or where they are too long together, one on each of the parts."""
     try:
         text = yield from send(document(pieces), asked, deadline)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.faces import Face
 from support.messages_server import elements
 
-from compaction_store.compaction.summary_request import document, source
+from compaction_store.compaction.element_json import document, source_document
 from compaction_store.messages.framing import frame, framed_text
 from compaction_store.summarizers.judging import hidden, is_refusal, is_shell
 
@@ -50,7 +50,7 @@ def test_no_text_closes_its_frame(text: str, start: int, more: int) -> None:
 @given(st.lists(_HOSTILE, min_size=1, max_size=4))
 def test_no_message_breaks_out_of_the_document(texts: list[str]) -> None:
     told = elements(*[{"role": "user", "content": text, text: [text]} for text in texts])
-    shown = document(source(told).pieces)
+    shown = document(source_document(told).pieces)
     shown.encode()
     assert not set("<>\n\r\u2028\u2029\0") & set(shown)
     found = json.loads(shown)["messages"]
