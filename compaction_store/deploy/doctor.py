@@ -22,7 +22,7 @@ from compaction_store.deploy import conditions
 from compaction_store.deploy.conditions import Check as Check  # noqa: PLC0414 — it is what this module yields
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.postgres import connections, engines, introspection, queries, schema, schema_check
-from compaction_store.postgres.schema_check import Judged
+from compaction_store.postgres.schema_check import SchemaReport
 
 NEWEST_SERVER = 18
 _PACKAGES = ("compaction-store", "sqlalchemy", "psycopg", "alembic", "tiktoken", "pydantic")
@@ -60,7 +60,7 @@ class Seen(NamedTuple):
     roles: Mapping[str, Role]
     revision: str | None
     owners: frozenset[str]
-    protected: Judged
+    protected: SchemaReport
     in_recovery: bool
     encrypted: bool | None
     is_local: bool
@@ -142,7 +142,7 @@ def _read(connection: Connection) -> Seen:
         roles=_roles(rows),
         revision=_revision(connection),
         owners=frozenset(owner for (owner,) in rows(_OWNERS, schema.SCHEMA)),
-        protected=schema_check.judge(introspection.read(connection)),
+        protected=schema_check.check_schema(introspection.read(connection)),
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
         is_local=_is_own(driver.info.hostaddr),

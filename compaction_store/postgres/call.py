@@ -165,8 +165,8 @@ def _attempt(
 ) -> tuple[_T | None, BaseException | None]:
     """Runs the query in autocommit, on a caller's own engine too; returns the result or the database's error."""
     given: Any = connection.dbapi_connection
-    line = timeouts.line(connection.driver_connection)  # type: ignore[arg-type]
-    line.begin()
+    waiter = timeouts.waiter(connection.driver_connection)  # type: ignore[arg-type]
+    waiter.begin()
     borrowed = not given.autocommit
     try:
         if borrowed:
@@ -187,11 +187,11 @@ def _attempt(
         connection.invalidate()
         raise
     else:
-        if writes and line.is_in_doubt:
+        if writes and waiter.is_in_doubt:
             return None, InDoubt("the server may not have waited for its standby")
         return result, None
     finally:
-        if line.is_cancelled and connection.is_valid:
+        if waiter.is_cancelled and connection.is_valid:
             # The cancel request may arrive late, and must not hit the connection's next statement.
             connection.invalidate()
         if borrowed and connection.is_valid:

@@ -1,7 +1,7 @@
-"""A connection's own cursor: one statement, in binary both ways, on a driver of either face.
+"""Executes statements on the driver's own connection, sync or async, with binary parameters and results.
 
-The connection is one of SQLAlchemy's pool, in autocommit, and what runs on it is the driver's own: SQLAlchemy's
-execution layer costs a quarter of a single append.
+The connection comes from SQLAlchemy's pool, in autocommit, but the driver executes the statements: SQLAlchemy's
+execution layer would cost a quarter of a single append.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from compaction_store.postgres import timeouts
 DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 
 Connection = PoolProxiedConnection
-# Types of values that are sent in binary, by their numbers in Postgres.
+# The OIDs of the types of binary parameters.
 UUID_TYPE, TEXT, BYTEA, INT4, INT8, BOOL = 2950, 25, 17, 23, 20, 16
 TEXTS, INT4S = 1009, 1007
-# How much other work is done before the server's answer is looked for, and the event loop has its turn.
-_LOOK_SECONDS = 0.001
-_TURN_SECONDS = 0.005
-# A day from the ends, so that no time zone leads beyond them.
+# How often work during a statement stops to poll for the server's answer, and to let the event loop run.
+_POLL_SECONDS = 0.001
+_YIELD_SECONDS = 0.005
+# A day within Python's limits, so that no time zone exceeds them.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -48,7 +48,7 @@ def driver_of(connection: Connection) -> psycopg.Connection[Any] | psycopg.Async
 
 
 def fetch(connection: Connection, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-    """The rows of one statement, in binary both ways; none if it returns none."""
+    """Executes one statement and returns its rows; an empty list if it returns no rows."""
     driver = driver_of(connection)
     if isinstance(driver, psycopg.AsyncConnection):
         return await_only(_fetch_async(driver, statement, parameters))
@@ -69,10 +69,10 @@ async def _fetch_async(
         return _clamped(cursor)
 
 
-class _Moment(TimestamptzBinaryLoader):
-    """A moment that Python cannot say, such as one in the year 10000, as the nearest that it can.
+class _ClampedTimes(TimestamptzBinaryLoader):
+    """Loads a time outside Python's range, such as one in the year 10000, as the nearest that Python has.
 
-    Nothing of ours writes one, and `verify` finds it. It must not end a query over all threads.
+    This package never writes such a time, and `verify` reports it. It must not break a query over all threads.
     """
 
     def load(self, data: Any) -> datetime:
@@ -83,8 +83,8 @@ class _Moment(TimestamptzBinaryLoader):
 
 
 def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tuple[Any, ...]]:
-    """The rows again, with moments that can be read. Only now: this loader takes longer than the driver's own."""
-    cursor.adapters.register_loader("timestamptz", _Moment)
+    """Loads the rows again with clamped times. Not the first time: this loader is slower than the driver's."""
+    cursor.adapters.register_loader("timestamptz", _ClampedTimes)
     if (result := cursor.pgresult) is None:
         return []
     again = Transformer(cursor)
@@ -93,7 +93,7 @@ def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tup
 
 
 def fetch_value(connection: Connection, statement: str, parameters: Parameters) -> bytes | None:
-    """The one value of one row, as the server sent it."""
+    """Returns the single value of a single row, as the server sent it."""
     driver = driver_of(connection)
     if isinstance(driver, psycopg.AsyncConnection):
         result = await_only(driver.cursor(binary=True).execute(statement.encode(), parameters)).pgresult
@@ -102,33 +102,33 @@ def fetch_value(connection: Connection, statement: str, parameters: Parameters) 
     return None if result is None else result.get_value(0, 0)
 
 
-def call(
+def execute_binary(
     connection: Connection,
     statement: bytes,
     types: Sequence[int],
     values: Sequence[str | bytes | None],
-    meanwhile: Iterator[None] | None = None,
+    work: Iterator[None] | None = None,
 ) -> PGresult:
-    """One statement whose values are in binary already, without a cursor, which would take a tenth of an append.
+    """Executes a statement with binary values, without a cursor, which would cost a tenth of an append.
 
-    The driver still does the waiting, so that an interrupt or a cancelled task ends it as it ends any other call.
-    `meanwhile` is work in small steps, which goes on until it ends or the server answers.
+    The driver still does the waiting, so an interrupt or a cancelled task ends this call like any other. `work` is done
+    in small steps until it ends or the server answers.
     """
     driver = driver_of(connection)
     encoding = driver.info.encoding
     sent = [value.encode(encoding) if isinstance(value, str) else value for value in values]
     driver.pgconn.send_query_params(statement, sent, types, [Format.BINARY] * len(sent), Format.BINARY)
     is_async = isinstance(driver, psycopg.AsyncConnection)
-    if meanwhile is not None:
+    if work is not None:
         try:
-            _go_on(meanwhile, driver.pgconn, is_async=is_async)
+            _work_until_answer(work, driver.pgconn, is_async=is_async)
         except BaseException:
-            _give_up(driver)
+            _cancel(driver)
             raise
     waiting = generators.execute(driver.pgconn)
     waited: Any = driver.wait(waiting)
     results: list[PGresult] = await_only(waited) if is_async else waited
-    # A server that goes down may say why, and libpq then adds that it is gone.
+    # A server that shuts down may send its reason first; libpq adds a second result for the lost connection.
     for result in results:
         if result.status != ExecStatus.TUPLES_OK:
             raise psycopg.errors.error_from_result(result, encoding=encoding)
@@ -137,28 +137,28 @@ def call(
     return results[0]
 
 
-def _go_on(steps: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
-    """Takes steps until something can be read. What the network did not take at once is sent between them."""
+def _work_until_answer(work: Iterator[None], pgconn: PGconn, *, is_async: bool) -> None:
+    """Takes steps of work until the socket is readable. Between them, sends what the socket did not accept yet."""
     unsent = pgconn.flush()
-    look = turn = time.monotonic()
+    polled = yielded = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(pgconn.socket, selectors.EVENT_READ)
-        for _ in steps:
+        for _ in work:
             now = time.monotonic()
-            if now - look > _LOOK_SECONDS:
-                look = now
+            if now - polled > _POLL_SECONDS:
+                polled = now
                 if unsent:
                     unsent = pgconn.flush()
                 if selector.select(0):
                     return
-            if is_async and now - turn > _TURN_SECONDS:
+            if is_async and now - yielded > _YIELD_SECONDS:
                 await_only(asyncio.sleep(0))
-                turn = time.monotonic()
+                yielded = time.monotonic()
 
 
-def _give_up(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Cancels the statement that was sent, and waits a moment for what comes of it."""
-    timeouts.line(driver).cancel()
+def _cancel(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Cancels the statement under way, and waits briefly for its result."""
+    timeouts.waiter(driver).cancel()
     with suppress(psycopg.Error):
         waited: Any = driver.wait(generators.execute(driver.pgconn))
         if isinstance(driver, psycopg.AsyncConnection):
@@ -184,15 +184,15 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
     async with driver.cursor() as cursor, cursor.copy(statement) as copy:
         for block in blocks:
             await copy.write(block)
-            # A server that keeps up never makes us wait, and making a block is work.
+            # Writing never waits for a fast server, and making blocks takes time: let the event loop run.
             await asyncio.sleep(0)
 
 
 @contextmanager
 def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iterator[None]:
-    """A transaction on an autocommit connection: begun by hand, with the tenant set in it and gone with it.
+    """Opens a transaction on an autocommit connection, with the tenant set for this transaction only.
 
-    An interrupt or a cancellation ends it with the connection, which nobody uses again.
+    After an interrupt or a cancellation there is no rollback: the caller closes the connection.
     """
     fetch(connection, "BEGIN READ ONLY" if read_only else "BEGIN")
     try:
@@ -205,13 +205,13 @@ def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iter
 
 
 def literal(text: str) -> str:
-    """For the one statement that takes no parameters; a set_config() would not reach the nodes of a cluster."""
+    """Quotes a text for SET, which takes no parameters. (set_config() would not reach the nodes of a cluster.)"""
     return sql.Literal(text).as_string().replace("%", "%%")
 
 
 @contextmanager
 def reading(connection: Connection) -> Iterator[None]:
-    """A transaction that sees one moment, and where only what Postgres itself brings is found by a bare name."""
+    """Opens a REPEATABLE READ transaction with search_path = pg_catalog."""
     fetch(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         fetch(connection, "SET LOCAL search_path = pg_catalog")
@@ -223,6 +223,6 @@ def reading(connection: Connection) -> Iterator[None]:
 
 
 def _roll_back(connection: Connection) -> None:
-    """Ends the transaction; where the connection is lost there is none, and what lost it is what to tell."""
+    """Rolls back. On a lost connection there is nothing to roll back, and the first error is the one to raise."""
     with suppress(psycopg.OperationalError):
         fetch(connection, "ROLLBACK")

@@ -1,9 +1,9 @@
-"""Connections to an embedded server: to that one and no other, whatever the environment says.
+"""Connects to an embedded server, and never to another one, whatever the environment contains.
 
-libpq fills what it is not given from the environment and from service files, the server's address included. An embedded
-server is known by its URL, which names a socket's folder and an empty `hostaddr`. For such a URL every parameter is
-given, and a new connection is used only if it goes over a Unix socket to the database whose folder the URL names.
-A server that has died is started again by whoever has a share in it.
+libpq takes parameters that it is not given from the environment and from service files, even the server's address. The
+URL of an embedded server has a socket's folder and an empty `hostaddr`. For such a URL every parameter is given, and a
+new connection is used only if it goes over a Unix socket to the database in the folder that the URL names. If the
+server has died and this process holds a share in it, it is restarted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from psycopg import pq
 from compaction_store import drivers
 from compaction_store.errors import CompactionStoreError
 
-# Every parameter that libpq takes from the environment or a service file, but what a URL or an engine gives. An empty
-# one is given, too. There is a password so that no password file is read: a server that asked for one is not ours.
+# Every parameter that libpq takes from the environment or a service file, except those of the URL and the engine. An
+# empty value counts as given. The password keeps libpq from reading a password file; the embedded server asks for none.
 _GIVEN = {
     "hostaddr": "", "password": "unused", "require_auth": "none", "options": "", "target_session_attrs": "any",
     "load_balance_hosts": "disable", "channel_binding": "disable", "gssencmode": "disable", "sslmode": "disable",
@@ -34,25 +34,25 @@ _GIVEN = {
     "ssl_min_protocol_version": "TLSv1.2", "ssl_max_protocol_version": "", "requirepeer": "", "replication": "",
     "min_protocol_version": "3.0", "max_protocol_version": "3.0", "krbsrvname": "postgres", "gssdelegation": "0",
 }  # fmt: skip
-# What libpq takes from the environment alone, by what an error over a bad one says. It is taken out of the environment
-# only then, for as long as connecting takes: nobody in this process can connect with it anyway.
+# Variables that have no parameter, each with a word from libpq's error about a bad value. Only after such an error is
+# the variable removed from the environment, while connecting: with it, nothing in this process can connect anyway.
 _ENVIRONMENT = {
     "PGSERVICE": "service", "PGTZ": '"TimeZone"', "PGDATESTYLE": '"DateStyle"', "PGGEQO": '"geqo"',
 }  # fmt: skip
-# The driver reads times in text of no other style; this server is nobody else's, so that a session may have settings.
+# The driver cannot parse times of another DateStyle. Session settings are safe here: no pooler is in between.
 _IDENTIFIER = (
     b"SELECT system_identifier FROM pg_catalog.pg_control_system(), pg_catalog.set_config('DateStyle', 'ISO', false)"
 )
 
 
 class Share(Protocol):
-    """A part that this process has in a running server."""
+    """The share of this process in a running server."""
 
     folder_of_socket: str
     identifier: int
 
     def restart(self, seconds: float) -> bool:
-        """Starts the server if it has died; whether that was necessary. Errors are ours."""
+        """Starts the server if it has died; returns whether it had died. Raises only this package's errors."""
 
 
 _shares: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -67,19 +67,19 @@ def forget(share: Share) -> None:
 
 
 def folder(given: Mapping[str, Any]) -> str | None:
-    """The folder of the socket, where a URL's query or an engine's parameters are those of an embedded server."""
+    """Returns the socket's folder if a URL's query or an engine's parameters are those of an embedded server."""
     host = given.get("host")
     return host if isinstance(host, str) and host.startswith("/") and given.get("hostaddr") == "" else None
 
 
 def parameters() -> dict[str, str]:
-    """What a connection is made with, as far as this libpq knows it."""
+    """Returns the parameters of a connection that this version of libpq knows."""
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     return {name: value for name, value in _GIVEN.items() if name in known}
 
 
 def identifier(data: Path) -> int:
-    """What tells a database from every other, as its own file has it."""
+    """Returns the system identifier in the data folder's control file."""
     with (data / "global" / "pg_control").open("rb") as file:
         found: int = struct.unpack("=q", file.read(8))[0]
     return found
@@ -89,28 +89,28 @@ def identifier(data: Path) -> int:
 
 
 class Server:
-    """The embedded server that an engine is for: known by the folder of its socket, and by its database."""
+    """The embedded server of an engine, identified by its socket's folder and its database."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._identifier: int | None = None
-        # One that is not there cannot be connected to either; it is looked for again then.
+        # If the file is missing, it is read again after the first connection.
         with suppress(OSError):
             self._identifier = identifier(Path(folder))
 
     def connect(self, make: Callable[[], psycopg.Connection[Any]], seconds: float) -> psycopg.Connection[Any]:
-        """A connection that `make` makes; a server that has died is started again within so many seconds."""
-        blamed: set[str] = set()
+        """Connects by `make`; restarts the server within `seconds` if it has died."""
+        bad_variables: set[str] = set()
         restarted = False
         while True:
             try:
-                with _without(blamed):
+                with _without(bad_variables):
                     made = make()
             except psycopg.OperationalError as error:
                 failure = error.with_traceback(None)
             else:
                 return self._checked(made)
-            if not _blame(failure, blamed):
+            if not _add_bad_variables(failure, bad_variables):
                 if restarted or not self._restart(failure, seconds):
                     raise failure
                 restarted = True
@@ -118,24 +118,24 @@ class Server:
     async def connect_aio(
         self, make: Callable[[], Awaitable[psycopg.AsyncConnection[Any]]], seconds: float
     ) -> psycopg.AsyncConnection[Any]:
-        """The same for the async driver. What blocks has a thread."""
-        blamed: set[str] = set()
+        """Does the same with the async driver; the restart runs in a thread."""
+        bad_variables: set[str] = set()
         restarted = False
         while True:
             try:
-                with _without(blamed):
+                with _without(bad_variables):
                     made = await make()
             except psycopg.OperationalError as error:
                 failure = error.with_traceback(None)
             else:
                 return await self._checked_aio(made)
-            if not _blame(failure, blamed):
+            if not _add_bad_variables(failure, bad_variables):
                 if restarted or not await drivers.in_thread(self._restart, failure, seconds):
                     raise failure
                 restarted = True
 
     def _restart(self, failure: psycopg.Error, seconds: float) -> bool:
-        """Whether it had died and runs again. Only whoever has a share in it starts it."""
+        """Restarts a server that has died, if this process holds a share in it; returns whether it did."""
         if isinstance(failure, psycopg.errors.ConnectionTimeout):
             return False
         place = (self._folder, self._identifier)
@@ -178,29 +178,29 @@ class Server:
         if why:
             raise psycopg.OperationalError(why)
         if row is None or row[0] != self._identifier:
-            raise psycopg.OperationalError("the server on the embedded server's socket has another database")
+            raise psycopg.OperationalError("a server with another database listens on the embedded server's socket")
 
 
 def _check_socket(descriptor: int) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as peer:
         if peer.family != socket.AF_UNIX:
-            raise psycopg.OperationalError("the connection does not go over the embedded server's own socket")
+            raise psycopg.OperationalError("the connection does not go over the embedded server's Unix socket")
 
 
 # ---- the environment
 
 
-def _blame(failure: psycopg.Error, blamed: set[str]) -> bool:
-    """Whether a variable of the environment is to blame that was not before."""
-    said = str(failure)
-    # Another call may have taken it out since.
-    found = {name for name, mark in _ENVIRONMENT.items() if mark in said} - blamed
-    blamed |= found
+def _add_bad_variables(failure: psycopg.Error, bad_variables: set[str]) -> bool:
+    """Adds the variables that a failure is about; returns whether there is a new one."""
+    text = str(failure)
+    # Whether the variable is set does not matter: another call may have removed it since.
+    found = {name for name, word in _ENVIRONMENT.items() if word in text} - bad_variables
+    bad_variables |= found
     return bool(found)
 
 
 class _Environment:
-    """Variables that are out of the process's environment while anyone wants them out."""
+    """Removes variables from the process's environment while at least one caller needs them removed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

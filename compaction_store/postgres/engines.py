@@ -1,7 +1,7 @@
-"""Engines: from a URL, with a pool in which nothing waits longer than the call that asks for a connection.
+"""Creates engines whose connections and pool never wait past the deadline of the call.
 
-A name server, a server that accepts and says nothing, a pool that is used up: each ends with the deadline of the call.
-That holds for an engine of the caller's as well, as far as its own `creator` and its pool's own timeout allow.
+A slow name server, a server that accepts and never answers, an exhausted pool: each wait ends with the call's deadline.
+This also holds for a caller's own engine, as far as its `creator` and its pool's timeout allow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import psycopg
 import sqlalchemy as sa
-from sqlalchemy import Engine as Engine  # noqa: PLC0414 — the store names it, and imports no library
+from sqlalchemy import Engine as Engine  # noqa: PLC0414 — for the store, which does not import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import queue
@@ -27,32 +27,32 @@ from compaction_store.errors import InvalidInput, NotConfigured
 from compaction_store.postgres import embedded_connection, timeouts
 
 VARIABLE = "COMPACTION_STORE_URL"
-# What an engine's parameters hold besides the driver's.
+# The one connect parameter that is not for the driver: the embedded server.
 _OWN = "own_server"
-# How many attempts to connect may be left to themselves, because whoever wanted the connection has given up.
+# The maximum number of connection attempts, including those whose caller has given up.
 _MOST_CONNECTING = 64
 _KEEPALIVE_SECONDS = 5
 _KEEPALIVES = 3
 _LONGEST_SILENCE = 30.0
-# libpq's own form of a URL: several hosts, each with its port, or a socket's folder with its slashes encoded.
+# libpq's form of a URL: several hosts, each with its port, or a socket's folder with percent-encoded slashes.
 _LIBPQ_URL = re.compile(r"(?P<scheme>[^:/?#]+://)(?P<user>[^/?#]*@)?(?P<hosts>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
 _HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 
 
 def chosen_url(url: str | None) -> str | None:
-    """The URL given, else that of the environment; None where neither is, which means the embedded Postgres.
+    """Returns the given URL, else $COMPACTION_STORE_URL; None means the embedded Postgres.
 
-    An empty one is refused: a variable that was left empty must not take a deployment's data to a local disk.
+    An empty value is refused: a deployment whose variable is empty by mistake must not write to a local disk.
     """
     if url is None:
         url = os.environ.get(VARIABLE)
         if url is not None and not url.strip():
             raise NotConfigured(
-                f"${VARIABLE} must be a database's URL, and is empty: set it, or unset it for the embedded Postgres"
+                f"${VARIABLE} must be a database URL, not empty: set it, or unset it for the embedded Postgres"
             )
     elif not isinstance(url, str) or not url.strip():
-        given = "an empty text" if isinstance(url, str) else type(url).__name__
-        raise InvalidInput(f"url must be a database's URL, not {given}: leave it out for the embedded Postgres")
+        given = "empty" if isinstance(url, str) else type(url).__name__
+        raise InvalidInput(f"url must be a database URL, not {given}: leave it out for the embedded Postgres")
     return url
 
 
@@ -75,21 +75,21 @@ def create_aio_engine(
 
 
 def driver_url(url: str) -> sa.URL:
-    """A URL as SQLAlchemy reads it, from any that libpq takes."""
+    """Converts any URL that libpq accepts for SQLAlchemy."""
     try:
         parsed = sa.make_url(_with_hosts_apart(url))
-        # An empty parameter is one that is given: libpq then looks for it nowhere else.
+        # SQLAlchemy drops empty parameters, but to libpq an empty one counts as given.
         given = parse_qsl(urlsplit(url).query, keep_blank_values=True)
         parsed = parsed.update_query_pairs((name, value) for name, value in given if not value)
     except (sa.exc.ArgumentError, ValueError):
         parsed = None
     if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
-        raise InvalidInput("a database URL looks like postgresql://user@host/database")
+        raise InvalidInput("url must look like postgresql://user@host/database")
     return parsed.set(drivername="postgresql+psycopg")
 
 
 def _with_hosts_apart(url: str) -> str:
-    """Several hosts, or a socket's folder, as the parameters that SQLAlchemy hands on: `?host=a,b&port=1,2`."""
+    """Moves several hosts, or a socket's folder, into the query, as SQLAlchemy expects: `?host=a,b&port=1,2`."""
     parts = _LIBPQ_URL.fullmatch(url)
     if parts is None or not ("," in parts["hosts"] or "%2f" in parts["hosts"].lower()):
         return url
@@ -111,7 +111,7 @@ def address(engine: sa.Engine) -> tuple[str | None, int | None, str | None]:
 
 
 def where(engine: sa.Engine) -> str:
-    """The address, for an error."""
+    """Returns the address for an error's text."""
     url = engine.url
     hosts = url.host or url.query.get("host") or "the local socket"
     host = hosts if isinstance(hosts, str) else ",".join(hosts)
@@ -126,21 +126,21 @@ def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: floa
         own = {**embedded_connection.parameters(), _OWN: embedded_connection.Server(folder)}
     return {
         "isolation_level": "AUTOCOMMIT",
-        # There is no transaction to roll back when a connection returns to the pool.
+        # In autocommit, a connection that returns to the pool has no transaction to roll back.
         "pool_reset_on_return": None,
         "pool_size": pool_size,
         "max_overflow": 0,
         "pool_timeout": connect_timeout,
-        # A waiting caller takes the connection returned last: a small hot set behind a large limit.
+        # Last in, first out: a few connections stay in use, whatever the limit.
         "pool_use_lifo": True,
-        # Errors never carry what was sent.
+        # Errors must never contain statements' parameters.
         "hide_parameters": True,
         "connect_args": own
         | {
-            # Behind a transaction pooler a prepared statement may be another client's.
+            # Behind a transaction pooler, a prepared statement may belong to another client.
             "prepare_threshold": None,
             "connect_timeout": max(1, round(connect_timeout)),
-            # Between calls too: a connection whose server is gone should not be the one that the next call takes.
+            # Keepalives detect a lost server between calls too, so that the next call does not get a dead connection.
             "keepalives": 1,
             "keepalives_idle": 30,
             "keepalives_interval": _KEEPALIVE_SECONDS,
@@ -152,23 +152,23 @@ def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: floa
     }
 
 
-def _patience(timeout: float | None) -> float | None:
+def _within_deadline(timeout: float | None) -> float | None:
     left = timeouts.left()
     return left if timeout is None else timeout if left is None else min(timeout, left)
 
 
 class _Queue(queue.Queue[Any]):
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as it is there
-        return super().get(block, _patience(timeout))
+        return super().get(block, _within_deadline(timeout))
 
 
 class _AioQueue(queue.AsyncAdaptedQueue[Any]):
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT002 — as it is there
-        return super().get(block, _patience(timeout))
+        return super().get(block, _within_deadline(timeout))
 
 
 class _Pool(sa.QueuePool):
-    """A pool that is waited for no longer than the call has left."""
+    """A pool whose wait ends with the call's deadline."""
 
     _queue_class = _Queue
 
@@ -181,11 +181,11 @@ class _AioPool(sa.AsyncAdaptedQueuePool):
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Has an engine connect within the deadline of the call that needs it, and its connections wait within theirs."""
+    """Makes an engine's connects and statements end with the deadline of the call that makes them."""
     if engine not in _engines:
         _engines.add(engine)
         sa.event.listen(engine, "do_connect", _connect)
-        # Where the engine has a creator of its own, the event above is never told.
+        # With a creator of its own, an engine does not fire the event above.
         sa.event.listen(engine, "connect", _connected, insert=True)
 
 
@@ -219,7 +219,7 @@ async def _connect_own_aio(
 
 
 def _connected(connection: Any, _record: Any) -> None:
-    timeouts.line(getattr(connection, "driver_connection", connection))
+    timeouts.waiter(getattr(connection, "driver_connection", connection))
 
 
 async def _connect_aio(creator: Callable[..., Awaitable[Any]], *given: Any, **parameters: Any) -> Any:
@@ -236,7 +236,7 @@ def _timed_out() -> psycopg.OperationalError:
 
 
 class _Connecting:
-    """An attempt to connect in a thread of its own: libpq asks name servers, and nothing ends that."""
+    """Connects in a separate thread, because libpq's DNS lookups cannot be interrupted."""
 
     room = threading.BoundedSemaphore(_MOST_CONNECTING)
 
@@ -249,13 +249,13 @@ class _Connecting:
         self._error: BaseException | None = None
 
     def wait(self, seconds: float) -> Any:
-        """The connection, if it is there in time. One that comes later is closed."""
+        """Returns the connection if it is made in time; a later one is closed."""
         if not self.room.acquire(timeout=seconds):
             raise _timed_out()
         try:
             threading.Thread(target=self._run, name="compaction-store connect", daemon=True).start()
         except RuntimeError:
-            # Python is shutting down, and starts no more threads.
+            # Python is shutting down and starts no more threads.
             self.room.release()
             return self._connect()
         try:
@@ -270,7 +270,7 @@ class _Connecting:
         raise error or _timed_out()
 
     def _give_up(self) -> Any:
-        """What there is by now; whatever comes later is closed where it is made."""
+        """Returns the connection if there is one. A later one is closed by the thread that makes it."""
         with self._lock:
             self._is_wanted = False
             return self._made
@@ -278,7 +278,7 @@ class _Connecting:
     def _run(self) -> None:
         try:
             made = self._connect()
-        except BaseException as error:  # noqa: BLE001 — handed to the one who waits
+        except BaseException as error:  # noqa: BLE001 — raised in the waiting thread
             self._error = error.with_traceback(None)
         else:
             with self._lock:
@@ -294,12 +294,12 @@ class _Connecting:
 # ---- after a fork
 
 _engines: weakref.WeakSet[sa.Engine] = weakref.WeakSet()
-# Pools of the parent's. They are kept: a connection that is let go would be closed, and it is the parent's as well.
+# The parent's pools. They are kept referenced: garbage collection would close connections that the parent still uses.
 _inherited: list[sa.Pool] = []
 
 
-def _start_anew() -> None:
-    timeouts.start_anew()
+def _reset_after_fork() -> None:
+    timeouts.reset_after_fork()
     _Connecting.room = threading.BoundedSemaphore(_MOST_CONNECTING)
     for engine in list(_engines):
         _inherited.append(engine.pool)
@@ -307,4 +307,4 @@ def _start_anew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

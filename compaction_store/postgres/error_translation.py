@@ -1,7 +1,6 @@
-"""What a failure of the database means: which error of ours it is, whether to try again, and what it leaves open.
+"""Translates the database's errors into this package's, with whether to retry and whether a write may have happened.
 
-Nothing that was sent is repeated in an error: a database's own message may quote the row, so it is reduced to SQLSTATE
-and constraint.
+Errors never contain what was sent. Postgres's own message may quote the row, so only SQLSTATE and constraint are kept.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from compaction_store.errors import (
 )
 from compaction_store.postgres.timeouts import DeadlinePassed
 
-# Serialisation, deadlock, lock not available, starting up, too many connections; and a unique violation that is not
-# one of the log's.
+# Serialization failure, deadlock, lock not available, server starting, too many connections, and a unique violation
+# outside of the log's keys.
 _TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P03", "53300", "23505"})
 _UNIQUE_VIOLATION = "23505"
-# Every writer takes its place in the log under the head's lock: what is in that place already is beyond the head. On a
-# cluster the shard's number follows the name.
+# Writers take the next position under the head's lock, so a row that already has it is beyond the head: the thread is
+# damaged. On a cluster the shard's number follows the name.
 _LOG_KEYS = ("messages_pkey", "messages_key_idx", "compactions_pkey", "events_pkey")
-# A shutdown or a crash, which may have come before the commit or after it.
+# A shutdown or a crash, before the commit or after it.
 _WENT_DOWN = frozenset({"57P01", "57P02"})
-# The server ended the session before it did what was asked: an administrator's timeout, or it has become read-only.
+# The server ended the session before it executed the statement: an administrator's timeout, or it became read-only.
 _TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", "25006"})
 _CANCELLED = "57014"
 _NO_TENANT = "CS009"
@@ -66,11 +65,11 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
 
 
 class InDoubt(psycopg.OperationalError):
-    """The server reported a commit as done, and may have it alone: it did not wait for its standby."""
+    """The server reported a commit, but may not have waited for its standby: a failover could lose it."""
 
 
 class Verdict(NamedTuple):
-    """The failure as ours, whether another try may help, and whether a write may have happened all the same."""
+    """The error to raise, whether a retry may help, and whether a write may have happened all the same."""
 
     failure: CompactionStoreError
     again: bool
@@ -78,8 +77,8 @@ class Verdict(NamedTuple):
 
 
 def judge(error: BaseException, about: str, *, spread: bool) -> Verdict:
-    """What a failed call of the database means. On a `spread` one, a cancel or a failure may reach only the coordinator
-    when a worker has committed.
+    """Judges a failed call. On a `spread` database, one of several servers, a worker may have committed although the
+    coordinator was cancelled or failed.
     """
     state = sqlstate(error)
     if isinstance(error, InDoubt | DeadlinePassed):
@@ -98,9 +97,9 @@ def judge(error: BaseException, about: str, *, spread: bool) -> Verdict:
     if state in _TRANSIENT:
         failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state)
         return Verdict(failure, again=True, unknown=False)
-    # A cluster's own error, or a statement that came to a node without the tenant that every call brings.
-    astray = spread and state is not None and (state.startswith("XX") or state == _NO_TENANT)
-    return Verdict(translated(error, about), again=astray, unknown=astray)
+    # An internal error of a cluster, or a statement that reached a node without the tenant that every call sets.
+    cluster_failed = spread and state is not None and (state.startswith("XX") or state == _NO_TENANT)
+    return Verdict(translated(error, about), again=cluster_failed, unknown=cluster_failed)
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -112,7 +111,7 @@ def _constraint(error: BaseException) -> str | None:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the connection went away, or leads to a server that writes nothing."""
+    """Returns whether the connection was lost, or its server became read-only."""
     state = sqlstate(error)
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
@@ -126,18 +125,18 @@ def original(error: BaseException) -> BaseException:
 
 
 def translated(error: BaseException, about: str) -> CompactionStoreError:
-    """A driver's error as ours. Only the texts of our own SQL functions, which hold numbers alone, are passed on."""
+    """Translates a driver's error. Only the texts of our own SQL functions are kept: they contain only numbers."""
     state = sqlstate(error)
     if not isinstance(error, psycopg.Error) or state is None:
         return DatabaseError(f"the driver failed with {type(error).__name__}{about}")
     if state.startswith("CS"):
-        said = error.diag.message_primary or ""
-        return _ours(state, f"{said}{about}", said, error.diag.message_detail or "")
+        text = error.diag.message_primary or ""
+        return _of_our_function(state, f"{text}{about}", text, error.diag.message_detail or "")
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
-    # The server's own name for the place, since its message is in the language of the server.
+    # By the name of the C function, because the message is in the server's language.
     if state == "42501" and error.diag.source_function == "check_enable_rls":
         return PermissionDenied(
-            f"row_security is off for this login or database, where the policies are needed: set it to on{about}",
+            f"row_security is off for this login or database, but the tenant policies need it: set it to on{about}",
             sqlstate=state,
         )
     if state == "42501":
@@ -148,12 +147,12 @@ def translated(error: BaseException, about: str) -> CompactionStoreError:
     return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{about}", sqlstate=state)
 
 
-def _ours(state: str, text: str, said: str, detail: str) -> CompactionStoreError:
-    """The error that one of our own SQL functions raised."""
+def _of_our_function(state: str, text: str, primary: str, detail: str) -> CompactionStoreError:
+    """Translates an error that one of our own SQL functions raised."""
     if state == "CS003":
-        return SequenceConflict(text, expected=int(said.split()[2]), actual=int(detail or 0))
+        return SequenceConflict(text, expected=int(primary.split()[2]), actual=int(detail or 0))
     if state == "CS013":
         return Held(text, pos=int(detail or 0))
     if state == "CS017":
-        return HeadConflict(text, expected=bytes.fromhex(said.split()[2]), actual=bytes.fromhex(detail) or None)
+        return HeadConflict(text, expected=bytes.fromhex(primary.split()[2]), actual=bytes.fromhex(detail) or None)
     return _BY_SQLSTATE[state](text) if state in _BY_SQLSTATE else DatabaseError(text, sqlstate=state)

@@ -1,7 +1,7 @@
-"""What the schema looks like in a database, as facts: a subject and what is so about it, each in one line of text.
+"""Reads the schema of a database as facts: a subject and its description, each one line of text.
 
-Read by statements that name everything with its schema, so that nothing in the database can stand in for a catalogue. A
-login needs no privilege for them. What the facts should be is `protection`.
+The queries qualify every name with its schema, so that no object in the database can replace a catalogue. They need no
+privileges. `schema_check` has the expected facts. The file is long because most of it is queries.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from compaction_store.postgres.role_members import Member
 
 OURS = role_members.ROLES
 
-# Every statement returns subject and fact, and is given nothing. In all of them n is our schema. What Postgres notes of
-# a table in pg_class decides whether it looks for triggers, indexes and checks at all. Whoever may do what the tables'
-# owner may is as good an owner of the schema and of alembic's table, which the login that migrates keeps.
+# Every query has no parameters and returns subject and fact; n is always the namespace compaction_store. Flags in
+# pg_class decide whether Postgres uses a table's triggers, indexes and checks at all, so they are compared with what
+# there is. The login that migrates owns the schema and alembic's table; any member of the tables' owner is accepted.
 _TABLES = """
     SELECT 'table ' || c.relname, pg_catalog.concat_ws(', ',
         CASE c.relkind WHEN 'r' THEN 'table' ELSE 'of kind ' || c.relkind::text END,
@@ -72,7 +72,7 @@ _COLUMNS = """
     LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 """
-# A constraint that is not null is told with its column; Postgres 18 lists it here as well.
+# NOT NULL is part of the column's fact; Postgres 18 lists it here as well.
 _CONSTRAINTS = """
     SELECT pg_catalog.format('constraint %%s.%%s', c.relname, k.conname), pg_catalog.concat_ws(', ',
         CASE k.contype WHEN 'c' THEN 'check ' || pg_catalog.pg_get_expr(k.conbin, k.conrelid)
@@ -87,7 +87,7 @@ _CONSTRAINTS = """
     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
     WHERE n.nspname = 'compaction_store' AND k.contype <> 'n'
 """
-# Of other indexes those that compute something: a function in one runs with every row that is written.
+# Other indexes count if they have an expression or a condition: its functions run for every row that is written.
 _INDEXES = """
     SELECT 'unique index ' || x.relname, pg_catalog.pg_get_indexdef(i.indexrelid)
         || CASE WHEN i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate THEN '' ELSE ', invalid' END
@@ -106,7 +106,7 @@ _INDEXES = """
     JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     CROSS JOIN LATERAL (
-        -- What belongs to Postgres itself is not noted there.
+        -- pg_depend does not list Postgres's own objects.
         SELECT EXISTS (
             SELECT FROM pg_catalog.pg_depend AS d
             WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = x.oid AND d.refclassid IN (
@@ -117,7 +117,7 @@ _INDEXES = """
     WHERE n.nspname = 'compaction_store' AND NOT i.indisunique AND c.relkind = 'r'
         AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR o.own)
 """
-# Postgres's own are those of foreign keys, which others may have on ours, and Citus's one on a table that is spread.
+# Left out: internal triggers of foreign keys, which a user's tables may have on these, and Citus's trigger.
 _TRIGGERS = """
     SELECT pg_catalog.format('trigger %%s.%%s', c.relname, g.tgname), pg_catalog.concat_ws(', ',
         CASE g.tgenabled WHEN 'A' THEN 'always' WHEN 'D' THEN 'disabled' ELSE 'enabled ' || g.tgenabled::text END,
@@ -160,7 +160,7 @@ _RULES_AND_CHILDREN = """
     JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.relnamespace
     WHERE 'compaction_store' IN (cn.nspname, pn.nspname) AND c.relkind <> 'i'
 """
-# A second function of a name, with other arguments, could be called in the place of ours.
+# Grouped by name: a second function with other arguments could be called instead of the shipped one.
 _FUNCTIONS = """
     SELECT f.subject, f.fact FROM (
         SELECT p.proname || '()' AS name,
@@ -237,7 +237,7 @@ _ROLES = """
     JOIN pg_catalog.pg_roles AS g ON g.oid = a.roleid
     WHERE m.rolname = ANY (%(ours)s::text[])
 """
-# Of what the schema has none.
+# Kinds of objects that the shipped schema does not have.
 _STRAYS = """
     SELECT s.subject, 'there' FROM pg_catalog.pg_namespace AS n
     CROSS JOIN LATERAL (
@@ -282,17 +282,17 @@ _STRAYS = """
 _STATEMENTS = (
     _TABLES, _COLUMNS, _CONSTRAINTS, _INDEXES, _TRIGGERS, _POLICIES, _RULES_AND_CHILDREN, _FUNCTIONS, _GRANTS, _STRAYS,
 )  # fmt: skip
-# Of the database or of those who run it, and not by itself wrong: one line of text each.
+# Facts that are not wrong by themselves, because an administrator may intend them: one line of text each.
 _NOTES = """
-    SELECT 'event triggers, which may change what a migration makes: '
+    SELECT 'event triggers, which may change the objects that a migration creates: '
         || pg_catalog.string_agg(e.evtname::text, ', ' ORDER BY e.evtname)
     FROM pg_catalog.pg_event_trigger AS e WHERE e.evtenabled <> 'D' HAVING count(*) > 0
     UNION ALL
-    SELECT 'publications, which hand on what is stored: '
+    SELECT 'publications, which send stored rows to other servers: '
         || pg_catalog.string_agg(DISTINCT p.pubname::text, ', ' ORDER BY p.pubname::text)
     FROM pg_catalog.pg_publication_tables AS p WHERE p.schemaname = 'compaction_store' HAVING count(*) > 0
     UNION ALL
-    SELECT 'subscriptions, which write here past the functions: '
+    SELECT 'subscriptions, which write without the functions: '
         || pg_catalog.string_agg(DISTINCT s.subname::text, ', ' ORDER BY s.subname::text)
     FROM pg_catalog.pg_subscription AS s
     JOIN pg_catalog.pg_subscription_rel AS r ON r.srsubid = s.oid
@@ -305,7 +305,7 @@ _NOTES = """
     WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND c.relreplident <> 'd' HAVING count(*) > 0
 """
 
-# Citus gives each shard its own copies, named after the shard.
+# On Citus each shard has its own triggers and policies, whose names end with the shard's number.
 _IS_SHARDED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL"
 _SHARDED = """
     SELECT c.relname::text FROM pg_catalog.pg_dist_partition AS d
@@ -338,7 +338,7 @@ _ON_NODES = """
     SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
     FROM pg_catalog.run_command_on_workers(%b::text) AS w
 """
-# All that decides what a function does, of all of ours, as one digest.
+# One digest of everything that determines what the functions do.
 _ON_NODE = """
     SELECT coalesce(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
         pg_catalog.concat_ws(' ', p.proname, pg_catalog.pg_get_function_arguments(p.oid), l.lanname,
@@ -353,14 +353,15 @@ _ON_NODE = """
 
 
 class Facts(NamedTuple):
-    """What is so, by subject; the roles there are; where the tables are spread, what each shard has, by its table, and
-    a digest of the functions of each node, and of those here; who has the roles; and what else there is to know.
-    """
+    """The schema of a database. Facts and roles are by subject; the last fields of a cluster are empty elsewhere."""
 
     facts: dict[str, str]
     roles: dict[str, str]
+    #: Table, number and fact of each shard.
     shards: list[tuple[str, int, str]]
+    #: Name and digest of the functions of each worker.
     nodes: Sequence[tuple[str, str]] = ()
+    #: The digest of the coordinator's functions.
     functions: str = ""
     members: Sequence[Member] = ()
     notes: Sequence[str] = ()
@@ -371,24 +372,24 @@ class Facts(NamedTuple):
 
 
 def read(connection: Connection) -> Facts:
-    """Every fact, as of one moment."""
+    """Reads every fact in one snapshot."""
     with queries.reading(connection):
         found: dict[str, str] = {}
         for statement in _STATEMENTS:
             found.update(queries.fetch(connection, statement))
         roles: dict[str, str] = dict(queries.fetch(connection, _ROLES, {"ours": list(OURS)}))
-        who = role_members.read(connection)
+        members = role_members.read(connection)
         notes = [note for (note,) in queries.fetch(connection, _NOTES)]
         shards = _shards(connection) if queries.fetch(connection, _IS_SHARDED)[0][0] else []
         if not shards:
-            return Facts(found, roles, [], members=who, notes=notes)
+            return Facts(found, roles, [], members=members, notes=notes)
         nodes: list[tuple[str, str]] = [*queries.fetch(connection, _ON_NODES, (_ON_NODE,))]
         [(functions,)] = queries.fetch(connection, _ON_NODE)
-    return Facts(found, roles, shards, nodes, functions, who, notes)
+    return Facts(found, roles, shards, nodes, functions, members, notes)
 
 
 def _shards(connection: Connection) -> list[tuple[str, int, str]]:
-    """Unreachable shards are told with what went wrong in the place of what they have."""
+    """Reads the fact of each shard; that of an unreachable shard is the error."""
     names = [table.name for table in schema.metadata.sorted_tables]
     return [
         (name, shard, result)

@@ -1,4 +1,4 @@
-"""Who has the schema's roles, and who of them may more than the role is meant for."""
+"""Lists the logins that have the schema's roles, and those with more power than their role allows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OWNER, _APP, _AUDITOR, _LOADER = ROLES = (
 )  # fmt: skip
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
-# Postgres's own roles that write past what was granted; the last two may do what the server's account may.
+# Postgres's own roles that can write without a grant; the last two can do whatever the server's account can.
 WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
 
-# A membership counts that can be used: since Postgres 16 there are some that only let the role be granted.
+# Only memberships that can be used count: since Postgres 16, some only allow granting the role.
 _MEMBERS = """
     WITH RECURSIVE edges AS (
         SELECT a.member, a.roleid FROM pg_catalog.pg_auth_members AS a
@@ -41,7 +41,7 @@ _MEMBERS = """
 
 
 class Member(NamedTuple):
-    """A login, which of the schema's roles it has, and what it is besides."""
+    """A login, its roles of the schema, and its other powers."""
 
     login: str
     roles: Sequence[str]
@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
 
 def read(connection: Connection) -> list[Member]:
-    """Every login that has one of the schema's roles, or one of Postgres's own that writes to all tables."""
+    """Reads every login that has a role of the schema, or a role of Postgres that can write to all tables."""
     found = []
     parameters = {"ours": list(ROLES), "writers": list(WRITERS)}
     for login, roles, writers, is_superuser, bypasses in queries.fetch(connection, _MEMBERS, parameters):
@@ -60,7 +60,7 @@ def read(connection: Connection) -> list[Member]:
 
 
 def findings(members: Sequence[Member]) -> Iterator[str]:
-    """What `grants.grant` refuses, and somebody did all the same or did afterwards."""
+    """Yields combinations of roles and powers that `grants.grant` refuses, but that exist all the same."""
     for member in members:
         bound = [role for role in member.roles if role != _OWNER]
         powers = [power for power in member.powers if power not in _allowed(bound)]
@@ -71,7 +71,7 @@ def findings(members: Sequence[Member]) -> Iterator[str]:
 
 
 def notes(members: Sequence[Member]) -> Iterator[str]:
-    """Who may change everything, or read it all, and is meant to."""
+    """Yields the logins that may change or read everything, as they are allowed to."""
     owners = [m.login for m in members if _OWNER in m.roles and SUPERUSER not in m.powers]
     if owners:
         yield f"logins that may change everything, as members of {_OWNER}: {_names(owners)}"
@@ -84,7 +84,7 @@ def notes(members: Sequence[Member]) -> Iterator[str]:
 
 
 def _allowed(roles: Sequence[str]) -> Sequence[str]:
-    """A checkpoint over all tenants is made by an auditor whom no policy binds."""
+    """Returns the powers a role may have. An auditor who makes checkpoints over all tenants bypasses the policies."""
     return (BYPASSES,) if list(roles) == [_AUDITOR] else ()
 
 

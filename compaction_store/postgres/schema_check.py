@@ -1,8 +1,7 @@
-"""Whether the schema in a database is the one this package ships: what keeps rows from being changed in passing.
+"""Compares a database's schema with the shipped one, which protects rows from being changed.
 
-What should be so is read from the SQL files that made it and from `schema`; what is so is `catalog`. They are compared
-fact by fact: nothing may be missing, nothing may differ, and nothing may have been added that could change, discard or
-redirect what is written.
+The expected facts are read from the SQL files and from `schema`, the found ones by `introspection`. Nothing may be
+missing or different, and nothing may be added that could change, discard or redirect a write.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from compaction_store.postgres.introspection import OURS, Facts
 
 _OWNER = OURS[0]
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
-# As Postgres writes it out again.
+# As Postgres prints the policies' expression.
 _TENANT_ONLY = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
 _TENANT_ONLY_SPREAD = "(tenant = compaction_store.tenant())"
 _TABLE_ONLY = "alembic_version"
@@ -37,7 +36,7 @@ _ALIASES = {"timestamptz": "timestamp with time zone", "int": "integer", "int8":
 
 _FUNCTION = re.compile(
     r"CREATE (?:OR REPLACE )?FUNCTION compaction_store\.(?P<name>\w+)\((?P<arguments>[^)]*)\)\s*"
-    r"(?:RETURNS (?P<result>.*?))?\s*LANGUAGE (?P<says>[^\n]*)\n(?P<settings>(?:SET [^\n]*\n|--[^\n]*\n)*)"
+    r"(?:RETURNS (?P<result>.*?))?\s*LANGUAGE (?P<options>[^\n]*)\n(?P<settings>(?:SET [^\n]*\n|--[^\n]*\n)*)"
     r"AS \$\$(?P<body>.*?)\$\$;",
     re.DOTALL,
 )
@@ -45,9 +44,9 @@ _TRIGGER = re.compile(
     r"CREATE TRIGGER (?P<name>\w+) BEFORE (?P<events>[A-Z ]+?) ON compaction_store\.(?P<table>\w+)\s+"
     r"FOR EACH (?P<each>ROW|STATEMENT) EXECUTE FUNCTION compaction_store\.(?P<function>\w+)\(\)"
 )
-_CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<says>\(.*?\))(?=,?\n(?:    CONSTRAINT|\)))", re.DOTALL)
-# What Postgres adds to an expression when it writes it out again: parentheses, types, and quotes around large
-# numbers. It has other words for some.
+_CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<condition>\(.*?\))(?=,?\n(?:    CONSTRAINT|\)))", re.DOTALL)
+# When Postgres prints an expression, it adds parentheses, types, and quotes around large numbers, and replaces some
+# operators.
 _ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
 _BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
 _OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
@@ -57,15 +56,15 @@ _GRANT = re.compile(
 )
 
 
-class Judged(NamedTuple):
-    """What was found, and what could not be looked at."""
+class SchemaReport(NamedTuple):
+    """Findings, and notes on facts that may be intended or could not be checked."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
 
 
-def judge(seen: Facts) -> Judged:
-    """Compares what is so with what should be."""
+def check_schema(seen: Facts) -> SchemaReport:
+    """Compares the facts of a database with the expected ones."""
     seen = seen._replace(facts={subject: _bare(fact) for subject, fact in seen.facts.items()})
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not k.startswith("owner of ")}
@@ -79,7 +78,7 @@ def judge(seen: Facts) -> Judged:
         notes = (f"the roles could not be made here: everything belongs to {', '.join(sorted(owners))}", *notes)
         if len(owners) > 1:
             whats.append(f"the objects belong to several owners: {', '.join(sorted(owners))}")
-    return Judged(tuple(Finding(None, what) for what in whats), notes)
+    return SchemaReport(tuple(Finding(None, what) for what in whats), notes)
 
 
 def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
@@ -92,28 +91,28 @@ def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
         elif wanted is None:
             yield f"{subject} is not part of the schema ({found})"
         elif subject.startswith("body of "):
-            yield f"the {subject} is not the one that was shipped"
+            yield f"the {subject} is not the shipped one"
         else:
-            yield f"{subject}: {found}; it should be: {wanted}"
+            yield f"{subject}: {found}; expected: {wanted}"
 
 
 def _shards(seen: Facts) -> Iterator[str]:
-    """Where a table is spread over shards, each has its triggers and its policy, and each node the functions."""
+    """Checks that every shard has its table's triggers and policy, and every node the functions."""
     rule = _rule(is_spread=True)
     for table, shard, found in seen.shards:
         triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers().items()) if on == table]
         policy = f"tenant * using {rule} check {rule}"
         wanted = f"row security, forced; policies {policy}; triggers {'; '.join(triggers)}"
         if found != wanted:
-            yield f"shard {shard} of table {table}: {found}; it should be: {wanted}"
+            yield f"shard {shard} of table {table}: {found}; expected: {wanted}"
     for node, found in seen.nodes:
         if found != seen.functions:
-            yield f"node {node}: its functions are not the coordinator's ({found})"
+            yield f"node {node}: its functions differ from the coordinator's ({found})"
 
 
 @cache
 def _sql(folder: str) -> str:
-    """Every SQL file of a folder, one after the other."""
+    """Returns the text of all SQL files of a folder."""
     files = sorted((schema.scripts() / "sql" / folder).glob("*.sql"))
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
@@ -138,8 +137,8 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     facts |= dict(_checks())
     for (table_name, name), (kind, function) in _triggers().items():
         facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
-    for name, says in _functions(is_spread).items():
-        facts |= says
+    for name, its_facts in _functions(is_spread).items():
+        facts |= its_facts
         if has_roles:
             facts[f"owner of function {name}"] = _OWNER
     if has_roles:
@@ -171,7 +170,7 @@ def _unique(table: sa.Table, *, is_spread: bool) -> Iterator[tuple[str, str]]:
         where = index.dialect_options["postgresql"]["where"]
         if not index.unique and where is not None:
             yield f"index {index.name}", "with a condition"
-        # A cluster has unique indexes only with the column that the tables are spread by.
+        # On a cluster, unique indexes must contain the distribution column.
         if index.unique and not (is_spread and "thread_uid" not in index.columns):
             columns = ", ".join(str(column.name) for column in index.columns)
             yield (
@@ -185,17 +184,17 @@ def _checks() -> Iterator[tuple[str, str]]:
     for table in schema.metadata.sorted_tables:
         text = (schema.scripts() / "sql" / "tables" / f"{table.name}.sql").read_text(encoding="utf-8")
         for match in _CHECK.finditer(text):
-            yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['says']}")
+            yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['condition']}")
 
 
 def _bare(fact: str) -> str:
-    """What a check says, however it is written; any other fact as it is."""
-    kind, _, says = fact.partition(" ")
+    """Normalizes the expression of a check constraint; returns other facts unchanged."""
+    kind, _, condition = fact.partition(" ")
     if kind != "check":
         return fact
-    for written, meant in _OTHERWISE:
-        says = says.replace(written, meant)
-    return f"check {_ADDED.sub('', _BETWEEN.sub(_bounds, says))}"
+    for printed, written in _OTHERWISE:
+        condition = condition.replace(printed, written)
+    return f"check {_ADDED.sub('', _BETWEEN.sub(_bounds, condition))}"
 
 
 def _bounds(found: re.Match[str]) -> str:
@@ -206,7 +205,7 @@ def _bounds(found: re.Match[str]) -> str:
 
 @cache
 def _triggers() -> dict[tuple[str, str], tuple[int, str]]:
-    """The type, as Postgres encodes it, and the function of each trigger, by table and name."""
+    """Returns the type, as Postgres encodes it, and the function of each trigger, by table and name."""
     found = {}
     for match in _TRIGGER.finditer(_sql("triggers")):
         kind = _BEFORE | (_ROW if match["each"] == "ROW" else 0)
@@ -217,13 +216,13 @@ def _triggers() -> dict[tuple[str, str], tuple[int, str]]:
 
 
 def _rule(is_spread: bool) -> str:
-    """What a policy says: a cluster takes no sub-select in it."""
+    """Returns the policies' expression; on a cluster it must not contain a sub-select."""
     return _TENANT_ONLY_SPREAD if is_spread else _TENANT_ONLY
 
 
 @cache
 def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
-    """The facts of each function by its name, as they are on a single server or after `distribute`."""
+    """Returns the facts of each function by its name, for a single server or for a cluster."""
     found = {}
     text = _sql("functions") + (_sql("citus") if is_spread else "")
     for match in _FUNCTION.finditer(text):
@@ -233,7 +232,7 @@ def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
         if is_spread:
             settings = [setting for setting in settings if not setting.startswith("plan_cache_mode=")]
         found[name] = {
-            f"function {name}": _says(match["says"], match["result"], arguments),
+            f"function {name}": _description(match["options"], match["result"], arguments),
             f"settings of function {name}": "; ".join(sorted(settings)) or "none",
             f"body of function {name}": sha256(match["body"].encode()).hexdigest(),
         }
@@ -244,8 +243,8 @@ def _words(text: str) -> str:
     return " ".join(_ALIASES.get(word, word) for word in text.split())
 
 
-def _says(says: str, result: str | None, arguments: list[str]) -> str:
-    language, _, rest = says.partition(" ")
+def _description(options: str, result: str | None, arguments: list[str]) -> str:
+    language, _, rest = options.partition(" ")
     parts = [language, *(word.lower() for word in ("IMMUTABLE", "STABLE", "STRICT") if word in rest)]
     if "SECURITY DEFINER" in rest:
         parts.append("security definer")
@@ -267,7 +266,7 @@ def _setting(line: str) -> str:
 
 
 def _grants() -> dict[str, str]:
-    """What the SQL grants, by object and role."""
+    """Returns the granted privileges by object and role."""
     found: dict[tuple[str, str], set[str]] = {}
     for match in _GRANT.finditer(_sql("roles")):
         for name in _objects(match["objects"], match["columns"]):

@@ -1,9 +1,9 @@
-"""Keeping a call's deadline on the client, whatever the server and the network do.
+"""Enforces a call's deadline on the client, whatever the server and the network do.
 
-Every wait on a connection looks at the clock. At the deadline the server is asked, once, to cancel; if no answer has
-come `GRACE` seconds later, the connection is closed. No setting on the server is used, because it would stay on a
-connection that a pooler hands to somebody else. Everything is kept per connection: a server that has stopped
-answering holds up its own callers and nobody else.
+Every wait on a connection checks the clock. At the deadline one cancel request is sent; if there is no answer within
+`GRACE` seconds, the connection is closed. No server setting is used, because it would stay on a connection that a
+pooler gives to another client. The state is kept per connection: a server that stops answering blocks only its own
+callers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import psycopg
 from psycopg import pq, waiting
 from psycopg.abc import PQGen
 
-#: How long the answer to a cancel is waited for. With the two looks at the clock it stays below a second.
+#: How long to wait for the answer to a cancel request. A call ends less than a second after its deadline.
 GRACE = 0.5
-# How often a wait looks at the clock.
+# How often a wait checks the clock.
 _INTERVAL = 0.05
-# A cancel is a connection of its own, and must not last where the first one does.
+# A cancel request is a connection of its own, which may hang like the first one.
 _CANCEL_SECONDS = 2.0
 _MOST_CANCELS = 64
-# A commit that did not wait for its standby: Postgres warns of it, and reports success.
+# Postgres warns of a commit that did not wait for its standby, and reports success.
 _WARNING = "01000"
 _SHUTDOWN = "57P"
 _RAISED_BY_A_FUNCTION = "exec_stmt_raise"
@@ -37,11 +37,11 @@ _end: contextvars.ContextVar[float | None] = contextvars.ContextVar("compaction_
 
 
 class DeadlinePassed(psycopg.OperationalError):
-    """The server did not answer in time, not even to a cancel. The connection is closed."""
+    """The server answered neither the statement nor the cancel request in time. The connection is closed."""
 
 
-class until:  # noqa: N801 — used like a function; a generator would cost a tenth of what Postgres does
-    """Ends every wait on a connection once the monotonic clock has reached `end`."""
+class until:  # noqa: N801 — used like a function; a generator would add a tenth of Postgres's own time
+    """Ends every wait on a connection when the monotonic clock reaches `end`."""
 
     __slots__ = ("_end", "_token")
 
@@ -56,15 +56,16 @@ class until:  # noqa: N801 — used like a function; a generator would cost a te
 
 
 def left() -> float | None:
-    """How many seconds the call that is under way has left; None outside of any."""
+    """Returns the seconds left until the deadline of the present call; None outside of a call."""
     end = _end.get()
     return None if end is None else max(0.0, end - time.monotonic())
 
 
-class Line:
-    """Waits on one connection, in place of the driver's own `wait`. Knows what came besides the answers.
+class Waiter:
+    """Replaces the `wait` method of a driver's connection: enforces the deadline and listens to notices.
 
-    It holds the driver's connection weakly: a cycle would leave a lost connection open until Python looks for cycles.
+    Its reference to the connection is weak: with a cycle, a lost connection would stay open until the garbage collector
+    runs.
     """
 
     def __init__(self, driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -75,7 +76,7 @@ class Line:
         driver.add_notice_handler(self._noticed)
 
     def begin(self) -> None:
-        """Forgets what came before a call."""
+        """Forgets the notices before this call."""
         self._warned = False
 
     @property
@@ -84,11 +85,11 @@ class Line:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a commit that was reported as done may be missing on the standby that it had to wait for."""
+        """Whether a reported commit may be missing on the synchronous standby."""
         return self._warned or self.is_cancelled
 
     def cancel(self) -> None:
-        """Asks the server to cancel, once, in a thread of its own: nobody waits for the request itself."""
+        """Sends one cancel request from a separate thread, and does not wait for it."""
         if self._cancelled_at is None:
             self._cancelled_at = time.monotonic()
             _cancels.send(self._pgconn)
@@ -97,13 +98,13 @@ class Line:
         state = diagnostic.sqlstate or ""
         if diagnostic.severity_nonlocalized == "WARNING" and (
             state.startswith(_SHUTDOWN)
-            # A trigger of the user's may warn of anything.
+            # A user's trigger may raise any warning.
             or (state == _WARNING and diagnostic.source_function != _RAISED_BY_A_FUNCTION)
         ):
             self._warned = True
 
     def _timed(self, waited: PQGen[_T], end: float) -> PQGen[_T]:
-        """What the driver waits for, with a look at the clock whenever it would wait on."""
+        """Runs the driver's generator and checks the clock at each of its waits."""
         try:
             asked = next(waited)
             while True:
@@ -125,7 +126,7 @@ class Line:
         self._pgconn.finish()
 
 
-class _Line(Line):
+class _SyncWaiter(Waiter):
     def __call__(self, waited: PQGen[_T], interval: float = _INTERVAL, **others: Any) -> _T:
         end = _end.get()
         if end is None:
@@ -144,7 +145,7 @@ class _Line(Line):
         return waiting.wait(self._timed(waited, end), self._pgconn.socket, _INTERVAL)
 
     def _give_up(self, waited: PQGen[Any]) -> None:
-        """Cancels what was interrupted, and waits a moment for what the server did of it."""
+        """Cancels the interrupted statement, and waits briefly for its result."""
         if not self._is_busy():
             return
         self.cancel()
@@ -155,7 +156,7 @@ class _Line(Line):
                 self._hang_up()
 
 
-class _AioLine(Line):
+class _AsyncWaiter(Waiter):
     async def __call__(self, waited: PQGen[_T], interval: float = _INTERVAL, **others: Any) -> _T:
         end = _end.get()
         if end is None:
@@ -185,32 +186,32 @@ class _AioLine(Line):
                 self._hang_up()
 
 
-def line(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Line:
-    """The line of a connection, put in its place at the first call."""
+def waiter(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Waiter:
+    """Returns a connection's waiter; the first call installs it."""
     found = vars(driver).get("wait")
-    if isinstance(found, Line):
+    if isinstance(found, Waiter):
         return found
-    made = _Line(driver) if isinstance(driver, psycopg.Connection) else _AioLine(driver)
+    made = _SyncWaiter(driver) if isinstance(driver, psycopg.Connection) else _AsyncWaiter(driver)
     driver.wait = made  # type: ignore[method-assign, assignment]
     return made
 
 
 class _Cancels:
-    """Sends cancel requests, each from a thread of its own, and so many at a time."""
+    """Sends cancel requests from threads, up to a maximum number at a time."""
 
     def __init__(self) -> None:
         self._room = threading.BoundedSemaphore(_MOST_CANCELS)
 
     def send(self, pgconn: pq.abc.PGconn) -> None:
-        """One that finds no room is left out: what it should end is ended by its connection being closed."""
+        """Sends a request, or skips it if too many are under way: closing the connection ends the statement too."""
         if not self._room.acquire(blocking=False):
             return
         try:
-            # A copy of the address, made here: the thread never touches the connection itself.
+            # The request has a copy of the address: the thread must not touch the connection.
             request = pgconn.cancel_conn() if psycopg.capabilities.has_cancel_safe() else pgconn.get_cancel()
             threading.Thread(target=self._send, args=(request,), name="compaction-store cancel", daemon=True).start()
         except (psycopg.Error, RuntimeError):
-            # There is no connection any more, or Python is shutting down.
+            # The connection is gone, or Python is shutting down.
             self._room.release()
 
     def _send(self, request: pq.abc.PGcancelConn | pq.abc.PGcancel) -> None:
@@ -220,7 +221,7 @@ class _Cancels:
             else:
                 _deliver(request)
         except (psycopg.Error, OSError):
-            # The server is as deaf to the cancel as to the statement; there is nothing better to send.
+            # The server does not answer the cancel request either; nothing else can be sent.
             return
         finally:
             self._room.release()
@@ -240,7 +241,7 @@ def _deliver(request: Any) -> None:
 _cancels = _Cancels()
 
 
-def start_anew() -> None:
-    """In a child after a fork: whoever held what is here is a thread of the parent's."""
+def reset_after_fork() -> None:
+    """Replaces the semaphore in a forked child: threads of the parent hold the old one."""
     global _cancels  # noqa: PLW0603 — one for the process
     _cancels = _Cancels()

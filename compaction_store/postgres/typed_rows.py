@@ -1,4 +1,4 @@
-"""From the ledger's rows to the values that callers get."""
+"""Converts rows of the database to the values that callers get."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def thread(row: tuple[Any, ...]) -> Thread:
 
 
 def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
-    """The view of a thread from its rows, in order of seq. A thread at a pos has at least one."""
+    """Makes a view from its rows, in order of seq. Every thread with a pos has at least one row."""
     if not rows:
         raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
     elements = []
@@ -43,12 +43,12 @@ def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
         elif number is None:
             messages = (_read("payload", text, f"seq {seq}", thread_id),)
         else:
-            messages = _stand_ins(text, number, thread_id)
+            messages = _replacement(text, number, thread_id)
         elements.append(Element(seq, end_seq, own_pos, messages, tokens, number, created_at, kind, callback))
     return View(thread_id, rows[0][0], tuple(elements), head=rows[0][10])
 
 
-def _stand_ins(text: str, number: int, thread_id: str) -> tuple[Payload, ...]:
+def _replacement(text: str, number: int, thread_id: str) -> tuple[Payload, ...]:
     found = _read("body", text, f"compaction {number}", thread_id).get("replacement")
     if type(found) is not list or any(type(message) is not dict for message in found):
         raise _unreadable("the body's replacement is not a list of JSON objects", f"compaction {number}", thread_id)

@@ -1,6 +1,6 @@
-"""What an application holds: Store and Reader, AsyncStore and AsyncReader.
+"""Store and Reader, AsyncStore and AsyncReader.
 
-`_async` is written by hand; `_sync` is derived from it by `scripts/unasync.py`.
+`scripts/unasync.py` derives `_sync` from `_async`.
 """
 
 from compaction_store.store._async import AsyncReader, AsyncStore

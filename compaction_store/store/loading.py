@@ -1,12 +1,12 @@
-"""A load from its first message to its last: what is asked of the database and when. Pure: both faces load by it.
+"""The steps of a load, from its first message to its last, without any I/O: `Load` yields requests to the database.
 
-A load is a row of chunks, each one transaction under its own key: the load's key for the first, and for the others that
-key and how many of the load's messages stand before. A chunk that is there already is held against the messages that
-come, commitment by commitment, instead of being stored again. So a load that was cut off goes on where it stood,
-whatever the sizes of its chunks.
+A load is stored in chunks. Each is one transaction with its own key: the load's key for the first chunk; for the
+others that key and the number of the load's messages before it. A chunk that is stored already is compared with the
+messages, commitment by commitment, and not stored again. So an interrupted load continues where it stopped, whatever
+the sizes of its chunks.
 
-A compaction of others, told of by a message or given between two, ends its chunk and is recorded before the next one,
-so that its place in the log is where it happened; its run_id is made from the load's key and that place.
+A compaction made by a provider, reported by a message or given between two, ends its chunk and is recorded before the
+next one, so that the log shows it where it happened. Its run_id follows from the load's key and that place.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, I
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from compaction_store import arguments
 from compaction_store.errors import IdempotencyConflict, InvalidInput, InvalidMessage
 from compaction_store.integrity import chain
 from compaction_store.messages import encoding, provider_compactions
@@ -27,41 +28,41 @@ from compaction_store.messages.provider_compactions import Record
 from compaction_store.models import Loaded, Observed, Payload, ToLoad
 from compaction_store.tokens import BY_CALLER, Counter
 
-# What one transaction stores: few enough that another writer of the thread hardly waits.
+# The size of one transaction: small enough that another writer of the thread hardly waits.
 CHUNK_MESSAGES = 10_000
 CHUNK_BYTES = 16 * 1024 * 1024
 _PAGE = 1000
 _TURN_SECONDS = 0.005
 
 
-class Find(NamedTuple):
-    """Asks for the first seq and the size of the chunk under a key, or None."""
+class FindChunk(NamedTuple):
+    """Request for the first seq and the size of the chunk with a key, or None."""
 
     key: str
 
 
-class Count(NamedTuple):
-    """Asks for `Load.count` of this, which takes long."""
+class CountTokens(NamedTuple):
+    """Request for `Load.count` of a payload that takes long to count."""
 
     payload: Payload
     size: int
 
     def __repr__(self) -> str:
-        return f"Count(size={self.size}, …)"
+        return f"CountTokens(size={self.size}, …)"
 
 
-class Compare(NamedTuple):
-    """Asks for the seq, salt and commitment of some messages, in order."""
+class ReadCommitments(NamedTuple):
+    """Request for the seq, salt and commitment of some messages, in order."""
 
     first_seq: int
     limit: int
 
 
 class End:
-    """Sent in the place of a message when there are no more."""
+    """Sent instead of a message after the last one."""
 
 
-Request = Count | Find | Compare | Chunk | Record
+Request = CountTokens | FindChunk | ReadCommitments | Chunk | Record
 Messages = Iterable[Any]
 AsyncMessages = Iterable[Any] | AsyncIterable[Any]
 _T = TypeVar("_T")
@@ -69,9 +70,9 @@ _Steps = Generator[Request | None, Any, _T]
 
 
 class Load:
-    """One load, from its first message to its last: `send` tells what it wants next.
+    """One load. `send` returns its next request, or None if it needs the next message.
 
-    That is a request, to be sent the database's answer, or None, to be sent the next message and at last `End`.
+    Answer a request with the database's answer, and None with the next message or, after the last one, `End`.
     """
 
     def __init__(
@@ -95,17 +96,17 @@ class Load:
         self._expected_seq = expected_seq
         self._read = 0
         self._ended = False
-        # Messages that were made ready beforehand, or for a chunk which somebody else stored first; and what was taken
-        # from memory after them without being made ready.
-        self._waiting: deque[Row] = deque()
-        self._taken: deque[Any] = deque()
+        # Rows encoded ahead, or for a chunk that another writer stored first; then messages that were read ahead but
+        # not encoded.
+        self._encoded: deque[Row] = deque()
+        self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
         self._log = provider_compactions.Log(uid, key)
         self._first_seq = self._last_seq = self._added = self._recorded = 0
         self._steps = self._run()
 
     def progress(self) -> str:
-        return f"{self.stored:,} messages of the load are stored; the same messages with key={self.key!r} go on there"
+        return f"{self.stored:,} messages of the load are stored; repeat it with key={self.key!r} to continue"
 
     def send(self, answer: Any) -> Request | None:
         try:
@@ -116,27 +117,29 @@ class Load:
     def result(self) -> Loaded:
         return Loaded(self._first_seq, self._last_seq, self.stored, self._added, self._recorded)
 
-    def meanwhile(self) -> Iterator[None]:
-        """Makes the next messages ready, one a step, while the database is at work. A transaction is open meanwhile: so
-        only what is in memory already, takes no time to speak of, and needs no code of the caller's.
+    def encode_ahead(self) -> Iterator[None]:
+        """Encodes the next messages, one per step, while the database stores a chunk.
+
+        A transaction is open during these steps. So only messages in memory are read, only fast steps are taken, and
+        none of the caller's code is run.
         """
-        if self._in_memory is None or self._waiting or self._taken:
+        if self._in_memory is None or self._encoded or self._unencoded:
             return
         size = 0
-        while len(self._waiting) < CHUNK_MESSAGES and size < CHUNK_BYTES:
+        while len(self._encoded) < CHUNK_MESSAGES and size < CHUNK_BYTES:
             if (message := next(self._in_memory, End)) is End:
                 return
-            self._taken.append(message)
-            row = self._ready(message)
+            self._unencoded.append(message)
+            row = self._encode_now(message)
             if row is None:
                 return
-            self._waiting.append(row)
-            self._taken.clear()
+            self._encoded.append(row)
+            self._unencoded.clear()
             size += len(row.body) + len(row.meta or b"")
             yield
 
-    def _ready(self, message: Any) -> Row | None:
-        """None where the message must have its own time."""
+    def _encode_now(self, message: Any) -> Row | None:
+        """Returns None for a message that takes long or runs the caller's code."""
         own = type(message) is ToLoad
         plain, meta = (message.message, message.meta) if own else (message, None)
         if type(plain) is not dict or not encoding.is_simple(plain) or not (meta is None or encoding.is_simple(meta)):
@@ -150,7 +153,7 @@ class Load:
                 counter, tokens = self._counter.name, self._counter.tokens(encoded.payload, encoded.size)
             self._log.tell(plain, encoded.payload, self._read + 1)
         except InvalidInput:
-            # It is refused when it has its turn.
+            # Refused later, in its turn.
             return None
         self._read += 1
         return Row(encoded.text.encode(), encoded.role, counter, tokens, said)
@@ -162,7 +165,7 @@ class Load:
             key = self.key if self.stored == 0 else f"{self.key}#{self.stored}"
             placed: Placed | None = None
             salts = b""
-            found: tuple[int, int] | None = yield Find(key)
+            found: tuple[int, int] | None = yield FindChunk(key)
             if found is None:
                 rows = yield from self._gather()
                 if not rows and self._log.is_due(self.stored):
@@ -172,7 +175,7 @@ class Load:
                 salts = os.urandom(16 * len(rows))
                 placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows, salts)
                 if placed.replayed:
-                    self._waiting.extendleft(reversed(rows))
+                    self._encoded.extendleft(reversed(rows))
                     found = placed.first_seq, placed.size
             if found is not None:
                 placed = yield from self._compare(*found, salts)
@@ -184,7 +187,7 @@ class Load:
             self.stored += placed.size
         if not self.stored:
             raise InvalidMessage(
-                f"a load needs at least one message; was its iterator used up before?{self._about}"
+                f"messages must have at least one message, not none; was the iterator used before?{self._about}"
             )  # fmt: skip
 
     def _gather(self) -> _Steps[list[Row]]:
@@ -192,8 +195,8 @@ class Load:
         size = 0
         while len(rows) < CHUNK_MESSAGES and size < CHUNK_BYTES and (row := (yield from self._next(counted=True))):
             if self._log.is_due(self.stored + len(rows)):
-                # What is due stands between the last message and this one.
-                self._waiting.appendleft(row)
+                # The due record belongs between the last message and this one.
+                self._encoded.appendleft(row)
                 break
             rows.append(row)
             size += len(row.body) + len(row.meta or b"")
@@ -202,11 +205,11 @@ class Load:
         return rows
 
     def _compare(self, first: int, size: int, salts: bytes) -> _Steps[Placed]:
-        """Holds what is stored against the messages. Under this load's own salts it was not there before."""
+        """Compares stored messages with the load's. Those with this call's own salts were stored by this call."""
         placed = Placed(first, size, replayed=True)
         end = first + size
         while first < end:
-            stored = yield Compare(first, min(_PAGE, end - first))
+            stored = yield ReadCommitments(first, min(_PAGE, end - first))
             for seq, salt, commitment in stored:
                 row = yield from self._next(counted=False)
                 if row is None:
@@ -219,11 +222,11 @@ class Load:
         return placed
 
     def _next(self, *, counted: bool) -> _Steps[Row | None]:
-        if self._waiting:
-            return self._waiting.popleft()
+        if self._encoded:
+            return self._encoded.popleft()
         if self._ended:
             return None
-        while type(message := self._taken.popleft() if self._taken else (yield None)) is Observed:
+        while type(message := self._unencoded.popleft() if self._unencoded else (yield None)) is Observed:
             self._take(message)
         if message is End:
             self._ended = True
@@ -239,16 +242,16 @@ class Load:
             if tokens is None:
                 counter = self._counter.name
                 tokens = 0
-                # A message that is only compared has its tokens already.
+                # A message that is only compared is stored with its tokens already.
                 if counted:
                     long = self._counter.takes_long(encoded.size)
                     plain, size = encoded.payload, encoded.size
-                    tokens = (yield Count(plain, size)) if long else self.count(plain, size)
+                    tokens = (yield CountTokens(plain, size)) if long else self.count(plain, size)
             return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
         raise refused
 
     def _take(self, given: Observed) -> None:
-        """Takes up what is given between two messages."""
+        """Adds a compaction that was given between two messages."""
         try:
             self._log.add(given, self._read)
         except InvalidInput as refusal:
@@ -286,12 +289,12 @@ def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
 
 def _tokens(tokens: object) -> int:
     if type(tokens) is not int or not 0 <= tokens < 2**31:
-        raise InvalidInput("tokens must be integers from 0 to 2,147,483,647")
+        raise InvalidInput(f"tokens must be an integer from 0 to 2,147,483,647{arguments.other(tokens)}")
     return tokens
 
 
 class Source:
-    """A caller's messages, one by one."""
+    """Iterates over a caller's messages."""
 
     def __init__(self, messages: Messages) -> None:
         _check(messages)
@@ -303,7 +306,7 @@ class Source:
 
 
 class AsyncSource(AsyncIterator[Any]):
-    """A caller's messages, one by one, whether they must be awaited or not; the event loop has its turns between."""
+    """Iterates over a caller's messages, async or not, and lets the event loop run in between."""
 
     def __init__(self, messages: AsyncMessages) -> None:
         self._async = aiter(messages) if isinstance(messages, AsyncIterable) else None
@@ -327,4 +330,4 @@ class AsyncSource(AsyncIterator[Any]):
 
 def _check(messages: object) -> None:
     if encoding.is_one(messages):
-        raise InvalidMessage("a load takes several messages: a list, or an iterator of them")
+        raise InvalidMessage(f"messages must be a list or an iterator of messages, not {type(messages).__name__}")

@@ -1,8 +1,8 @@
-"""Finding a text in what is stored, as a request to erase needs it: wherever it stands, and however it is written.
+"""Finds a text in stored messages, records and metadata, as a request to erase needs it.
 
-A match is literal, but case, Unicode's normal forms, invisible characters and runs of white space make no difference.
-Every string of a message is looked at, and what it says to a reader as well, so that a text that is cut into blocks or
-escaped inside a tool call's arguments is found too. Text inside pictures and files is not looked at.
+A match is literal, except that case, Unicode normal forms, invisible characters and runs of white space are ignored.
+Every string of a message is searched, and also its readable text in one piece: a text that is split into blocks, or
+escaped inside a tool call's arguments, is found too. Pictures and files are not searched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_CHARACTERS = 1000
 _BEFORE, _AFTER = 40, 80
 _DEEPEST = 3
 _SPACE = re.compile(r"\s+")
-# Characters that nobody sees and that part a word: soft hyphens, zero-width spaces and joiners, variation selectors.
+# Invisible characters that may split a word: soft hyphens, zero-width spaces and joiners, variation selectors.
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
@@ -29,17 +29,18 @@ _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class TextSearch:
-    """A text to look for."""
+    """A text to search for."""
 
     def __init__(self, text: object) -> None:
         self._wanted = folded(text).strip() if isinstance(text, str) and len(text) <= MOST_CHARACTERS else ""
         if not self._wanted:
-            raise InvalidInput(f"text must be 1 to {MOST_CHARACTERS:,} characters of what can be seen")
+            given = f"{len(text):,}" if isinstance(text, str) else type(text).__name__
+            raise InvalidInput(f"text must be 1 to {MOST_CHARACTERS:,} visible characters, not {given}")
 
     def in_message(self, thread_id: str, message: Message) -> Found | None:
         if message.payload is None:
             return None
-        # What is said in one piece, because a text may be cut into blocks.
+        # The readable text in one piece, because it may be split into blocks.
         excerpt = self._excerpt(" ".join(read(message.payload)[0])) or self._in_strings((message.payload, message.meta))
         if excerpt is None:
             return None
@@ -59,7 +60,7 @@ class TextSearch:
         return next((excerpt for text in strings(value) if (excerpt := self._excerpt(text)) is not None), None)
 
     def _excerpt(self, given: str) -> str | None:
-        """What stands around the first match in a text, written as it is or escaped as JSON; None if there is none."""
+        """Returns the text around the first match, also inside escaped JSON, or None."""
         for written in _unescaped(given):
             text = folded(written)
             place = text.find(self._wanted)
@@ -70,16 +71,16 @@ class TextSearch:
 
 
 def folded(text: str) -> str:
-    """A text as it is compared."""
+    """Folds a text for comparison."""
     if not text.isascii():
-        # Twice, because folding the case may undo what normalizing did.
+        # Twice, because case folding may undo the normalization.
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         text = _UNSEEN.sub("", text)
     return _SPACE.sub(" ", text.casefold())
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every string of a JSON value, the names of its parts too."""
+    """Yields every string of a JSON value, keys included."""
     waiting = [value]
     while waiting:
         found = waiting.pop()
@@ -92,13 +93,13 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> Iterator[str]:
-    """The text, and what it says where it is JSON in a string: each level of escapes undone."""
+    """Yields the text, then the text with one more level of JSON escapes decoded each time."""
     yield text
     for _ in range(_DEEPEST):
         if "\\" not in text:
             return
         undone = _ESCAPE.sub(_character, text)
-        # Halves of surrogate pairs, put together.
+        # Joins the halves of surrogate pairs.
         undone = undone.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if undone == text:
             return

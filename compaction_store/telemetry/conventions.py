@@ -1,8 +1,7 @@
-"""What telemetry says of a result, a request and an answer, under the names that OpenTelemetry's conventions give it.
+"""The attributes of results, requests and answers, named by OpenTelemetry's semantic conventions.
 
-Numbers, and names of operations, models and errors. What anybody said is in `said` alone, which is asked only where
-content was asked for. Another's values are taken only where they are of the kind they should be: an answer that makes
-no sense is told as far as it does, and never an error of its own.
+They are numbers, and names of operations, models and errors. Only `request_content` and `answer_content` return
+content. Values from an API are used only if they have the expected type: a malformed answer never raises here.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from compaction_store.errors import DatabaseError
 
 Attributes = dict[str, str | int | float | tuple[str, ...]]
 
-#: What a store's methods are called, and what a span of each is called after.
+#: The methods of a store that have a span.
 OPERATIONS = (
     "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "revoke", "compaction",
     "tree", "explain", "seen_by", "verify", "checkpoint", "redact", "erase", "hold", "release", "retain",
     "import_bundle",
 )  # fmt: skip
 OUTCOMES = ("applied", "rejected", "failed", "observed")
-# As the conventions advise; the first are the databases'.
+# Histogram boundaries that the conventions recommend.
 DATABASE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
 MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
@@ -39,121 +38,121 @@ _PROVIDERS = {
 
 
 def plain(text: str) -> str:
-    """A name as an exporter can send it, whatever it is made of."""
+    """Makes a name valid UTF-8 of bounded length, as exporters need it."""
     return text.encode(errors="replace")[:_LONGEST].decode(errors="ignore")
 
 
-def about(error: BaseException) -> Attributes:
-    """The kind of an error: its type, and what Postgres called it."""
-    said: Attributes = {"error.type": type(error).__qualname__}
+def error_attributes(error: BaseException) -> Attributes:
+    """Returns an error's type and SQLSTATE."""
+    attributes: Attributes = {"error.type": type(error).__qualname__}
     if isinstance(error, DatabaseError) and error.sqlstate is not None:
-        said["db.response.status_code"] = error.sqlstate
-    return said
+        attributes["db.response.status_code"] = error.sqlstate
+    return attributes
 
 
 def server(host: str | None, port: int | None, database: str | None) -> Attributes:
-    """The attributes of a database server: where statements go, never the login."""
-    found: Attributes = {"db.namespace": f"{plain(database)}|{_OURS}" if database else _OURS}
+    """Returns the attributes of a database server, without the login."""
+    attributes: Attributes = {"db.namespace": f"{plain(database)}|{_OURS}" if database else _OURS}
     if host is not None:
-        found["server.address"] = plain(host)
+        attributes["server.address"] = plain(host)
         if port is not None:
-            found["server.port"] = port
-    return found
+            attributes["server.port"] = port
+    return attributes
 
 
 # ---- results of a store's methods
 
 
-def result(operation: str, given: Any) -> Attributes:
-    """What came of an operation, in numbers."""
+def result_attributes(operation: str, result: Any) -> Attributes:
     describe = _RESULTS.get(operation)
-    return {} if describe is None else {f"{_OURS}.{name}": value for name, value in describe(given)}
+    return {} if describe is None else {f"{_OURS}.{name}": value for name, value in describe(result)}
 
 
-def saved(run: Any) -> tuple[int, int] | None:
-    """The tokens of a thread's view before a run and after it; None where nothing was applied."""
+def tokens_of_run(run: Any) -> tuple[int, int] | None:
+    """Returns the tokens of a view before and after a run, or None if the run applied nothing."""
     if not run.applied:
         return None
     applied = [record for record in run if record.outcome == "applied"]
     return run.view.tokens + sum(r.tokens_before - r.tokens_after for r in applied), run.view.tokens
 
 
-def outcomes(run: Any) -> Counter[tuple[str, str]]:
-    """How many records of each outcome and kind."""
+def record_counts(run: Any) -> Counter[tuple[str, str]]:
+    """Counts a run's records by outcome and kind."""
     return Counter((record.outcome, record.kind) for record in run)
 
 
-_Said = Iterator[tuple[str, Any]]
+_Described = Iterator[tuple[str, Any]]
 
 
-def _messages(messages: Any) -> _Said:
+def _messages(messages: Any) -> _Described:
     yield "messages", len(messages)
     yield "tokens", sum(message.tokens for message in messages)
     yield "pos", messages[-1].pos
 
 
-def _view(view: Any) -> _Said:
+def _view(view: Any) -> _Described:
     yield "pos", view.pos
     yield "elements", len(view.elements)
     yield "tokens", view.tokens
 
 
-def _run(run: Any) -> _Said:
+def _run(run: Any) -> _Described:
     yield "reason", run.reason
     counts = Counter(record.outcome for record in run)
     yield from ((f"records.{outcome}", counts[outcome]) for outcome in OUTCOMES if counts[outcome])
-    if (tokens := saved(run)) is not None:
+    if (tokens := tokens_of_run(run)) is not None:
         yield from zip(("tokens.before", "tokens.after"), tokens, strict=True)
     if run.errors:
         yield "errors", tuple(type(error).__qualname__ for error in run.errors)
 
 
-def _plan(plan: Any) -> _Said:
+def _plan(plan: Any) -> _Described:
     yield "reason", plan.reason
     yield "tokens.before", plan.before.tokens
     yield "tokens.after", plan.after.tokens
 
 
-def _report(report: Any) -> _Said:
+def _report(report: Any) -> _Described:
     yield "level", report.level
     yield "entries", report.entries
     yield "findings", len(report.findings)
 
 
-def _seen(seen: Any) -> _Said:
+def _seen(seen: Any) -> _Described:
     yield "evidence", seen.evidence
     yield "pos", seen.view.pos
 
 
-_RESULTS: dict[str, Callable[[Any], _Said]] = {
+_RESULTS: dict[str, Callable[[Any], _Described]] = {
     "append": _messages, "view": _view, "fit": _view, "compact": _run, "plan": _plan, "verify": _report,
     "seen_by": _seen,
 }  # fmt: skip
 
 
-# ---- calls of models
+# ---- model calls
 
 
-def asked(client: Any, parameters: Mapping[str, Any]) -> Attributes:
-    """A request of the Messages API, by whatever way it goes."""
-    told: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _provider(client)}
+def request_attributes(client: Any, parameters: Mapping[str, Any]) -> Attributes:
+    """Returns the provider, the model and the server of a request."""
+    attributes: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _provider(client)}
     if isinstance(model := parameters.get("model"), str):
-        told["gen_ai.request.model"] = plain(model)
+        attributes["gen_ai.request.model"] = plain(model)
     url = getattr(client, "base_url", None)
     if isinstance(host := getattr(url, "host", None), str) and host:
-        told["server.address"] = plain(host)
+        attributes["server.address"] = plain(host)
         port = getattr(url, "port", None)
-        told["server.port"] = port if isinstance(port, int) else 80 if getattr(url, "scheme", "") == "http" else 443
-    return told
+        default = 80 if getattr(url, "scheme", "") == "http" else 443
+        attributes["server.port"] = port if isinstance(port, int) else default
+    return attributes
 
 
-def settings(parameters: Mapping[str, Any]) -> Attributes:
-    """What shapes the answer to a request."""
-    told: Attributes = {}
+def request_settings(parameters: Mapping[str, Any]) -> Attributes:
+    """Returns the sampling parameters and limits of a request."""
+    attributes: Attributes = {}
     for name, kind in _REQUEST.items():
         if isinstance(value := parameters.get(name), int | float):
-            told[f"gen_ai.request.{name.replace('completion_', '')}"] = kind(value)
-    return told
+            attributes[f"gen_ai.request.{name.replace('completion_', '')}"] = kind(value)
+    return attributes
 
 
 def _provider(client: Any) -> str:
@@ -161,19 +160,19 @@ def _provider(client: Any) -> str:
     return next((provider for part, provider in _PROVIDERS.items() if part in name), "anthropic")
 
 
-def answered(answer: Mapping[str, Any]) -> Attributes:
-    """What an answer says of itself, without what it says."""
-    told: Attributes = {}
-    for name, field in (("model", "model"), ("id", "id")):
-        if isinstance(value := answer.get(field), str):
-            told[f"gen_ai.response.{name}"] = plain(value)
+def answer_attributes(answer: Mapping[str, Any]) -> Attributes:
+    """Returns the model, the id and the stop reason of an answer."""
+    attributes: Attributes = {}
+    for name in ("model", "id"):
+        if isinstance(value := answer.get(name), str):
+            attributes[f"gen_ai.response.{name}"] = plain(value)
     if isinstance(reason := answer.get("stop_reason"), str):
-        told["gen_ai.response.finish_reasons"] = (plain(reason),)
-    return told
+        attributes["gen_ai.response.finish_reasons"] = (plain(reason),)
+    return attributes
 
 
-def used(answer: Mapping[str, Any]) -> dict[str, int]:
-    """The tokens that are paid for, in and out: of all passes, where the API tells of several."""
+def token_usage(answer: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the billed input and output tokens, summed over all passes if the API reports several."""
     usage = answer.get("usage")
     if not isinstance(usage, dict):
         return {}
@@ -186,25 +185,25 @@ def _sum(usages: Iterable[Mapping[str, Any]], names: Iterable[str]) -> int:
     return sum(value for value in found if isinstance(value, int))
 
 
-def refused(error: Exception) -> str:
-    """What kind of error a model's API answered with, or its client raised."""
+def model_error_type(error: Exception) -> str:
+    """Returns the HTTP status of an API's error, or the type of a client's exception."""
     status = getattr(error, "status_code", None)
     return str(status) if isinstance(status, int) else type(error).__qualname__
 
 
-# ---- what was said
+# ---- content
 
 
-def said(parameters: Mapping[str, Any]) -> Attributes:
-    """The content of a request."""
-    told = {"gen_ai.input.messages": _json([_message(one) for one in parameters.get("messages") or ()])}
+def request_content(parameters: Mapping[str, Any]) -> Attributes:
+    attributes: Attributes = {
+        "gen_ai.input.messages": _json([_message(one) for one in parameters.get("messages") or ()])
+    }
     if system := parameters.get("system"):
-        told["gen_ai.system_instructions"] = _json(_parts(system))
-    return {**told}
+        attributes["gen_ai.system_instructions"] = _json(_parts(system))
+    return attributes
 
 
-def answered_with(answer: Mapping[str, Any]) -> Attributes:
-    """The content of an answer."""
+def answer_content(answer: Mapping[str, Any]) -> Attributes:
     message = {"role": "assistant", "parts": _parts(answer.get("content")), "finish_reason": answer.get("stop_reason")}
     return {"gen_ai.output.messages": _json([message])}
 

@@ -1,9 +1,8 @@
-"""Spans and metrics for OpenTelemetry: of a store's operations, of its statements, and of the calls of models in them.
+"""Spans and metrics for OpenTelemetry: a store's operations, their statements, and the model calls inside them.
 
-Spans begin and end in one place here. What is told of each is in `conventions`: never what a message, a summary or a
-prompt says, unless `content=True` asks for it, and then only on the spans of models' calls. Of an error its type is
-told, and its text where it is one of ours, which repeats no content. A store without a `Telemetry` imports nothing of
-OpenTelemetry, and runs no line of this.
+`conventions` names their attributes. They never contain the content of a message, a summary or a prompt, except on
+model-call spans with `content=True`. A span's error has its type, and its text only if it is an error of this package,
+which never contains content. A store without a `Telemetry` does not import OpenTelemetry and runs none of this code.
 """
 
 from __future__ import annotations
@@ -28,13 +27,14 @@ if TYPE_CHECKING:
 _NAME = "compaction_store"
 _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 
-# Whom the calls of models are told, and the thread they are for: set around every operation of a store.
-Observer = Callable[[str], AbstractContextManager["Step"]]
+Observer = Callable[[str], AbstractContextManager["OpenSpan"]]
+
+# The active Telemetry and thread attributes, for model-call spans. Set around every operation of a store.
 _current: ContextVar[tuple[Telemetry, Attributes] | None] = ContextVar("compaction_store.telemetry", default=None)
 
 
-class Step:
-    """A span that is open, and the labels that its measurements will have."""
+class OpenSpan:
+    """A span under way, and the labels of its measurements."""
 
     def __init__(self, telemetry: Telemetry, span: Span, labels: Attributes) -> None:
         self._telemetry = telemetry
@@ -42,33 +42,30 @@ class Step:
         self._retries = 0
         self.labels = labels
 
-    def tell(self, attributes: Attributes) -> None:
+    def set_attributes(self, attributes: Attributes) -> None:
         self._span.set_attributes(attributes)
 
-    def failed(self, error: BaseException) -> None:
-        self.broke(conventions.about(error), own_text(error))
-
-    def broke(self, about: Attributes, text: str | None = None) -> None:
-        """Marks the span as failed; the text is ours, or none."""
-        self.labels |= about
-        self._span.set_attributes(about)
+    def fail(self, error: Attributes, text: str | None = None) -> None:
+        """Marks the span as failed. The text must not contain content."""
+        self.labels |= error
+        self._span.set_attributes(error)
         self._span.set_status(self._telemetry.error, text)
 
     def retried(self, sqlstate: str | None) -> None:
         """Records that the statement failed, with this SQLSTATE or without an answer, and is sent again."""
         self._retries += 1
-        about: Attributes = {} if sqlstate is None else {"db.response.status_code": sqlstate}
-        self._span.add_event("compaction_store.retry", about)
+        error: Attributes = {} if sqlstate is None else {"db.response.status_code": sqlstate}
+        self._span.add_event("compaction_store.retry", error)
         self._span.set_attribute("compaction_store.retries", self._retries)
         summary = self.labels["db.query.summary"]
-        self._telemetry.retries.add(1, {"db.query.summary": summary, **about})
+        self._telemetry.retries.add(1, {"db.query.summary": summary, **error})
 
 
 class Telemetry:
-    """Given to `open`, it has the store tell of itself. Without providers, OpenTelemetry's global ones are used.
+    """Reports a store's spans and metrics when it is passed to `open`, to OpenTelemetry's global providers by default.
 
-    `content=True` puts what is sent to a model and what it answers on the spans of its calls: whole conversations, in
-    the clear, wherever the spans go.
+    `content=True` puts the requests to models and their answers on the model-call spans: whole conversations, in clear
+    text, wherever the spans go.
     """
 
     def __init__(
@@ -83,7 +80,7 @@ class Telemetry:
         except ImportError:
             raise MissingExtra("Telemetry", "otel") from None
         if type(content) is not bool:
-            raise InvalidInput("content must be True or False")
+            raise InvalidInput(f"content must be True or False, not {type(content).__name__}")
         self._content = content
         self._kinds = trace.SpanKind
         self.error = trace.StatusCode.ERROR
@@ -108,59 +105,59 @@ class Telemetry:
             "gen_ai.client.token.usage", "{token}", "Number of input and output tokens used.", conventions.TOKENS
         )
         self._tokens = histogram(
-            "compaction_store.compact.tokens", "{token}", "Tokens of a view before a compaction and after it.",
+            "compaction_store.compact.tokens", "{token}", "Tokens of a view before and after a compaction.",
             conventions.TOKENS,
         )  # fmt: skip
         self._messages = meter.create_counter("compaction_store.messages", "{message}", "Messages appended.")
         self._records = meter.create_counter("compaction_store.compactions", "{record}", "Compaction records.")
         self._conflicts = meter.create_counter("compaction_store.conflicts", "{conflict}", "Writes refused.")
-        #: Counted by an open step.
+        #: Incremented by OpenSpan.
         self.retries = meter.create_counter("compaction_store.retries", "{retry}", "Statements sent again.")
 
     @contextmanager
-    def _step(
+    def _span(
         self, name: str, kind: Any, labels: Attributes, attributes: Attributes, duration: Histogram
-    ) -> Iterator[Step]:
-        """The one place where spans begin and end, and where durations are taken."""
+    ) -> Iterator[OpenSpan]:
+        """Opens a span and records its duration. Every span begins and ends here."""
         start = time.perf_counter()
-        # What OpenTelemetry would record of an exception by itself may quote anything.
+        # OpenTelemetry's own record of an exception has its text and traceback, which may contain content.
         with self._tracer.start_as_current_span(
             name, kind=kind, attributes={**labels, **attributes}, record_exception=False, set_status_on_exception=False
         ) as span:
-            step = Step(self, span, dict(labels))
+            opened = OpenSpan(self, span, dict(labels))
             try:
-                yield step
+                yield opened
             except BaseException as error:
-                step.failed(error)
+                opened.fail(conventions.error_attributes(error), own_text(error))
                 raise
             finally:
-                duration.record(time.perf_counter() - start, step.labels)
+                duration.record(time.perf_counter() - start, opened.labels)
 
     # ---- operations of a store
 
-    def watch(self, store: object, tenant: str) -> None:
-        """Has a store's operations told from now on: each instance for itself, so that others pay nothing."""
+    def instrument(self, store: object, tenant: str) -> None:
+        """Wraps the methods of this one store in spans, so that other stores pay nothing."""
         for name in conventions.OPERATIONS:
             if (method := getattr(store, name, None)) is not None:
-                setattr(store, name, self._told(name, method, tenant))
+                setattr(store, name, self._instrumented(name, method, tenant))
 
-    def _told(self, name: str, method: Callable[..., Any], tenant: str) -> Callable[..., Any]:
+    def _instrumented(self, name: str, method: Callable[..., Any], tenant: str) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(method):
 
             @functools.wraps(method)
             async def awaited(*arguments: Any, **keywords: Any) -> Any:
-                with self._operation(name, tenant, arguments, keywords) as step:
+                with self._operation(name, tenant, arguments, keywords) as span:
                     result = await method(*arguments, **keywords)
-                    self._came_of(step, name, result)
+                    self._record_result(span, name, result)
                     return result
 
             return awaited
 
         @functools.wraps(method)
         def called(*arguments: Any, **keywords: Any) -> Any:
-            with self._operation(name, tenant, arguments, keywords) as step:
+            with self._operation(name, tenant, arguments, keywords) as span:
                 result = method(*arguments, **keywords)
-                self._came_of(step, name, result)
+                self._record_result(span, name, result)
                 return result
 
         return called
@@ -168,7 +165,7 @@ class Telemetry:
     @contextmanager
     def _operation(
         self, name: str, tenant: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> Iterator[Step]:
+    ) -> Iterator[OpenSpan]:
         given = arguments[0] if arguments else keywords.get("thread_id")
         thread_id = given if isinstance(given, str) else getattr(given, "thread_id", None)
         thread: Attributes = {}
@@ -179,19 +176,19 @@ class Telemetry:
         token = _current.set((self, thread))
         try:
             kind = self._kinds.INTERNAL
-            with self._step(f"compaction_store.{name}", kind, labels, attributes, self._operations) as step:
-                yield step
+            with self._span(f"compaction_store.{name}", kind, labels, attributes, self._operations) as span:
+                yield span
         finally:
             _current.reset(token)
 
-    def _came_of(self, step: Step, name: str, result: Any) -> None:
-        step.tell(conventions.result(name, result))
+    def _record_result(self, span: OpenSpan, name: str, result: Any) -> None:
+        span.set_attributes(conventions.result_attributes(name, result))
         if name == "append":
             self._messages.add(len(result))
         elif name == "compact":
-            for (outcome, kind), count in conventions.outcomes(result).items():
+            for (outcome, kind), count in conventions.record_counts(result).items():
                 self._records.add(count, {"compaction_store.outcome": outcome, "compaction_store.kind": kind})
-            for side, tokens in zip(("before", "after"), conventions.saved(result) or (), strict=False):
+            for side, tokens in zip(("before", "after"), conventions.tokens_of_run(result) or (), strict=False):
                 self._tokens.record(tokens, {"compaction_store.side": side})
 
     # ---- statements
@@ -202,57 +199,60 @@ class Telemetry:
         return functools.partial(self._statement, server)
 
     @contextmanager
-    def _statement(self, server: Attributes, name: str) -> Iterator[Step]:
+    def _statement(self, server: Attributes, name: str) -> Iterator[OpenSpan]:
         summary = f"SELECT compaction_store.{name}"
         labels: Attributes = {"db.system.name": "postgresql", "db.query.summary": summary, **server}
-        with self._step(summary, self._kinds.CLIENT, labels, {}, self._statements) as step:
+        with self._span(summary, self._kinds.CLIENT, labels, {}, self._statements) as span:
             try:
-                yield step
+                yield span
             except Conflict as error:
-                self._conflicts.add(1, {"db.query.summary": summary, **conventions.about(error)})
+                self._conflicts.add(1, {"db.query.summary": summary, **conventions.error_attributes(error)})
                 raise
 
-    # ---- calls of models
+    # ---- model calls
 
     @contextmanager
-    def _call(self, client: Any, parameters: Mapping[str, Any], thread: Attributes) -> Iterator[Callable[[Any], Any]]:
-        labels = conventions.asked(client, parameters)
-        attributes = {**thread, **conventions.settings(parameters)}
+    def model_call(
+        self, client: Any, parameters: Mapping[str, Any], thread: Attributes
+    ) -> Iterator[Callable[[Any], Any]]:
+        """Opens the span of a request to a model; yields a function to pass the answer or the exception through."""
+        labels = conventions.request_attributes(client, parameters)
+        attributes = {**thread, **conventions.request_settings(parameters)}
         if self._content:
-            attributes |= conventions.said(parameters)
+            attributes |= conventions.request_content(parameters)
         name = " ".join(str(labels[key]) for key in ("gen_ai.operation.name", "gen_ai.request.model") if key in labels)
-        with self._step(name, self._kinds.CLIENT, labels, attributes, self._calls) as step:
-            yield functools.partial(self._answered, step)
+        with self._span(name, self._kinds.CLIENT, labels, attributes, self._calls) as span:
+            yield functools.partial(self._record_answer, span)
 
-    def _answered(self, step: Step, answer: Any) -> Any:
-        """Tells of an answer, or of the exception that came in its place, and hands it on."""
+    def _record_answer(self, span: OpenSpan, answer: Any) -> Any:
         if isinstance(answer, Exception):
-            step.broke({"error.type": conventions.refused(answer)})
+            span.fail({"error.type": conventions.model_error_type(answer)})
             return answer
-        whole: Mapping[str, Any] = answer.to_dict(mode="json", warnings=False)
-        told = conventions.answered(whole)
-        if (model := told.get("gen_ai.response.model")) is not None:
-            step.labels["gen_ai.response.model"] = model
-        for kind, count in conventions.used(whole).items():
-            told[f"gen_ai.usage.{kind}_tokens"] = count
-            self._usage.record(count, {**step.labels, "gen_ai.token.type": kind})
+        fields: Mapping[str, Any] = answer.to_dict(mode="json", warnings=False)
+        attributes = conventions.answer_attributes(fields)
+        if (model := attributes.get("gen_ai.response.model")) is not None:
+            span.labels["gen_ai.response.model"] = model
+        for kind, count in conventions.token_usage(fields).items():
+            attributes[f"gen_ai.usage.{kind}_tokens"] = count
+            self._usage.record(count, {**span.labels, "gen_ai.token.type": kind})
         if self._content:
-            told |= conventions.answered_with(whole)
-        step.tell(told)
+            attributes |= conventions.answer_content(fields)
+        span.set_attributes(attributes)
         return answer
 
 
 def model_call(client: Any, parameters: Mapping[str, Any]) -> AbstractContextManager[Callable[[Any], Any]]:
-    """Around a request to a model: what it gives is to be handed the answer, or the exception. Nothing outside a store
-    that tells of itself.
+    """Opens the span of a request to a model, if it is made inside an operation of a store with telemetry.
+
+    The context yields a function that must be called with the answer or the exception, and returns it.
     """
     current = _current.get()
     if current is None:
-        return _untold()
+        return _no_span()
     telemetry, thread = current
-    return telemetry._call(client, parameters, thread)  # noqa: SLF001 — of this module
+    return telemetry.model_call(client, parameters, thread)
 
 
 @contextmanager
-def _untold() -> Iterator[Callable[[Any], Any]]:
+def _no_span() -> Iterator[Callable[[Any], Any]]:
     yield lambda answer: answer

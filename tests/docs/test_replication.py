@@ -122,12 +122,12 @@ def test_a_store_is_replicated_logically_and_moved_over(servers: Servers) -> Non
         store.redact("t", 5, reason="r")
         store.erase("gone", reason="r")
         notes = next(store.verify_all(level="schema")).notes
-        assert notes == ("publications, which hand on what is stored: compaction_store",)
+        assert notes == ("publications, which send stored rows to other servers: compaction_store",)
     until(lambda: everything(copy) == everything(source))
     with cs.Reader.open(copy) as reader:
         schema, *threads = reader.verify_all(level="schema")
     assert (schema.findings, [report.findings for report in threads]) == ((), [(), ()])
-    assert schema.notes == ("subscriptions, which write here past the functions: compaction_store",)
+    assert schema.notes == ("subscriptions, which write without the functions: compaction_store",)
     execute(copy, "DROP SUBSCRIPTION compaction_store", "ANALYZE")
     with cs.Store.open(copy) as store:
         assert store.append("t", {"role": "user", "content": "on the new server"})[0].seq == 8

@@ -21,9 +21,9 @@ from compaction_store.postgres.cursor import (
     TEXTS,
     UUID_TYPE,
     Connection,
-    call,
     copy,
     driver_of,
+    execute_binary,
     fetch,
     transaction,
 )
@@ -80,12 +80,12 @@ def load(
     key: ThreadKey,
     thread_id: str,
     chunk: load_chunk.Chunk,
-    meanwhile: Callable[[], Iterator[None]] = lambda: iter(()),
+    work: Callable[[], Iterator[None]] = lambda: iter(()),
 ) -> load_chunk.Placed:
-    """Appends a chunk in one call, or finds it. While the server is at work, the steps of `meanwhile` are taken."""
+    """Appends a chunk in one call, or finds it. Does the steps of `work` while the server works."""
     values = load_chunk.values(key.uid, key.tenant, thread_id, chunk, driver_of(connection).info.encoding)
     with _loading("a load"):
-        result = call(connection, _LOAD, _LOAD_TYPES, values, meanwhile())
+        result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
     value = result.get_value(0, 0)
     assert value is not None  # noqa: S101 — the function returns a row, or raises
     _, _, _, first_seq, _, _, size, _, _, replayed = _PLACED.unpack(value)

@@ -22,8 +22,8 @@ from compaction_store.postgres.cursor import (
     TEXT,
     UUID_TYPE,
     Connection,
-    call,
     driver_of,
+    execute_binary,
     fetch,
     fetch_value,
     select,
@@ -137,7 +137,7 @@ def append(
         receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
         expected.seen_head,
     )  # fmt: skip
-    return _written(connection, call(connection, _APPEND, _TYPES, values).get_value(0, 0))
+    return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
 
 
 def append_observed(

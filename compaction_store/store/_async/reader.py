@@ -105,7 +105,7 @@ class AsyncReader:
         store = cls(db, tenant, count, share)
         store._actor, store._require_actor = actor, require_actor
         if telemetry is not None:
-            telemetry.watch(store, tenant)
+            telemetry.instrument(store, tenant)
         return store
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from compaction_store import arguments
 from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
 from compaction_store.checkpoints.compare import NewestCheckpoint
 from compaction_store.checkpoints.make import CheckpointRequest, Sink
@@ -19,7 +20,7 @@ from compaction_store.models import Finding, Report
 from compaction_store.postgres import checkpointing, introspection, queries, schema_check
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
-from compaction_store.postgres.schema_check import Judged
+from compaction_store.postgres.schema_check import SchemaReport
 
 Progress = Callable[[int, int], object]
 
@@ -48,36 +49,37 @@ class Verification:
         if self.progress is not None and not callable(self.progress):
             raise InvalidInput(f"progress must be a callable, not {type(self.progress).__name__}")
         if self.level not in LEVELS:
-            raise InvalidInput(f"level must be one of {', '.join(LEVELS)}")
+            raise InvalidInput(f"level must be one of {', '.join(LEVELS)}{arguments.other(self.level)}")
         if (self.level == "checkpoint") != (self.log is not None):
-            raise InvalidInput("level checkpoint goes with checkpoints=, a CheckpointLog")
-        if self.log is not None and not isinstance(self.log, CheckpointLog):
-            raise InvalidInput("checkpoints must be a CheckpointLog")
+            given = "not given" if self.log is None else f"given with level {self.level}"
+            raise InvalidInput(f"checkpoints must be given exactly with level checkpoint, and was {given}")
+        if self.log is not None:
+            arguments.instance(self.log, CheckpointLog, "checkpoints")
 
 
 async def verify_thread(
     verification: Verification, thread: ThreadKey, since: Report | tuple[int, bytes] | None
 ) -> Report:  # fmt: skip
     known = known_entry(since)
-    judged = await _schema(verification)
+    schema_report = await _schema(verification)
     newest = await verification.db.run_in_thread(NewestCheckpoint, verification.log)
     try:
         report = await _compared(verification, thread, known, newest, verification.progress)
     finally:
         newest.close()
-    if judged is None:
+    if schema_report is None:
         return report
     return replace(
-        report, findings=(*judged.findings, *report.findings), notes=(*judged.notes, *report.notes)
+        report, findings=(*schema_report.findings, *report.findings), notes=(*schema_report.notes, *report.notes)
     )  # fmt: skip
 
 
 async def verify_all(verification: Verification, after: str | UUID | Report | None) -> AsyncIterator[Report]:
     db, tenant, progress = verification.db, verification.tenant, verification.progress
     place = stored_threads.place(tenant, after)
-    judged = await _schema(verification)
-    if judged is not None:
-        yield Report("", "schema", 0, 0, judged.findings, b"", notes=judged.notes)
+    schema_report = await _schema(verification)
+    if schema_report is not None:
+        yield Report("", "schema", 0, 0, schema_report.findings, b"", notes=schema_report.notes)
     newest = await db.run_in_thread(NewestCheckpoint, verification.log, whole=True)
     try:
         expected = await db.run_in_thread(newest.expected, tenant, place)
@@ -109,10 +111,10 @@ async def make_checkpoint(
     return await db.with_more_time(seconds).call(checkpointing.make_checkpoint, request)
 
 
-async def _schema(verification: Verification) -> Judged | None:
+async def _schema(verification: Verification) -> SchemaReport | None:
     if verification.level not in {"schema", "checkpoint"}:
         return None
-    return schema_check.judge(await verification.db.call(introspection.read))
+    return schema_check.check_schema(await verification.db.call(introspection.read))
 
 
 async def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint) -> Report:

@@ -35,15 +35,15 @@ def _advance(db: Connections, thread: ThreadKey, load: loading.Load, message: An
 
 
 def _answer(db: Connections, thread: ThreadKey, load: loading.Load, request: loading.Request) -> Any:
-    if isinstance(request, loading.Count):
+    if isinstance(request, loading.CountTokens):
         return db.run_in_thread(load.count, request.payload, request.size)
-    if isinstance(request, loading.Find):
+    if isinstance(request, loading.FindChunk):
         return db.call(queries.find_load, thread, request.key, key=load.key)
-    if isinstance(request, loading.Compare):
+    if isinstance(request, loading.ReadCommitments):
         return db.call(queries.commitments, thread, request.first_seq, request.limit)
     if isinstance(request, provider_compactions.Record):
         return db.call(queries.observe, thread, request.run_id, request.records, key=load.key)
     # The deadline is for one message; a chunk gets the time that a slow connection needs besides.
     return db.with_more_time(request.seconds).call(
-        queries.load, thread, thread.thread_id, request, load.meanwhile, key=load.key
+        queries.load, thread, thread.thread_id, request, load.encode_ahead, key=load.key
     )

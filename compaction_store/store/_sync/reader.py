@@ -103,7 +103,7 @@ class Reader:
         store = cls(db, tenant, count, share)
         store._actor, store._require_actor = actor, require_actor
         if telemetry is not None:
-            telemetry.watch(store, tenant)
+            telemetry.instrument(store, tenant)
         return store
 
     def close(self) -> None:

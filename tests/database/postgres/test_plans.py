@@ -191,9 +191,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def called(connection: Any, statement: bytes, *arguments: Any) -> Any:
         found.append(statement.decode())
-        return driver.call(connection, statement, *arguments)
+        return driver.execute_binary(connection, statement, *arguments)
 
-    monkeypatch.setattr(one_thread, "call", called)
+    monkeypatch.setattr(one_thread, "execute_binary", called)
     return found
 
 

@@ -191,7 +191,7 @@ FOUND = {
     "another check behind a name": (
         (f"ALTER TABLE {_S}.messages DROP CONSTRAINT messages_tokens_check;"
         f"ALTER TABLE {_S}.messages ADD CONSTRAINT messages_tokens_check CHECK (tokens >= 0 OR tokens < 0)"),
-        "messages_tokens_check: check tokens>=0ORtokens<0; it should be: check tokens>=0",
+        "messages_tokens_check: check tokens>=0ORtokens<0; expected: check tokens>=0",
     ),
     "a check that is always met": (
         (f"ALTER TABLE {_S}.messages DROP CONSTRAINT messages_tenant_check;"

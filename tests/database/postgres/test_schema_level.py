@@ -116,7 +116,7 @@ CHANGES = [
             " search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NEW;"
             "END'"
         ),
-        r"the body of function refuse_change\(\) is not the one that was shipped",
+        r"the body of function refuse_change\(\) is not the shipped one",
     ),
     (
         "ALTER FUNCTION {s}.refuse_change() RENAME TO other",
@@ -220,7 +220,7 @@ CHANGES = [
     ),
     (
         "ALTER TABLE {s}.messages ALTER COLUMN payload TYPE jsonb USING payload::jsonb",
-        r"column messages\.payload: jsonb; it should be: json",
+        r"column messages\.payload: jsonb; expected: json",
     ),
     (
         "ALTER TABLE {s}.messages ALTER COLUMN tokens TYPE bigint",
@@ -329,15 +329,15 @@ def test_a_change_of_the_schema_is_a_finding(reader: cs.Reader, superuser: Any, 
     [
         (
             f"ALTER ROLE {OWNER} LOGIN", f"ALTER ROLE {OWNER} NOLOGIN",
-            f"role {OWNER}: there, login; it should be: there",
+            f"role {OWNER}: there, login; expected: there",
         ),
         (
             "ALTER ROLE compaction_store_app BYPASSRLS", "ALTER ROLE compaction_store_app NOBYPASSRLS",
-            "role compaction_store_app: there, bypassrls; it should be: there",
+            "role compaction_store_app: there, bypassrls; expected: there",
         ),
         (
             "ALTER ROLE compaction_store_auditor SUPERUSER", "ALTER ROLE compaction_store_auditor NOSUPERUSER",
-            "role compaction_store_auditor: there, superuser; it should be: there",
+            "role compaction_store_auditor: there, superuser; expected: there",
         ),
         (
             f"GRANT {OWNER} TO compaction_store_app", f"REVOKE {OWNER} FROM compaction_store_app",
@@ -393,7 +393,7 @@ def facts() -> Facts:
 
 
 def test_facts_as_expected_are_no_findings() -> None:
-    assert schema_check.judge(facts()) == ((), ())
+    assert schema_check.check_schema(facts()) == ((), ())
 
 
 @pytest.mark.parametrize("subject", sorted(schema_check._expected(has_roles=True)))
@@ -404,7 +404,7 @@ def test_every_single_fact_is_held(subject: str) -> None:
             del seen.facts[subject]
         else:
             seen.facts[subject] += " and more"
-        [finding] = schema_check.judge(seen).findings
+        [finding] = schema_check.check_schema(seen).findings
         assert subject in finding.what
 
 
@@ -412,7 +412,7 @@ def spread(shards: list[tuple[str, int, str]], nodes: list[tuple[str, str]]) -> 
     """What is found where the tables are spread."""
     expected = dict(schema_check._expected(has_roles=True, is_spread=True))
     seen = Facts(expected, {f"role {role}": "there" for role in OURS}, shards, nodes, "digest")
-    return [finding.what for finding in schema_check.judge(seen).findings]
+    return [finding.what for finding in schema_check.check_schema(seen).findings]
 
 
 def test_every_shard_has_the_triggers_and_the_policy_of_its_table_and_every_node_the_functions() -> None:
@@ -427,16 +427,16 @@ def test_every_shard_has_the_triggers_and_the_policy_of_its_table_and_every_node
     )  # fmt: skip
     for changed in changes:
         [what] = spread([("messages", 102008, changed)], [])
-        assert what.startswith(f"shard 102008 of table messages: {changed}; it should be: ")
+        assert what.startswith(f"shard 102008 of table messages: {changed}; expected: ")
     assert spread([("heads", 102009, heads)], [("a:1", "digest"), ("a:2", "other")]) == [
-        "node a:2: its functions are not the coordinator's (other)"
+        "node a:2: its functions differ from the coordinator's (other)"
     ]
 
 
 def test_where_the_roles_could_not_be_made_the_owner_is_named() -> None:
     expected = {k: v for k, v in schema_check._expected(has_roles=False).items() if not k.startswith("grant")}
     owners = {f"owner of table {table.name}": "plain" for table in schema.metadata.sorted_tables}
-    judged = schema_check.judge(Facts({**expected, **owners}, {}, []))
+    judged = schema_check.check_schema(Facts({**expected, **owners}, {}, []))
     assert judged == ((), ("the roles could not be made here: everything belongs to plain",))
-    judged = schema_check.judge(Facts({**expected, **owners, "owner of table heads": "other"}, {}, []))
+    judged = schema_check.check_schema(Facts({**expected, **owners, "owner of table heads": "other"}, {}, []))
     assert [finding.what for finding in judged.findings] == ["the objects belong to several owners: other, plain"]

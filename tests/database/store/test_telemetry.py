@@ -102,7 +102,7 @@ def test_tokens_before_are_exact_where_one_run_folds_its_own_summary(store: Face
         return ctx.compact(1, 6, "second")
 
     run = store.compact("t-1", twice)
-    assert conventions.saved(run) == (before, run.view.tokens)
+    assert conventions.tokens_of_run(run) == (before, run.view.tokens)
 
 
 def test_an_error_is_told_by_its_type_and_our_text(store: Face, told: Told) -> None:

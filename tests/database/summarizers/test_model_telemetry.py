@@ -138,7 +138,7 @@ def test_blocks_are_told_in_the_conventions_own_words() -> None:
         {"type": "tool_result", "tool_use_id": "1", "content": "found"},
         {"type": "image", "source": {}},
     ]
-    told = conventions.said({"messages": [{"role": "assistant", "content": blocks}]})
+    told = conventions.request_content({"messages": [{"role": "assistant", "content": blocks}]})
     [sent] = json.loads(str(told["gen_ai.input.messages"]))
     assert sent["parts"] == [
         {"type": "text", "content": "a"},
@@ -163,14 +163,14 @@ def test_an_answer_that_makes_no_sense_is_no_error_of_telemetry(agent: Agent, ap
     [("AnthropicBedrock", "aws.bedrock"), ("AsyncAnthropicVertex", "gcp.vertex_ai"), ("AsyncAnthropic", "anthropic")],
 )
 def test_the_provider_is_known_by_its_client(client: str, provider: str) -> None:
-    asked = conventions.asked(type(client, (), {})(), {"model": "m"})
+    asked = conventions.request_attributes(type(client, (), {})(), {"model": "m"})
     assert asked == {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": provider, "gen_ai.request.model": "m"
     }  # fmt: skip
 
 
 def test_what_shapes_an_answer_is_told_as_the_numbers_it_is() -> None:
-    told = conventions.settings({"max_tokens": 500, "temperature": 1, "top_k": "odd", "system": MARKER})
+    told = conventions.request_settings({"max_tokens": 500, "temperature": 1, "top_k": "odd", "system": MARKER})
     assert told == {"gen_ai.request.max_tokens": 500, "gen_ai.request.temperature": 1.0}
 
 

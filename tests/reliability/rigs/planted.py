@@ -309,7 +309,7 @@ BUGS = (
     ),
     Bug(
         "a commit whose wait for the standby was cancelled is told as done",
-        (Edit("compaction_store/postgres/call.py", "if writes and line.is_in_doubt:", "if False:"),),
+        (Edit("compaction_store/postgres/call.py", "if writes and waiter.is_in_doubt:", "if False:"),),
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
     ),
     Bug(
