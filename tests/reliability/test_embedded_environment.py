@@ -167,7 +167,7 @@ def test_a_server_at_the_address_in_the_environment_is_left_alone(
                     with runner or contextlib.nullcontext():
                         _use(Faces(kind, runner), share)
                 # And a connection that got there all the same is not used.
-                with pytest.raises(psycopg.OperationalError, match="own socket"):
+                with pytest.raises(psycopg.OperationalError, match="Unix socket"):
                     embedded_connection.Server(share.folder_of_socket).connect(
                         lambda: psycopg.connect("host=127.0.0.1 port=5432 user=postgres"), 1
                     )

@@ -232,7 +232,7 @@ CHANGES = [
     ),
     (
         "ALTER TABLE {s}.messages ALTER COLUMN entry DROP NOT NULL",
-        r"column messages\.entry: bytea; it",
+        r"column messages\.entry: bytea; expected",
     ),
     (
         "ALTER TABLE {s}.messages ALTER COLUMN salt SET DEFAULT '\\x00'",

@@ -252,7 +252,7 @@ def test_a_refusal_by_the_server_shows_no_content(store: Any, superuser: psycopg
 )
 def test_what_is_no_database_url_is_refused(faces: Any, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("COMPACTION_STORE_URL", address or "nonsense")
-    with pytest.raises(cs.InvalidInput, match="postgresql://" if address else "not an empty text"):
+    with pytest.raises(cs.InvalidInput, match="postgresql://" if address else "not empty"):
         faces.open(address)
 
 
