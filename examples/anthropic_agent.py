@@ -1,9 +1,9 @@
-"""An agent on Anthropic's Messages API whose thread is stored, compacted when it grows, and accounted for.
+"""An agent on Anthropic's Messages API whose thread is stored, compacted when it grows, and audited.
 
     python examples/anthropic_agent.py
 
-It keeps its thread in $COMPACTION_STORE_URL, else in the embedded Postgres. Without $ANTHROPIC_API_KEY a stand-in
-answers in the model's place.
+The thread is in $COMPACTION_STORE_URL, or else in the embedded Postgres. Without $ANTHROPIC_API_KEY, a local fake
+model answers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOOLS: Any = [
         },
     }
 ]
-# So small that a dozen questions fill it. For a real model, give its context window and what the tools take of it.
+# So small that a dozen questions fill it. For a real model, use its context window, and the tools' size as overhead.
 BUDGET = TokenBudget(context_window=2400, reserve_output=400)
 
 
@@ -41,13 +41,13 @@ def find_order(number: int) -> str:
 
 
 def turn(store: Store, client: anthropic.Anthropic, thread: str, question: str) -> str:
-    """One question: the model is asked again until it calls no tool any more."""
+    """Answers one question: calls the model until it calls no more tools."""
     store.append(thread, {"role": "user", "content": question})
     while True:
-        # Over its budget the view is compacted first; whatever fails at that, what is returned fits the window.
+        # Compacts the view first if it is over its budget. Even if that fails, the result fits the window.
         request = store.fit(thread, BUDGET, actor="agent").for_anthropic(cache="5m")
         reply = client.beta.messages.create(model=MODEL, max_tokens=400, tools=TOOLS, **request)
-        # The SDK's object is stored as it is, with a receipt for what the model was sent.
+        # Store the SDK's object as it is, with a receipt for the request that the model was sent.
         store.append(thread, reply, view=request)
         calls: list[Any] = [block for block in reply.content if block.type == "tool_use"]
         if not calls:

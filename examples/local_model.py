@@ -1,8 +1,8 @@
-"""A stand-in for the models' APIs, so that the examples run without a key and without a network.
+"""A fake of the models' APIs, so that the examples run without a key and without a network.
 
-It speaks as much of Anthropic's Messages API and of OpenAI's Chat Completions as the examples use. Given tools and a
-question it calls the one that the question names, else the first, with each of the question's numbers in turn; then it
-repeats the last result. A record that a search has found it expands first. It understands nothing.
+It implements the parts of Anthropic's Messages API and OpenAI's Chat Completions that the examples use. Given tools and
+a question, it calls the tool that the question names, or else the first one, with each number in the question in turn;
+then it repeats the last result. If a search has found a record, it expands that first. It understands nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST = 400
 
 
 def start() -> str:
-    """Begins to answer, until the process ends. Returns the address."""
+    """Starts a server that runs until the process ends. Returns its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_address[1]}"
@@ -33,7 +33,7 @@ def start() -> str:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """The same, until the block ends."""
+    """Runs a server until the block ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -71,11 +71,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 — the base class's name
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def message(request: Json) -> Json:
-    """An answer of the Messages API."""
+    """Returns an answer of the Messages API."""
     if "compaction" in request:
         return _compaction(request)
     asked, results = _since_the_question(request["messages"])
@@ -98,7 +98,7 @@ def message(request: Json) -> Json:
 
 
 def _since_the_question(messages: list[Json]) -> tuple[str, list[str]]:
-    """What the user said last, and what tools have returned since."""
+    """Returns the user's last question, and the tool results since."""
     results: list[str] = []
     for turn in reversed(messages):
         content = turn["content"]
@@ -115,7 +115,7 @@ def _call(name: str, given: Json) -> Json:
 
 
 def _compaction(request: Json) -> Json:
-    """The API's own compaction: one signed block, and what it took is told apart."""
+    """Returns an answer of the API's own compaction: one signed block, with its usage listed separately."""
     block: Json = {
         "type": "compaction", "content": _NOTES, "encrypted_content": None, "signature": f"c2lnbmVk{next(_ids)}",
         "tool_changes": [],
@@ -128,7 +128,7 @@ def _compaction(request: Json) -> Json:
 
 
 def _completion(request: Json) -> Json:
-    """An answer of Chat Completions."""
+    """Returns an answer of Chat Completions."""
     last = request["messages"][-1]
     message: Json = {"role": "assistant", "content": None}
     if not request.get("tools"):
@@ -159,11 +159,11 @@ def _text(content: Any) -> str:
 
 
 def _events(whole: Json) -> bytes:
-    """The same answer as a stream of events."""
+    """Returns the same answer as a stream of events."""
     begun = whole | {"content": [], "stop_reason": None}
     events: list[Json] = [{"type": "message_start", "message": begun}]
     for index, block in enumerate(whole["content"]):
-        # The examples stream nothing but summaries, which are text.
+        # The examples stream only summaries, which are text.
         events += [
             {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
             {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": block["text"]}},

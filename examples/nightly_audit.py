@@ -1,12 +1,12 @@
-"""A nightly report on what was compacted in the last day, by whom, and whether every thread is as it was written.
+"""A nightly report: the compactions of the last day, and whether every thread is as it was written.
 
     python examples/nightly_audit.py [FOLDER] > report.md
 
-FOLDER (else `heads`) is where the heads of all threads are kept from night to night. Keep it where whoever may write to
-the database may not write: a chain that was computed anew, a tail that was cut off and a thread that vanished show
-against it, and only against it. The exit code is 1 when something was found.
+FOLDER (by default `heads`) has the heads of all threads from the last nights. Keep it where nobody with write access to
+the database can write: only a comparison with these heads shows a recomputed chain, a cut-off end or a missing thread.
+The exit code is 1 if there is a finding.
 
-It uses $COMPACTION_STORE_URL, else the embedded Postgres, and needs no more than the auditor's role.
+It uses $COMPACTION_STORE_URL, or else the embedded Postgres, and needs only the auditor's role.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def compactions(reader: Reader, since: datetime) -> None:
-    """Who compacted what, and what did not come about."""
+    """Prints who compacted how much, and which attempts failed."""
     groups: Counter[tuple[str, str, str]] = Counter()
     saved: Counter[tuple[str, str, str]] = Counter()
     failures = []
@@ -50,21 +50,21 @@ def compactions(reader: Reader, since: datetime) -> None:
     for group, count in sorted(groups.items()):
         print(f"| {' | '.join(group)} | {count:,} | {saved[group]:,} |")
     if failures:
-        print("\nWhat did not come about:\n\n" + "\n".join(failures))
+        print("\nFailed or rejected:\n\n" + "\n".join(failures))
 
 
 def integrity(reader: Reader, folder: Path) -> list[str]:
-    """Verifies every thread and holds it to the last night's head; keeps the new heads if nothing was found."""
+    """Verifies every thread, compares it with last night's head, and keeps the new heads if there are no findings."""
     newest = max(folder.glob("*.json"), default=None)
     kept: Kept = {} if newest is None else json.loads(newest.read_text(encoding="utf-8"))
     heads: Kept = {}
     found = []
     for report in reader.verify_all():
-        # By key: a thread may have lost its name, or have another's.
+        # Walk by key: a thread may have lost its name, or have another's.
         key = str(report.thread_uid)
         findings = [*report.findings]
         if key in kept and not findings:
-            # A chain that was computed anew is sound in itself; that it goes on from the head of then is what it lacks.
+            # A recomputed chain is valid by itself, but it does not contain last night's head.
             pos, head = kept[key]
             held = reader.verify(report.thread_id, level="structure", since=(pos, bytes.fromhex(head)))
             findings += held.findings
@@ -77,7 +77,7 @@ def integrity(reader: Reader, folder: Path) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
         file.write_text(json.dumps(heads), encoding="utf-8")
-        print(f"The heads are kept in {file.name}.")
+        print(f"Wrote the heads to {file.name}.")
     return found
 
 

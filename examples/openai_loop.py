@@ -1,9 +1,9 @@
-"""An agent on OpenAI's Chat Completions whose thread is stored, compacted by a callback, and can be looked into later.
+"""An agent on OpenAI's Chat Completions whose thread is stored, compacted by a callback, and can be audited later.
 
     python examples/openai_loop.py
 
-It keeps its thread in $COMPACTION_STORE_URL, else in the embedded Postgres. Without $OPENAI_API_KEY a stand-in answers
-in the model's place. Any service that speaks this format will do, by $OPENAI_BASE_URL.
+The thread is in $COMPACTION_STORE_URL, or else in the embedded Postgres. Without $OPENAI_API_KEY, a local fake model
+answers. $OPENAI_BASE_URL may name any service that speaks this API.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOOLS: Any = [
         },
     }
 ]
-# So small that a dozen questions fill it. For a real model, give its context window and what the tools take of it.
+# So small that a dozen questions fill it. For a real model, use its context window, and the tools' size as overhead.
 BUDGET = TokenBudget(context_window=2000, reserve_output=400)
 KEEP = 6
 
@@ -45,8 +45,8 @@ def find_order(number: int) -> str:
 
 
 def turn(store: Store, client: openai.OpenAI, thread: str, question: str, key: str) -> str:
-    """One question: the model is asked again until it calls no tool any more."""
-    # A repetition with the same key adds nothing: whoever sent the question may send it again.
+    """Answers one question: calls the model until it calls no more tools."""
+    # With the key, a retry of the same question adds nothing.
     store.append(thread, {"role": "user", "content": question}, key=key)
     while True:
         request = store.fit(thread, BUDGET, actor="agent").for_openai()
@@ -61,7 +61,7 @@ def turn(store: Store, client: openai.OpenAI, thread: str, question: str, key: s
 
 
 def summarizer(client: openai.OpenAI) -> Any:
-    """A summarizer of one's own: given the elements of a span, it returns a text, or a Summary that says more."""
+    """A custom summarizer: it gets the elements of a span and returns a text, or a Summary with more about it."""
 
     def summarize(elements: Sequence[Element]) -> Summary:
         messages = [message for element in elements for message in element.messages]
@@ -84,8 +84,8 @@ def main() -> None:
 
         @store.on_compact
         def fold_the_old(ctx: CompactionContext) -> None:
-            # The largest span in there that parts no call from its result, and has neither the system's message nor
-            # the user's last one in it.
+            # The largest span that separates no call from its result, without the system message and the last user
+            # message.
             span = ctx.safe_span(ctx.elements[1].seq, ctx.elements[-KEEP].end_seq)
             if span is not None:
                 ctx.compact(*span, summarize)

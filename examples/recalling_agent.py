@@ -1,10 +1,10 @@
-"""An agent that calls tools for hundreds of turns in a small window, and looks up by itself what was folded.
+"""An agent that calls tools for hundreds of turns in a small window, and looks up folded messages by itself.
 
     python examples/recalling_agent.py [TURNS]
 
-A turn is a reply that calls a tool, and the result. The thread is compacted in two ways in turn: by a prompt of ours,
-and by the API's own signed compaction. It is kept in $COMPACTION_STORE_URL, else in the embedded Postgres. Without
-$ANTHROPIC_API_KEY a stand-in answers in the model's place.
+A turn is a reply that calls a tool, and the result. The thread is compacted in two ways in turn: with a prompt,
+and with the API's own signed compaction. It is in $COMPACTION_STORE_URL, or else in the embedded Postgres. Without
+$ANTHROPIC_API_KEY, a local fake model answers.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def find_order(number: int) -> str:
 
 
 def in_turn(client: anthropic.Anthropic, tools: list[Any]) -> Callable[[CompactionContext], None]:
-    """A callback that folds all but the last questions, with another of two summarizers each time."""
+    """Returns a callback that folds all but the last questions, with two summarizers in turn."""
     by_prompt = AnthropicSummarizer(client, model=MODEL)
-    # The API's own compaction is asked for with what the conversation is held with.
+    # The API's own compaction needs the tools of the conversation.
     natively = AnthropicSummarizer(client, model=MODEL, mode="native", parameters={"tools": tools})
     summarizers = cycle([by_prompt, natively])
 
@@ -55,7 +55,7 @@ def in_turn(client: anthropic.Anthropic, tools: list[Any]) -> Callable[[Compacti
         talk = [e for e in ctx.elements if e.message is not None and e.message["role"] != "system"]
         questions = [e.seq for e in talk if not e.is_summary and isinstance((e.message or {})["content"], str)
                      and (e.message or {})["role"] == "user"]  # fmt: skip
-        # What is kept begins with a question, so that no call is parted from its result.
+        # Keep whole questions, so that no call is separated from its result.
         if len(questions) > KEPT_QUESTIONS:
             ctx.compact(talk[0].seq, questions[-KEPT_QUESTIONS] - 1, next(summarizers))
 
@@ -63,7 +63,7 @@ def in_turn(client: anthropic.Anthropic, tools: list[Any]) -> Callable[[Compacti
 
 
 def ask(store: Store, client: anthropic.Anthropic, thread: str, recall: RecallTools, question: str) -> int:
-    """One question: the model is asked again until it calls no tool any more. Returns how often it called one."""
+    """Answers one question: calls the model until it calls no more tools. Returns the number of tool calls."""
     tools = [FIND_ORDER, *recall.for_anthropic()]
     store.append(thread, {"role": "user", "content": question})
     turns = 0
@@ -85,7 +85,7 @@ def _result(recall: RecallTools, call: Any) -> dict[str, Any]:
 
 
 def question(number: int) -> str:
-    """Nearly all ask for orders; now and then one asks for what was said long ago, and names the tool for it."""
+    """Yields questions: most ask for orders; some ask for earlier messages, and name the tool to use."""
     first = 4711 + 5 * number
     if number % 12 == 11:
         return "What was folded of our conversation so far? See recall_describe."

@@ -1,10 +1,10 @@
-"""A web service over an AsyncStore: threads are appended to, read, compacted in the background, and audited.
+"""A web service over an AsyncStore: append to threads, read, compact in the background, and audit.
 
     pip install fastapi uvicorn
     python examples/service.py        # then: curl localhost:8000/threads/t-1/view
 
-It uses $COMPACTION_STORE_URL, else the embedded Postgres. Put your own authentication before it: whoever reaches it
-reads and writes every thread of its tenant.
+It uses $COMPACTION_STORE_URL, or else the embedded Postgres. Put your own authentication before it: every client that
+reaches it can read and write all threads of its tenant.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STATUS: dict[type[CompactionStoreError], int] = {
 
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One store for the process; it has a pool of connections, and any number of tasks may use it."""
+    """Opens one store for the process; it has a connection pool, and any number of tasks may use it."""
     async with AsyncStore.open(actor="service") as store:
         store.on_compact(SlidingWindow(ExtractiveSummarizer(), retain=12))
         app.state.store = store
@@ -62,7 +62,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def compact_what_is_due(store: AsyncStore) -> None:
-    """Any number of processes may do this: each thread is compacted by one of them at a time.
+    """Compacts due threads. Any number of processes may do this: one of them at a time compacts a thread.
 
     `compaction-store worker` does the same in a process of its own.
     """
@@ -86,7 +86,7 @@ Opened = Annotated[AsyncStore, Depends(the_store)]
 
 @app.exception_handler(CompactionStoreError)
 async def refused(_request: Request, error: CompactionStoreError) -> JSONResponse:
-    """No error of the store repeats a message, so that all of them may be shown."""
+    """Returns an error's text. No error of the store contains a message, so all of them may be shown."""
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status)
 
@@ -98,7 +98,7 @@ async def append(
     message: Annotated[dict[str, Any], Body()],
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> dict[str, Any]:
-    """A client that got no answer sends the same again, with the same Idempotency-Key."""
+    """Appends a message. A client that got no answer retries with the same Idempotency-Key."""
     [stored] = await store.append(thread_id, message, key=idempotency_key)
     return stored.as_dict()
 
@@ -110,13 +110,13 @@ async def replay(store: Opened, thread_id: str, after: int = 0) -> list[dict[str
 
 @app.get("/threads/{thread_id}/view")
 async def view(store: Opened, thread_id: str, at: int | datetime | None = None) -> dict[str, Any]:
-    """What the model should see: now, at a pos, or at a moment such as 2026-05-01T12:30:00Z."""
+    """Returns what the model should see: now, at a pos, or at a time such as 2026-05-01T12:30:00Z."""
     return (await store.view(thread_id, at=at)).as_dict()
 
 
 @app.get("/threads/{thread_id}/messages/{seq}/seen")
 async def seen_by(store: Opened, thread_id: str, seq: int) -> dict[str, Any]:
-    """What the model saw when it wrote that message."""
+    """Returns what the model saw when it wrote that message."""
     return (await store.seen_by(thread_id, seq)).as_dict()
 
 
@@ -124,7 +124,7 @@ async def seen_by(store: Opened, thread_id: str, seq: int) -> dict[str, Any]:
 async def compactions(
     store: Opened, thread_id: str | None = None, actor: str | None = None, since: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """The audit query: of one thread or of all, by whom, from when on."""
+    """Returns the records of one thread or of all, by actor and time."""
     found = store.compactions(thread_id, actor=actor, since=since)
     return [record.as_dict() async for record in found]
 

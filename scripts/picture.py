@@ -1,7 +1,7 @@
-"""Draws docs/pictures/thread.svg, a thread's view over its life, by `compaction-store stats` on a thread made here.
+"""Draws docs/pictures/thread.svg, the size of a thread's view over its life, with `compaction-store stats`.
 
-With --check, says whether the picture is as drawn. It uses the empty database $COMPACTION_STORE_URL, else a Postgres in
-a temporary folder.
+With --check, fails if the picture is out of date. It uses the empty database $COMPACTION_STORE_URL, or else a Postgres
+in a temporary folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUDGET = TokenBudget(context_window=8000)
 
 
 def live(store: Store) -> None:
-    """An agent at work, its view brought under the budget before each of its replies."""
+    """Stores an agent's thread, and fits the view into the budget before each reply."""
     store.on_compact(SlidingWindow(ExtractiveSummarizer(max_tokens=400), retain=12))
     for turn in demo.turns():
         store.append(THREAD, turn.messages)

@@ -1,7 +1,7 @@
-"""Draws what each strategy leaves of three threads, and writes the figures into docs/strategies.md.
+"""Draws three threads after each strategy, and writes the figures into docs/strategies.md.
 
-With --check, says whether the page and its pictures are as drawn. The threads are made here, the same every time; no
-database, no model and no network is needed.
+With --check, fails if the page or a picture is out of date. The threads are generated, the same every time, without a
+database, a model or a network.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def coding() -> Iterator[Payload]:
 
 
 def support() -> Iterator[Payload]:
-    """A long talk with a customer: OpenAI's chat format, short messages, a tool now and then."""
+    """A long chat with a customer: OpenAI's chat format, short messages, a tool now and then."""
     dice = random.Random(2)  # noqa: S311 — made-up threads, the same every time
     yield {"role": "system", "content": prose(dice, 80)}
     for turn in range(24):
@@ -190,7 +190,7 @@ def _escaped(text: str) -> str:
 
 
 def drawn() -> tuple[dict[str, str], str]:
-    """The pictures by name, and the table."""
+    """Returns the pictures by name, and the table."""
     pictures = {}
     lines = ["| strategy | " + " | ".join(THREADS) + " |", "|---|" + "---|" * len(THREADS)]
     table: dict[str, list[str]] = {}
