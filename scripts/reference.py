@@ -218,7 +218,9 @@ def _members(kind: type, fields: Collection[str]) -> Iterator[str]:
         if name.startswith("_") or name in fields or name in _HIDDEN.get(kind.__name__, ()):
             continue
         if isinstance(found, property | types.FunctionType | classmethod | staticmethod) or hasattr(found, "func"):
-            rows.append(_row(kind.__name__, name, found))
+            row = _row(kind.__name__, name, found)
+            # The page says once that every value has as_dict().
+            rows += [row] * (name != "as_dict" or "Returns the fields" not in row)
     if rows:
         yield "| | |\n|---|---|\n" + "".join(rows)
 
