@@ -64,8 +64,9 @@ def returned_by(found: Any) -> Iterator[Any]:
 
 def returned(function: types.FunctionType) -> Any:
     # Arguments may quote names of another module, so only this annotation is evaluated.
-    alone = types.FunctionType(function.__code__, function.__globals__)
-    alone.__annotations__ = {"return": function.__annotations__.get("return")}
+    inner: Any = inspect.unwrap(function)
+    alone = types.FunctionType((lambda: None).__code__, inner.__globals__)
+    alone.__annotations__ = {"return": inner.__annotations__.get("return")}
     return hints(alone)["return"]
 
 
