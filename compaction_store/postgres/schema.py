@@ -72,7 +72,7 @@ heads = sa.Table(
     ),
     _tenant(),
     sa.Column("head", sa.LargeBinary, nullable=False),
-    sa.Index("heads_due_idx", "tenant", "view_tokens_coarse"),
+    sa.Index("heads_due_idx", "tenant", "view_tokens_coarse", "thread_uid"),
 )
 
 messages = sa.Table(

@@ -102,18 +102,25 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     undone = schema.compactions.alias("undone")
     later = schema.compactions.alias("later")
     head = schema.heads.alias("head")
-    # A row beyond the head is no record. Asked for each row, so that the plan is what it would be without it.
+
+    def named(table: sa.FromClause) -> Iterator[sa.ColumnElement[bool]]:
+        # Where one thread is asked for, every table names it: Citus does not infer it from a join, and would ask all
+        # shards.
+        if "thread_uid" in given:
+            yield table.c.thread_uid == _value("thread_uid", c.thread_uid)
+
+    # A row beyond the head is no record. A sub-select for each row, so that the rest is planned as if it were not here.
     last_number = (
         sa.select(head.c.last_number)
-        .where(head.c.thread_uid == c.thread_uid)
+        .where(head.c.thread_uid == c.thread_uid, *named(head))
         .correlate(schema.compactions)
         .scalar_subquery()
     )
     revoked_by = (
         sa.select(sa.func.min(undone.c.number))
         .where(
-            undone.c.thread_uid == c.thread_uid, undone.c.revokes == c.number, undone.c.outcome == applied,
-            undone.c.number <= last_number,
+            undone.c.thread_uid == c.thread_uid, *named(undone), undone.c.revokes == c.number,
+            undone.c.outcome == applied, undone.c.number <= last_number,
         )
         .scalar_subquery()
     )  # fmt: skip
@@ -125,12 +132,12 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         sa.select(later.c.number)
         .where(
             c.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
-            later.c.thread_uid == c.thread_uid,
+            later.c.thread_uid == c.thread_uid, *named(later),
             place >= sa.tuple_(c.thread_uid, sa.literal_column("1")), place <= sa.tuple_(c.thread_uid, c.start_seq),
             later.c.redacted_pos.is_(None), later.c.number > c.number, later.c.number <= last_number,
             later.c.end_seq >= c.end_seq,
             ~sa.exists().where(
-                undone.c.thread_uid == later.c.thread_uid, undone.c.revokes == later.c.number,
+                undone.c.thread_uid == later.c.thread_uid, *named(undone), undone.c.revokes == later.c.number,
                 undone.c.outcome == applied, undone.c.number <= last_number,
             ),
         )

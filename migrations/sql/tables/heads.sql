@@ -21,4 +21,5 @@ CREATE TABLE compaction_store.heads (
     CONSTRAINT heads_dense_check CHECK (last_seq >= 0 AND last_number >= 0 AND last_pos >= last_seq + last_number)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01);
 
-CREATE INDEX heads_due_idx ON compaction_store.heads (tenant, view_tokens_coarse);
+-- The order of due, so that a page of it sorts nothing.
+CREATE INDEX heads_due_idx ON compaction_store.heads (tenant, view_tokens_coarse, thread_uid);
