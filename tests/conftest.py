@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from support import cluster
 from support.faces import Face, Faces
 from support.promises import (  # noqa: F401 — hooks: a test that the documentation names is not skipped
     pytest_runtest_logreport,
@@ -85,7 +86,10 @@ def _embedded() -> tuple[str, Callable[[], None]]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     stop: Callable[[], None] = lambda: None  # noqa: E731
-    if url := os.environ.get("COMPACTION_STORE_TEST_URL"):
+    nodes: tuple[str, ...] = ()
+    if url := cluster.given():
+        kind, nodes = "a Citus cluster", cluster.node_urls(url)
+    elif url := os.environ.get("COMPACTION_STORE_TEST_URL"):
         kind = "given by COMPACTION_STORE_TEST_URL"
     elif started := _container():
         kind = "a container"
@@ -96,18 +100,22 @@ def server() -> Iterator[Server]:
     url = url.replace("postgresql+psycopg2://", "postgresql://")
     with psycopg.connect(url, autocommit=True) as connection:
         version = str(connection.info.server_version)
-        connection.execute(f"CREATE DATABASE {TEMPLATE} ENCODING 'UTF8' TEMPLATE template0")
-    found = Server(url, kind, version)
+    found = Server(url, kind, version, nodes)
     print(f"\nPostgres {version}, {kind}")  # noqa: T201 — the report says which server it was
-    migrate.upgrade(found.database(TEMPLATE))
+    if nodes:
+        cluster.make_template(nodes, TEMPLATE)
+    else:
+        found.create(TEMPLATE, "template0")
+        migrate.upgrade(found.database(TEMPLATE))
     yield found
-    with psycopg.connect(url, autocommit=True) as connection:
-        for name in (*left, TEMPLATE):
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    for name in (*left, TEMPLATE):
+        found.drop(name)
     stop()
 
 
 def pytest_report_header() -> str:
+    if cluster.given():
+        return "Postgres for the tests: the Citus cluster of COMPACTION_STORE_TEST_CLUSTER"
     given = "COMPACTION_STORE_TEST_URL" if os.environ.get("COMPACTION_STORE_TEST_URL") else "Docker, else embedded"
     return f"Postgres for the tests: {given}"
 

@@ -12,6 +12,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from support import cluster
+
 TEMPLATE = f"cs_template_{os.getpid()}"
 # Databases whose tests are over, and how many of them stay for now.
 left: deque[str] = deque()
@@ -24,22 +26,38 @@ class Server(NamedTuple):
     url: str
     kind: str
     version: str
+    #: The URLs of a cluster's nodes, the coordinator's first; empty for a single server.
+    nodes: tuple[str, ...] = ()
 
     def database(self, name: str) -> str:
         return sa.make_url(self.url).set(database=name).render_as_string(hide_password=False)
+
+    def create(self, name: str, template: str) -> None:
+        if self.nodes and template == TEMPLATE:
+            cluster.create(self.nodes, name, template)
+            return
+        # On a disk, copying the files would wait for a checkpoint.
+        strategy = "FILE_COPY" if self.kind == "embedded" else "WAL_LOG"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template} STRATEGY {strategy}")
+
+    def drop(self, name: str) -> None:
+        if self.nodes:
+            cluster.drop(self.nodes, name)
+            return
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def database(server: Server, template: str, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"cs_{os.getpid()}_{next(_numbers)}"
     shared = "" if request.node.get_closest_marker("alters_roles") else "_shared"
-    # On a disk, copying the files would wait for a checkpoint.
-    strategy = "FILE_COPY" if server.kind == "embedded" else "WAL_LOG"
     with psycopg.connect(server.url, autocommit=True) as connection:
         # Roles are the server's, which several workers may share: who alters them goes alone.
         connection.execute(f"SELECT pg_advisory_lock{shared}({_ROLES})".encode())
-        connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template} STRATEGY {strategy}")
+        server.create(name, template)
         yield server.database(name)
         # Not its own but an earlier one: Postgres waits 100 ms where a connection has only just been closed.
         left.append(name)
         if len(left) > _LAG:
-            connection.execute(f"DROP DATABASE {left.popleft()} WITH (FORCE)")
+            server.drop(left.popleft())

@@ -1,0 +1,71 @@
+"""A Citus cluster as the server of the tests: every test's database is a copy of a distributed template, on each node.
+
+`scripts/test-cluster` sets COMPACTION_STORE_TEST_CLUSTER to the coordinator's URL. The nodes must be reachable from
+here by the names and ports in pg_dist_node, with the login of that URL.
+"""
+
+from __future__ import annotations
+
+import os
+
+import psycopg
+import sqlalchemy as sa
+
+from compaction_store import migrate
+from compaction_store.deploy import citus
+
+_SHARDS = 4
+# Tests play an attacker who disables triggers, which Citus refuses to a superuser too unless this is set.
+_SETTINGS = ("citus.propagate_set_commands = 'local'", "citus.enable_unsafe_triggers = on")
+
+
+def given() -> str | None:
+    return os.environ.get("COMPACTION_STORE_TEST_CLUSTER")
+
+
+def node_urls(url: str) -> tuple[str, ...]:
+    """Returns the URLs of all nodes, the coordinator's first."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive ORDER BY groupid, nodeid"
+        ).fetchall()
+    return tuple(
+        sa.make_url(url).set(host=host, port=port).render_as_string(hide_password=False) for host, port in found
+    )
+
+
+def create(nodes: tuple[str, ...], name: str, template: str) -> None:
+    for url in reversed(nodes):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET citus.enable_create_database_propagation = off")
+            connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE {template} STRATEGY WAL_LOG")
+            for setting in _SETTINGS:
+                connection.execute(f"ALTER DATABASE {name} SET {setting}".encode())
+
+
+def drop(nodes: tuple[str, ...], name: str) -> None:
+    for url in nodes:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET citus.enable_create_database_propagation = off")
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def make_template(nodes: tuple[str, ...], name: str) -> None:
+    """Makes a migrated and distributed database that others are copied from."""
+    create(nodes, name, "template0")
+    here = [sa.make_url(url).set(database=name) for url in nodes]
+    for url in here:
+        with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION citus")
+    coordinator = here[0].render_as_string(hide_password=False)
+    with psycopg.connect(coordinator, autocommit=True) as connection:
+        connection.execute("SELECT citus_set_coordinator_host(%s, %s)", (here[0].host, here[0].port))
+        for url in here[1:]:
+            connection.execute("SELECT citus_add_node(%s, %s)", (url.host, url.port))
+    migrate.upgrade(coordinator)
+    citus.distribute(coordinator, shards=_SHARDS)
+    for address in nodes:
+        with psycopg.connect(address, autocommit=True) as connection:
+            # Citus keeps a connection to each database that allows one, and a template must have none.
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
