@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "compaction_store"
-PACKAGES = (ROOT / "postgres", ROOT / "store")
+PACKAGES = (ROOT / "postgres", ROOT / "postgres" / "waiters", ROOT / "store")
 
 RULES = (
     (r"The async classes", "The synchronous classes"),
+    (r"an AsyncConnection\b", "a Connection"),
     (r"an AsyncStore\.\n\nCalls run inside.*?\"\"\"", 'a Store."""'),
     (r"\._async\b", "._sync"),
     (r"\basync (def|for|with) ", r"\1 "),
@@ -23,11 +24,14 @@ RULES = (
     (r"^from compaction_store import drivers\n", ""),
     (r", sleep_in_greenlet$", ""),
     (r"\bsleep_in_greenlet\b", "time.sleep"),
+    (r"^from asyncio import CancelledError\n", ""),
+    (r"\bCancelledError\b", "KeyboardInterrupt"),
+    (r"\bwait_async\b", "wait"),
     (r"\basyncio\b", "time"),
     (r"\bengine\.sync_engine\b", "engine"),
     (r"\n    @awaitable_context", ""),
     (r"^from compaction_store.store.awaitable_context import awaitable_context\n", ""),
-    (r"\bAsync(Connections|Engine|Iterator|Messages|Reader|Source|Store)\b", r"\1"),
+    (r"\bAsync(Connections?|Engine|Iterator|Messages|Reader|Source|Store|Waiter)\b", r"\1"),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
     (r"\b(join|close)_aio\b", r"\1"),

@@ -23,13 +23,13 @@ from sqlalchemy.util import await_only
 
 from compaction_store import arguments as checks
 from compaction_store.errors import CompactionStoreError, DatabaseError, DatabaseUnavailable, OutcomeUnknown
-from compaction_store.postgres import engines, error_translation, timeouts
+from compaction_store.postgres import engines, error_translation, timeouts, waiters
 from compaction_store.postgres.error_translation import InDoubt, Verdict
 from compaction_store.postgres.queries import ThreadKey
 
 _T = TypeVar("_T")
 
-#: The key of a write that has none, because repeating it does no harm.
+#: Passed as the key of a write that needs none: repeating it does no harm.
 UNKEYED = ""
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -46,7 +46,7 @@ class Statement(Protocol):
     def retried(self, sqlstate: str | None) -> None: ...
 
 
-#: Called with a query's name: a context around all its attempts.
+#: Called with a query's name; returns a context manager that is open during all attempts.
 Observer = Callable[[str], AbstractContextManager[Statement]]
 
 
@@ -165,7 +165,7 @@ def _attempt(
 ) -> tuple[_T | None, BaseException | None]:
     """Runs the query in autocommit, on a caller's own engine too; returns the result or the database's error."""
     given: Any = connection.dbapi_connection
-    waiter = timeouts.waiter(connection.driver_connection)  # type: ignore[arg-type]
+    waiter = waiters.waiter(connection.driver_connection)  # type: ignore[arg-type]
     waiter.begin()
     borrowed = not given.autocommit
     try:

@@ -24,7 +24,7 @@ from psycopg.types.datetime import TimestamptzBinaryLoader
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from compaction_store.postgres import timeouts
+from compaction_store.postgres import waiters
 
 DIALECT = sa.make_url("postgresql+psycopg://").get_dialect()()
 
@@ -49,22 +49,11 @@ def driver_of(connection: Connection) -> psycopg.Connection[Any] | psycopg.Async
 
 def fetch(connection: Connection, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
     """Executes one statement and returns its rows; an empty list if it returns no rows."""
-    driver = driver_of(connection)
-    if isinstance(driver, psycopg.AsyncConnection):
-        return await_only(_fetch_async(driver, statement, parameters))
-    cursor = driver.cursor(binary=True).execute(statement.encode(), parameters)
+    cursor = _executed(connection, statement, parameters)
     try:
-        return cursor.fetchall() if cursor.description else []
-    except psycopg.DataError:
-        return _clamped(cursor)
-
-
-async def _fetch_async(
-    driver: psycopg.AsyncConnection[Any], statement: str, parameters: Parameters
-) -> list[tuple[Any, ...]]:
-    cursor = await driver.cursor(binary=True).execute(statement.encode(), parameters)
-    try:
-        return await cursor.fetchall() if cursor.description else []
+        if not cursor.description:
+            return []
+        return await_only(cursor.fetchall()) if isinstance(cursor, psycopg.AsyncCursor) else cursor.fetchall()
     except psycopg.DataError:
         return _clamped(cursor)
 
@@ -94,12 +83,17 @@ def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tup
 
 def fetch_value(connection: Connection, statement: str, parameters: Parameters) -> bytes | None:
     """Returns the single value of a single row, as the server sent it."""
+    result = _executed(connection, statement, parameters).pgresult
+    return None if result is None else result.get_value(0, 0)
+
+
+def _executed(
+    connection: Connection, statement: str, parameters: Parameters
+) -> psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]:
     driver = driver_of(connection)
     if isinstance(driver, psycopg.AsyncConnection):
-        result = await_only(driver.cursor(binary=True).execute(statement.encode(), parameters)).pgresult
-    else:
-        result = driver.cursor(binary=True).execute(statement.encode(), parameters).pgresult
-    return None if result is None else result.get_value(0, 0)
+        return await_only(driver.cursor(binary=True).execute(statement.encode(), parameters))
+    return driver.cursor(binary=True).execute(statement.encode(), parameters)
 
 
 def execute_binary(
@@ -158,7 +152,7 @@ def _work_until_answer(work: Iterator[None], pgconn: PGconn, *, is_async: bool) 
 
 def _cancel(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """Cancels the statement under way, and waits briefly for its result."""
-    timeouts.waiter(driver).cancel()
+    waiters.waiter(driver).cancel()
     with suppress(psycopg.Error):
         waited: Any = driver.wait(generators.execute(driver.pgconn))
         if isinstance(driver, psycopg.AsyncConnection):

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import pq
 
-from compaction_store import drivers
+from compaction_store.drivers import Call, Work, drive, drive_async
 from compaction_store.errors import CompactionStoreError
 
 # Every parameter that libpq takes from the environment or a service file, except those of the URL and the engine. An
@@ -100,37 +100,27 @@ class Server:
 
     def connect(self, make: Callable[[], psycopg.Connection[Any]], seconds: float) -> psycopg.Connection[Any]:
         """Connects by `make`; restarts the server within `seconds` if it has died."""
-        bad_variables: set[str] = set()
-        restarted = False
-        while True:
-            try:
-                with _without(bad_variables):
-                    made = make()
-            except psycopg.OperationalError as error:
-                failure = error.with_traceback(None)
-            else:
-                return self._checked(made)
-            if not _add_bad_variables(failure, bad_variables):
-                if restarted or not self._restart(failure, seconds):
-                    raise failure
-                restarted = True
+        return drive(self._connect(make, seconds))
 
     async def connect_aio(
         self, make: Callable[[], Awaitable[psycopg.AsyncConnection[Any]]], seconds: float
     ) -> psycopg.AsyncConnection[Any]:
-        """Does the same with the async driver; the restart runs in a thread."""
+        return await drive_async(self._connect(make, seconds))
+
+    def _connect(self, make: Callable[[], Any], seconds: float) -> Work[Any]:
         bad_variables: set[str] = set()
         restarted = False
         while True:
             try:
                 with _without(bad_variables):
-                    made = await make()
+                    connection = yield make()
             except psycopg.OperationalError as error:
                 failure = error.with_traceback(None)
             else:
-                return await self._checked_aio(made)
+                yield from self._check(connection)
+                return connection
             if not _add_bad_variables(failure, bad_variables):
-                if restarted or not await drivers.in_thread(self._restart, failure, seconds):
+                if restarted or not (yield Call(self._restart, failure, seconds)):
                     raise failure
                 restarted = True
 
@@ -146,27 +136,17 @@ class Server:
             why = str(error)
         raise psycopg.OperationalError(why)
 
-    def _checked(self, made: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    def _check(self, connection: Any) -> Work[None]:
+        """Closes a connection that does not lead to this server."""
         try:
-            _check_socket(made.pgconn.socket)
-            made.autocommit = True
-            self._check_database(made.execute(_IDENTIFIER).fetchone())
-            made.autocommit = False
+            _check_socket(connection.pgconn.socket)
+            yield connection.set_autocommit(True)
+            cursor = yield connection.execute(_IDENTIFIER)
+            self._check_database((yield cursor.fetchone()))
+            yield connection.set_autocommit(False)
         except BaseException:
-            made.close()
+            yield connection.close()
             raise
-        return made
-
-    async def _checked_aio(self, made: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
-        try:
-            _check_socket(made.pgconn.socket)
-            await made.set_autocommit(True)
-            self._check_database(await (await made.execute(_IDENTIFIER)).fetchone())
-            await made.set_autocommit(False)
-        except BaseException:
-            await made.close()
-            raise
-        return made
 
     def _check_database(self, row: Any) -> None:
         why = ""

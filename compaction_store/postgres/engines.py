@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import queue
 
 from compaction_store.errors import InvalidInput, NotConfigured
-from compaction_store.postgres import embedded_connection, timeouts
+from compaction_store.postgres import embedded_connection, timeouts, waiters
 
 VARIABLE = "COMPACTION_STORE_URL"
 # The one connect parameter that is not for the driver: the embedded server.
@@ -219,7 +219,7 @@ async def _connect_own_aio(
 
 
 def _connected(connection: Any, _record: Any) -> None:
-    timeouts.waiter(getattr(connection, "driver_connection", connection))
+    waiters.waiter(getattr(connection, "driver_connection", connection))
 
 
 async def _connect_aio(creator: Callable[..., Awaitable[Any]], *given: Any, **parameters: Any) -> Any:

@@ -76,30 +76,30 @@ class Verdict(NamedTuple):
     unknown: bool
 
 
-def judge(error: BaseException, about: str, *, spread: bool) -> Verdict:
+def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
     """Judges a failed call. On a `spread` database, one of several servers, a worker may have committed although the
     coordinator was cancelled or failed.
     """
     state = sqlstate(error)
     if isinstance(error, InDoubt | DeadlinePassed):
-        return Verdict(DatabaseUnavailable(f"{error}{about}"), again=True, unknown=True)
+        return Verdict(DatabaseUnavailable(f"{error}{of_thread}"), again=True, unknown=True)
     if is_gone(error):
         unknown = state not in _TURNED_AWAY
         return Verdict(
-            DatabaseUnavailable(f"the connection was lost{about}", sqlstate=state), again=True, unknown=unknown
+            DatabaseUnavailable(f"the connection was lost{of_thread}", sqlstate=state), again=True, unknown=unknown
         )
     if state == _CANCELLED:
-        failure = DatabaseUnavailable(f"the server did not answer by the deadline{about}", sqlstate=state)
+        failure = DatabaseUnavailable(f"the server did not answer by the deadline{of_thread}", sqlstate=state)
         return Verdict(failure, again=spread, unknown=spread)
     if state == _UNIQUE_VIOLATION and (_constraint(error) or "").startswith(_LOG_KEYS):
         what = "the thread has an entry beyond its head, where the new one belongs: run verify"
-        return Verdict(ThreadDamaged(f"{what}{about}", sqlstate=state), again=False, unknown=False)
+        return Verdict(ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
     if state in _TRANSIENT:
-        failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{about}", sqlstate=state)
+        failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{of_thread}", sqlstate=state)
         return Verdict(failure, again=True, unknown=False)
     # An internal error of a cluster, or a statement that reached a node without the tenant that every call sets.
     cluster_failed = spread and state is not None and (state.startswith("XX") or state == _NO_TENANT)
-    return Verdict(translated(error, about), again=cluster_failed, unknown=cluster_failed)
+    return Verdict(translated(error, of_thread), again=cluster_failed, unknown=cluster_failed)
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -124,27 +124,27 @@ def original(error: BaseException) -> BaseException:
     return error
 
 
-def translated(error: BaseException, about: str) -> CompactionStoreError:
+def translated(error: BaseException, of_thread: str) -> CompactionStoreError:
     """Translates a driver's error. Only the texts of our own SQL functions are kept: they contain only numbers."""
     state = sqlstate(error)
     if not isinstance(error, psycopg.Error) or state is None:
-        return DatabaseError(f"the driver failed with {type(error).__name__}{about}")
+        return DatabaseError(f"the driver failed with {type(error).__name__}{of_thread}")
     if state.startswith("CS"):
         text = error.diag.message_primary or ""
-        return _of_our_function(state, f"{text}{about}", text, error.diag.message_detail or "")
+        return _of_our_function(state, f"{text}{of_thread}", text, error.diag.message_detail or "")
     constraint = f", constraint {error.diag.constraint_name}" if error.diag.constraint_name else ""
-    # By the name of the C function, because the message is in the server's language.
+    # Recognized by the name of Postgres's C function, because the message is in the server's language.
     if state == "42501" and error.diag.source_function == "check_enable_rls":
         return PermissionDenied(
-            f"row_security is off for this login or database, but the tenant policies need it: set it to on{about}",
+            f"row_security is off for this login or database, but the tenant policies need it: set it to on{of_thread}",
             sqlstate=state,
         )
     if state == "42501":
         return PermissionDenied(
-            f"Postgres refused the statement: SQLSTATE {state}; grant this login compaction_store_app{about}",
+            f"Postgres refused the statement: SQLSTATE {state}; grant this login compaction_store_app{of_thread}",
             sqlstate=state,
         )
-    return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{about}", sqlstate=state)
+    return DatabaseError(f"Postgres refused the statement: SQLSTATE {state}{constraint}{of_thread}", sqlstate=state)
 
 
 def _of_our_function(state: str, text: str, primary: str, detail: str) -> CompactionStoreError:

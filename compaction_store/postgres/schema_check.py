@@ -68,17 +68,17 @@ def check_schema(seen: Facts) -> SchemaReport:
     seen = seen._replace(facts={subject: _bare(fact) for subject, fact in seen.facts.items()})
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not k.startswith("owner of ")}
-    whats = [*_compare(_expected(has_roles, is_spread=seen.is_spread), facts), *_shards(seen)]
+    found = [*_compare(_expected(has_roles, is_spread=seen.is_spread), facts), *_shards(seen)]
     notes: tuple[str, ...] = (*role_members.notes(seen.members), *seen.notes)
     if has_roles:
-        whats += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
-        whats += role_members.findings(seen.members)
+        found += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
+        found += role_members.findings(seen.members)
     else:
         owners = {fact for subject, fact in seen.facts.items() if subject.startswith("owner of ")}
-        notes = (f"the roles could not be made here: everything belongs to {', '.join(sorted(owners))}", *notes)
+        notes = (f"the roles could not be created here: everything belongs to {', '.join(sorted(owners))}", *notes)
         if len(owners) > 1:
-            whats.append(f"the objects belong to several owners: {', '.join(sorted(owners))}")
-    return SchemaReport(tuple(Finding(None, what) for what in whats), notes)
+            found.append(f"the objects belong to several owners: {', '.join(sorted(owners))}")
+    return SchemaReport(tuple(Finding(None, what) for what in found), notes)
 
 
 def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
@@ -198,9 +198,9 @@ def _bare(fact: str) -> str:
 
 
 def _bounds(found: re.Match[str]) -> str:
-    what, least, most = found.groups()
-    what = what.lstrip("(") if what.count("(") > what.count(")") else what
-    return f"{what} >= {least} AND {what} <= {most}"
+    value, least, most = found.groups()
+    value = value.lstrip("(") if value.count("(") > value.count(")") else value
+    return f"{value} >= {least} AND {value} <= {most}"
 
 
 @cache

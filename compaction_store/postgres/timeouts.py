@@ -8,7 +8,6 @@ callers.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import selectors
 import threading
@@ -17,13 +16,13 @@ import weakref
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import pq, waiting
+from psycopg import pq
 from psycopg.abc import PQGen
 
 #: How long to wait for the answer to a cancel request. A call ends less than a second after its deadline.
 GRACE = 0.5
-# How often a wait checks the clock.
-_INTERVAL = 0.05
+#: How often a wait checks the clock.
+INTERVAL = 0.05
 # A cancel request is a connection of its own, which may hang like the first one.
 _CANCEL_SECONDS = 2.0
 _MOST_CANCELS = 64
@@ -55,6 +54,11 @@ class until:  # noqa: N801 — used like a function; a generator would add a ten
         _end.reset(self._token)
 
 
+def deadline() -> float | None:
+    """Returns the end of the present call by the monotonic clock; None outside of a call."""
+    return _end.get()
+
+
 def left() -> float | None:
     """Returns the seconds left until the deadline of the present call; None outside of a call."""
     end = _end.get()
@@ -69,11 +73,11 @@ class Waiter:
     """
 
     def __init__(self, driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-        self._pgconn = driver.pgconn
-        self._driver: weakref.ref[Any] = weakref.ref(driver)
+        self.pgconn = driver.pgconn
+        self.driver: weakref.ref[Any] = weakref.ref(driver)
         self._cancelled_at: float | None = None
         self._warned = False
-        driver.add_notice_handler(self._noticed)
+        driver.add_notice_handler(self._on_notice)
 
     def begin(self) -> None:
         """Forgets the notices before this call."""
@@ -92,9 +96,9 @@ class Waiter:
         """Sends one cancel request from a separate thread, and does not wait for it."""
         if self._cancelled_at is None:
             self._cancelled_at = time.monotonic()
-            _cancels.send(self._pgconn)
+            _cancels.send(self.pgconn)
 
-    def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+    def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         state = diagnostic.sqlstate or ""
         if diagnostic.severity_nonlocalized == "WARNING" and (
             state.startswith(_SHUTDOWN)
@@ -103,13 +107,13 @@ class Waiter:
         ):
             self._warned = True
 
-    def _timed(self, waited: PQGen[_T], end: float) -> PQGen[_T]:
+    def timed(self, steps: PQGen[_T], end: float) -> PQGen[_T]:
         """Runs the driver's generator and checks the clock at each of its waits."""
         try:
-            asked = next(waited)
+            wanted = next(steps)
             while True:
-                ready = yield asked
-                asked = waited.send(ready)
+                ready = yield wanted
+                wanted = steps.send(ready)
                 now = time.monotonic()
                 if now >= (end if self._cancelled_at is None else self._cancelled_at + GRACE):
                     if self._cancelled_at is not None:
@@ -119,81 +123,9 @@ class Waiter:
             result: _T = stop.value
             return result
 
-    def _is_busy(self) -> bool:
-        return self._pgconn.transaction_status == pq.TransactionStatus.ACTIVE
-
-    def _hang_up(self) -> None:
-        self._pgconn.finish()
-
-
-class _SyncWaiter(Waiter):
-    def __call__(self, waited: PQGen[_T], interval: float = _INTERVAL, **others: Any) -> _T:
-        end = _end.get()
-        if end is None:
-            result: _T = psycopg.Connection.wait(self._driver(), waited, interval, **others)  # type: ignore[arg-type]
-            return result
-        try:
-            return self._wait(waited, end)
-        except DeadlinePassed:
-            self._hang_up()
-            raise
-        except KeyboardInterrupt:
-            self._give_up(waited)
-            raise
-
-    def _wait(self, waited: PQGen[_T], end: float) -> _T:
-        return waiting.wait(self._timed(waited, end), self._pgconn.socket, _INTERVAL)
-
-    def _give_up(self, waited: PQGen[Any]) -> None:
-        """Cancels the interrupted statement, and waits briefly for its result."""
-        if not self._is_busy():
-            return
-        self.cancel()
-        try:
-            self._wait(waited, 0)
-        except psycopg.Error:
-            if self._is_busy():
-                self._hang_up()
-
-
-class _AsyncWaiter(Waiter):
-    async def __call__(self, waited: PQGen[_T], interval: float = _INTERVAL, **others: Any) -> _T:
-        end = _end.get()
-        if end is None:
-            driver: Any = self._driver()
-            result: _T = await psycopg.AsyncConnection.wait(driver, waited, interval, **others)
-            return result
-        try:
-            return await self._wait(waited, end)
-        except DeadlinePassed:
-            self._hang_up()
-            raise
-        except asyncio.CancelledError:
-            await self._give_up(waited)
-            raise
-
-    async def _wait(self, waited: PQGen[_T], end: float) -> _T:
-        return await waiting.wait_async(self._timed(waited, end), self._pgconn.socket, _INTERVAL)
-
-    async def _give_up(self, waited: PQGen[Any]) -> None:
-        if not self._is_busy():
-            return
-        self.cancel()
-        try:
-            await self._wait(waited, 0)
-        except psycopg.Error:
-            if self._is_busy():
-                self._hang_up()
-
-
-def waiter(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Waiter:
-    """Returns a connection's waiter; the first call installs it."""
-    found = vars(driver).get("wait")
-    if isinstance(found, Waiter):
-        return found
-    made = _SyncWaiter(driver) if isinstance(driver, psycopg.Connection) else _AsyncWaiter(driver)
-    driver.wait = made  # type: ignore[method-assign, assignment]
-    return made
+    @property
+    def is_busy(self) -> bool:
+        return self.pgconn.transaction_status == pq.TransactionStatus.ACTIVE
 
 
 class _Cancels:

@@ -84,12 +84,12 @@ class Load:
         expected_seq: int | None,
         meta: Mapping[str, Any] | None,
         tokens: int | None,
-        about: str,
+        of_thread: str,
         in_memory: Iterator[Any] | None = None,
     ) -> None:
         self.key = key
         self.stored = 0
-        self._about = about
+        self._of_thread = of_thread
         self._counter = counter
         self._meta = _meta(meta)
         self._tokens = None if tokens is None else _tokens(tokens)
@@ -145,7 +145,7 @@ class Load:
         if type(plain) is not dict or not encoding.is_simple(plain) or not (meta is None or encoding.is_simple(meta)):
             return None
         try:
-            encoded, said, tokens = self._checked(message)
+            encoded, own_meta, tokens = self._checked(message)
             counter = BY_CALLER
             if tokens is None:
                 if not self._counter.is_ours or self._counter.takes_long(encoded.size):
@@ -156,7 +156,7 @@ class Load:
             # Refused later, in its turn.
             return None
         self._read += 1
-        return Row(encoded.text.encode(), encoded.role, counter, tokens, said)
+        return Row(encoded.text.encode(), encoded.role, counter, tokens, own_meta)
 
     def _run(self) -> _Steps[None]:
         while True:
@@ -187,7 +187,7 @@ class Load:
             self.stored += placed.size
         if not self.stored:
             raise InvalidMessage(
-                f"messages must have at least one message, not none; was the iterator used before?{self._about}"
+                f"messages must have at least one message, not none; was the iterator used before?{self._of_thread}"
             )  # fmt: skip
 
     def _gather(self) -> _Steps[list[Row]]:
@@ -205,7 +205,7 @@ class Load:
         return rows
 
     def _compare(self, first: int, size: int, salts: bytes) -> _Steps[Placed]:
-        """Compares stored messages with the load's. Those with this call's own salts were stored by this call."""
+        """Compares stored messages with the load's. Those whose salts are of this call were stored by it."""
         placed = Placed(first, size, replayed=True)
         end = first + size
         while first < end:
@@ -213,9 +213,11 @@ class Load:
             for seq, salt, commitment in stored:
                 row = yield from self._next(counted=False)
                 if row is None:
-                    raise IdempotencyConflict(f"the key was used before to load more messages{self._about}")
+                    raise IdempotencyConflict(f"the key was used before for a load of more messages{self._of_thread}")
                 if salt is None or chain.commitment(salt, row.body) != commitment:
-                    raise IdempotencyConflict(f"the key was used before, for other content at seq {seq}{self._about}")
+                    raise IdempotencyConflict(
+                        f"the key was used before, with other content at seq {seq}{self._of_thread}"
+                    )
                 if salt == salts[:16]:
                     placed = placed._replace(replayed=False)
             first += len(stored)
@@ -255,7 +257,7 @@ class Load:
         try:
             self._log.add(given, self._read)
         except InvalidInput as refusal:
-            refused = type(refusal)(f"after message {self._read:,} of the load: {refusal}{self._about}")
+            refused = type(refusal)(f"after message {self._read:,} of the load: {refusal}{self._of_thread}")
         else:
             return
         raise refused
@@ -279,7 +281,7 @@ class Load:
 
     def _refused(self, refusal: InvalidInput) -> InvalidInput:
         where = f"message {self._read:,} of the load, of which {self.stored:,} are stored"
-        return type(refusal)(f"{where}: {refusal}{self._about}")
+        return type(refusal)(f"{where}: {refusal}{self._of_thread}")
 
 
 def _meta(meta: Mapping[str, Any] | None) -> bytes | None:

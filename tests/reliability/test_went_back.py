@@ -24,7 +24,7 @@ def test_a_writer_is_told_that_its_thread_lacks_what_it_wrote(store: Face, url: 
     with forked(url) as fork:
         assert [m.seq for m in store.append("t", [HI] * 6)] == [4, 5, 6, 7, 8, 9]
         fork.restore()
-        with pytest.raises(cs.ThreadWentBack, match=r"seq 9 was given before, and now 4.*'t'") as caught:
+        with pytest.raises(cs.ThreadWentBack, match=r"seq 9 was assigned before, and now 4.*'t'") as caught:
             store.append("t", messages)
         count = len(messages) if isinstance(messages, list) else 1
         assert caught.value.known_seq == 9

@@ -305,7 +305,7 @@ class Reader:
         return SeenView("proved" if receipts.matches(view, receipt) else "differs", view, receipt)
 
     def due(self, budget: TokenBudget) -> Iterator[Thread]:
-        """Yields the threads whose view is over the budget by the store's own figures, the largest first, roughly.
+        """Yields the threads whose view is over the budget by the store's own figures, roughly the largest first.
 
         A thread is not due if its view is within the budget by what the API last reported; the budget's counter is not
         called. Threads that are being compacted are left out. So is a thread whose last attempt made no progress, until

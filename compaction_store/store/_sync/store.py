@@ -122,7 +122,7 @@ class Store(Reader):
         source = loading.Source(messages)
         load = loading.Load(
             key, writing.prepared(self._db, self._counter), uid=thread.uid, expected_seq=expected_seq, meta=meta,
-            tokens=tokens, about=arguments.about(thread_id), in_memory=source.in_memory,
+            tokens=tokens, of_thread=arguments.about(thread_id), in_memory=source.in_memory,
         )  # fmt: skip
         return run_load(self._db, thread, load, source)
 

@@ -88,9 +88,9 @@ def append(
     stored = Appended(_appended(written, batch), written.head)
     last_seqs.put(thread.uid, known, stored[-1].seq)
     if written.first_seq <= known:
-        lost = f"seq {known} was given before, and now {written.first_seq}: the thread has lost messages"
+        lost = f"seq {known} was assigned before, and now {written.first_seq}: the thread has lost messages"
         raise ThreadWentBack(
-            f"{lost}, and this append is stored{arguments.about(thread.thread_id)}", written=stored, known_seq=known
+            f"{lost}; this append is stored{arguments.about(thread.thread_id)}", written=stored, known_seq=known
         )  # fmt: skip
     return stored
 

@@ -437,6 +437,6 @@ def test_where_the_roles_could_not_be_made_the_owner_is_named() -> None:
     expected = {k: v for k, v in schema_check._expected(has_roles=False).items() if not k.startswith("grant")}
     owners = {f"owner of table {table.name}": "plain" for table in schema.metadata.sorted_tables}
     judged = schema_check.check_schema(Facts({**expected, **owners}, {}, []))
-    assert judged == ((), ("the roles could not be made here: everything belongs to plain",))
+    assert judged == ((), ("the roles could not be created here: everything belongs to plain",))
     judged = schema_check.check_schema(Facts({**expected, **owners, "owner of table heads": "other"}, {}, []))
     assert [finding.what for finding in judged.findings] == ["the objects belong to several owners: other, plain"]

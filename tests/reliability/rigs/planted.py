@@ -342,8 +342,8 @@ BUGS = (
         (
             Edit(
                 "compaction_store/postgres/error_translation.py",
-                'SQLSTATE {state}{constraint}{about}", sqlstate=state)',
-                'SQLSTATE {state}{constraint}{about} {error}", sqlstate=state)',
+                'SQLSTATE {state}{constraint}{of_thread}", sqlstate=state)',
+                'SQLSTATE {state}{constraint}{of_thread} {error}", sqlstate=state)',
             ),
         ),
         {

@@ -1,0 +1,21 @@
+"""Installs the waiter that enforces deadlines on a driver's connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from compaction_store.postgres.timeouts import Waiter
+from compaction_store.postgres.waiters._async.waiter import AsyncWaiter
+from compaction_store.postgres.waiters._sync.waiter import Waiter as SyncWaiter
+
+
+def waiter(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Waiter:
+    """Returns a connection's waiter; the first call installs it."""
+    found = vars(driver).get("wait")
+    if isinstance(found, Waiter):
+        return found
+    made = SyncWaiter(driver) if isinstance(driver, psycopg.Connection) else AsyncWaiter(driver)
+    driver.wait = made  # type: ignore[method-assign, assignment]
+    return made

@@ -1,0 +1,48 @@
+"""Waits on one connection until the deadline."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.abc import PQGen
+from psycopg.waiting import wait_async
+
+from compaction_store.postgres import timeouts
+
+_T = TypeVar("_T")
+
+
+class AsyncWaiter(timeouts.Waiter):
+    """The `wait` method of an AsyncConnection."""
+
+    async def __call__(self, steps: PQGen[_T], interval: float = timeouts.INTERVAL, **others: Any) -> _T:
+        end = timeouts.deadline()
+        if end is None:
+            driver: Any = self.driver()
+            result: _T = await AsyncConnection.wait(driver, steps, interval, **others)
+            return result
+        try:
+            return await self._wait(steps, end)
+        except timeouts.DeadlinePassed:
+            self.pgconn.finish()
+            raise
+        except CancelledError:
+            await self._cancel_and_wait(steps)
+            raise
+
+    async def _wait(self, steps: PQGen[_T], end: float) -> _T:
+        return await wait_async(self.timed(steps, end), self.pgconn.socket, timeouts.INTERVAL)
+
+    async def _cancel_and_wait(self, steps: PQGen[Any]) -> None:
+        """Cancels the interrupted statement, waits briefly for its result, and else closes the connection."""
+        if not self.is_busy:
+            return
+        self.cancel()
+        try:
+            await self._wait(steps, 0)
+        except psycopg.Error:
+            if self.is_busy:
+                self.pgconn.finish()

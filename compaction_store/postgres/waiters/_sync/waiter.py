@@ -1,0 +1,47 @@
+"""Waits on one connection until the deadline."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import Connection
+from psycopg.abc import PQGen
+from psycopg.waiting import wait
+
+from compaction_store.postgres import timeouts
+
+_T = TypeVar("_T")
+
+
+class Waiter(timeouts.Waiter):
+    """The `wait` method of a Connection."""
+
+    def __call__(self, steps: PQGen[_T], interval: float = timeouts.INTERVAL, **others: Any) -> _T:
+        end = timeouts.deadline()
+        if end is None:
+            driver: Any = self.driver()
+            result: _T = Connection.wait(driver, steps, interval, **others)
+            return result
+        try:
+            return self._wait(steps, end)
+        except timeouts.DeadlinePassed:
+            self.pgconn.finish()
+            raise
+        except KeyboardInterrupt:
+            self._cancel_and_wait(steps)
+            raise
+
+    def _wait(self, steps: PQGen[_T], end: float) -> _T:
+        return wait(self.timed(steps, end), self.pgconn.socket, timeouts.INTERVAL)
+
+    def _cancel_and_wait(self, steps: PQGen[Any]) -> None:
+        """Cancels the interrupted statement, waits briefly for its result, and else closes the connection."""
+        if not self.is_busy:
+            return
+        self.cancel()
+        try:
+            self._wait(steps, 0)
+        except psycopg.Error:
+            if self.is_busy:
+                self.pgconn.finish()
