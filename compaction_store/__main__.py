@@ -1,4 +1,4 @@
-"""`python -m compaction_store` is the command line."""
+"""Runs the command line as `python -m compaction_store`."""
 
 from compaction_store.cli import main
 

@@ -1,4 +1,4 @@
-"""Writes the reference part of docs/cli.md from the program's own help. With --check, says whether it is up to date."""
+"""Writes the reference part of docs/cli.md from the help texts. With --check, fails if it is not up to date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compaction_store.cli.program import PANELS
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 MARK = "<!-- From here on the page is written by scripts/cli_docs.py, from the help texts. -->\n"
-# The options that a verb has in common with others are told once.
+# The options that all verbs share are documented once.
 _SHARED = {"url": "`--url`", "tenant": "`--tenant`", "as_json": "`--json`"}
 
 
@@ -29,13 +29,13 @@ def reference() -> str:
 
 def _verb(name: str, function: Callable[..., None], example: str) -> str:
     parameters = list(inspect.signature(function, eval_str=True).parameters.values())
-    told = [(p, info) for p in parameters if (info := _info(p)) is not None and p.name not in _SHARED]
-    arguments = [(p, info) for p, info in told if isinstance(info, ArgumentInfo)]
-    options = [(p, info) for p, info in told if isinstance(info, OptionInfo)]
+    shown = [(p, info) for p in parameters if (info := _info(p)) is not None and p.name not in _SHARED]
+    arguments = [(p, info) for p, info in shown if isinstance(info, ArgumentInfo)]
+    options = [(p, info) for p, info in shown if isinstance(info, OptionInfo)]
     usage = " ".join(["compaction-store", name, *(str(info.metavar) for _, info in arguments), "[OPTIONS]"])
     lines = [f"### {name}", "", *_wrapped(inspect.getdoc(function) or ""), "", f"    {usage}"]
     lines += [f"    compaction-store {example}", ""]
-    if told:
+    if shown:
         lines += ["| | | |", "|---|---|---|"]
         lines += [_row(str(info.metavar), p, info) for p, info in arguments]
         lines += [_row(_option(p, info), p, info) for p, info in options]
@@ -52,7 +52,7 @@ def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
 
 
 def _option(parameter: inspect.Parameter, info: OptionInfo) -> str:
-    # typer takes the first name for a default until it looks at the parameter.
+    # typer keeps the first name in `default` until it inspects the parameter.
     names = "/".join(name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str))
     kind = get_args(parameter.annotation)[0]
     kinds = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
@@ -65,14 +65,14 @@ def _option(parameter: inspect.Parameter, info: OptionInfo) -> str:
 
 def _row(name: str, parameter: inspect.Parameter, info: OptionInfo | ArgumentInfo) -> str:
     default = parameter.default
-    told = ""
+    value = ""
     if isinstance(info.show_default, str):
-        told = info.show_default
+        value = info.show_default
     elif default is inspect.Parameter.empty and isinstance(info, OptionInfo):
-        told = "required"
+        value = "required"
     elif default not in (None, False, "", inspect.Parameter.empty):
-        told = f"`{default}`"
-    cells = (part.replace("|", chr(92) + "|") for part in (f"`{name}`", info.help or "", told))
+        value = f"`{default}`"
+    cells = (part.replace("|", chr(92) + "|") for part in (f"`{name}`", info.help or "", value))
     return f"| {' | '.join(cells)} |"
 
 
@@ -85,12 +85,12 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     head, mark, written = text.partition(MARK)
     if not mark:
-        raise SystemExit(f"cli_docs: {PAGE} has no line that says from where on it is written")
+        raise SystemExit(f"cli_docs: {PAGE} lacks the line that starts the generated part")
     wanted = "\n" + reference()
     if "--check" not in sys.argv:
         PAGE.write_text(head + mark + wanted, encoding="utf-8")
     elif written != wanted:
-        raise SystemExit("cli_docs: docs/cli.md is not what the help texts make: run python scripts/cli_docs.py")
+        raise SystemExit("cli_docs: docs/cli.md does not match the help texts: run python scripts/cli_docs.py")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""The command line: `compaction-store`, or `python -m compaction_store`. Needs the extra `cli`.
-
-It uses the store as any program would, and nothing that the store keeps to itself.
-"""
+"""The command line: `compaction-store`, or `python -m compaction_store`. Needs the extra `cli`."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from compaction_store.errors import MissingExtra
 
 
 def main() -> None:
-    """Runs the command that the process was started with, and ends the process."""
+    """Runs the command in `sys.argv` and exits."""
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.stderr.write(f"compaction-store: {MissingExtra('the command line', 'cli')}\n")
         sys.exit(3)

@@ -1,4 +1,4 @@
-"""Checkpoints: signed notes of where every thread stands, kept where nobody who may write to the database may write."""
+"""Checkpoints: signed lists of the heads of all threads, kept where no writer of the database can change them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LogFile = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="FILE",
-        help="The file that checkpoint writes, for level checkpoint.",
+        help="The file that `checkpoint` writes. Needed for level checkpoint.",
         show_default=False,
     ),
 ]
@@ -29,7 +29,7 @@ PublicKeys = Annotated[
     typer.Option(
         "--public-key",
         metavar="HEX",
-        help="Who may have signed the checkpoints. May be given again.",
+        help="A key that may have signed the checkpoints. Repeat it for several keys.",
         show_default=False,
     ),
 ]
@@ -37,29 +37,35 @@ PublicKeys = Annotated[
 
 def checkpoint(
     log: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where the notes are added, and the lists of heads beside it.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The file to append the checkpoint to. Lists of heads are written beside it."
+        ),
     ],
-    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The signing key.", show_default=False)],
+    key: Annotated[
+        Path, typer.Option("--key", metavar="FILE", help="The file with the signing key.", show_default=False)
+    ],
     new_key: Annotated[
         str | None,
         typer.Option(
             "--new-key",
             metavar="NAME",
-            help="Make the key first, to sign as NAME, such as example.org/audit.",
+            help="Create the key file first, with this name in it, for example example.org/audit.",
             show_default=False,
         ),
     ] = None,
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="Over every tenant; for a login that no policy binds.")
+        bool, typer.Option("--all-tenants", help="Cover every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Signs where every thread stands now, after the last checkpoint of the file, and appends it there.
+    """Signs the current heads of all threads and appends the checkpoint to a file.
 
-    Refused, with exit code 1, where the database contradicts the last checkpoint: a thread that is gone, shorter or
-    another. Keep the file where nobody who may write to the database may write, and the key elsewhere.
+    First compares the database with the last checkpoint in the file. If a thread is missing, shorter or different, the
+    command refuses with exit code 1. Keep the file out of reach of everyone who can write to the database, and the key
+    in another place.
     """
     signer = _read(key) if new_key is None else _make(key, new_key)
     out = Output(as_json=as_json)
@@ -75,16 +81,16 @@ def checkpoint(
         out.text(f"  public key {signer.key.hex()}", "dim")
 
 
-def opened(log: Path | None, keys: list[str] | None) -> CheckpointLog | None:
-    """The log of the options; None where none is named."""
+def open_log(log: Path | None, keys: list[str] | None) -> CheckpointLog | None:
+    """Opens the log that the options name, if any."""
     if log is None:
         if keys:
-            raise misuse("goes with --checkpoints", "--public-key")
+            raise misuse("needs --checkpoints", "--public-key")
         return None
     if not keys:
-        raise misuse("needs --public-key, with which it is believed", "--checkpoints")
+        raise misuse("needs --public-key, to check its signatures", "--checkpoints")
     if not log.is_file():
-        raise misuse(f"there is no file {log}", "--checkpoints")
+        raise misuse(f"file {log} does not exist", "--checkpoints")
     return CheckpointLog(log, *keys)
 
 
@@ -93,10 +99,10 @@ def _make(file: Path, name: str) -> SigningKey:
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise misuse(f"cannot make {file}: {error.strerror}", "--new-key") from None
+        raise misuse(f"cannot create {file}: {error.strerror}", "--new-key") from None
     with os.fdopen(handle, "w", encoding="ascii") as stream:
         stream.write(f"{name} {made.private_bytes().hex()}\n")
-    note(f"made {file}: whoever has it can sign; its public key is {made.key.hex()}")
+    note(f"created {file}: keep it secret, it can sign checkpoints; its public key is {made.key.hex()}")
     return made
 
 
@@ -105,9 +111,9 @@ def _read(file: Path) -> SigningKey:
         parts = file.read_text(encoding="ascii").split()
         private = bytes.fromhex(parts[1] if len(parts) == _PARTS else "")
     except OSError as error:
-        raise misuse(f"cannot read {file}: {error.strerror}; --new-key makes one", "--key") from None
+        raise misuse(f"cannot read {file}: {error.strerror}; --new-key creates one", "--key") from None
     except ValueError:
         private = b""
     if not private:
-        raise misuse(f"{file} holds no key: a name, a space and 64 hexadecimal digits", "--key")
+        raise misuse(f"{file} must contain a key: a name, a space and 64 hexadecimal digits", "--key")
     return SigningKey.from_bytes(parts[0], private)

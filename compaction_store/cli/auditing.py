@@ -1,4 +1,4 @@
-"""The audit: compaction records, what they stand for, what happened to a message, and whether all is as written."""
+"""The audit verbs: compaction records, the messages they replace, and the history of a message or a thread."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from compaction_store.cli.visible import lines, shown
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90
-# What show prints of the originals without --full.
+# What `show` prints of each original without --full.
 _LONGEST = 1000
 _AT_EACH_END = 10
 _FACTS = (
     "created_at", "kind", "outcome", "status", "callback", "trigger", "actor", "model", "counter", "run_id", "error",
 )  # fmt: skip
-_Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons, as JSON.")]
+_Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")]
 _EVENTS: list[str | Column] = [
     Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
     Column("records", fold=True, optional=True), Column("actor", fold=True), Column("reason", fold=True),
@@ -40,7 +40,7 @@ _RECORDS: list[str | Column] = [
 
 def compactions(
     thread: Annotated[
-        str | None, typer.Argument(metavar="[THREAD]", help="Only this thread.", show_default=False)
+        str | None, typer.Argument(metavar="[THREAD]", help="Only records of this thread.", show_default=False)
     ] = None,
     covering: Annotated[
         int | None,
@@ -48,21 +48,23 @@ def compactions(
             "--covering", metavar="SEQ", min=1, help="Only records whose span contains this seq.", show_default=False
         ),
     ] = None,
-    kind: Annotated[Kind | None, typer.Option("--kind", show_default=False)] = None,
-    outcome: Annotated[Outcome | None, typer.Option("--outcome", show_default=False)] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)] = None,
+    outcome: Annotated[
+        Outcome | None, typer.Option("--outcome", help="Only records with this outcome.", show_default=False)
+    ] = None,
     actor: Annotated[
         str | None, typer.Option("--actor", metavar="NAME", help="Only records of this actor.", show_default=False)
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="NAME", help="Only records of this model, failed ones too.", show_default=False
+            "--model", metavar="NAME", help="Only records of this model, failed attempts included.", show_default=False
         ),
     ] = None,
     callback: Annotated[
         str | None,
         typer.Option(
-            "--callback", metavar="NAME", help="Only records planned by this strategy or callback.", show_default=False
+            "--callback", metavar="NAME", help="Only records of this strategy or callback.", show_default=False
         ),
     ] = None,
     run: Annotated[
@@ -71,22 +73,28 @@ def compactions(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="WHEN", help="Only records since a time: 2026-05-01, 24h, 7d.", show_default=False
+            "--since",
+            metavar="WHEN",
+            help="Only records since this time, for example 2026-05-01, or 24h or 7d ago.",
+            show_default=False,
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Only records up to a time.", show_default=False)
+        str | None, typer.Option("--until", metavar="WHEN", help="Only records up to this time.", show_default=False)
     ] = None,
-    newest_first: Annotated[bool, typer.Option("--newest-first")] = False,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="List the newest records first.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N.", show_default=False)
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N records.", show_default=False)
     ] = None,
     text: _Text = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists compaction records of one thread or of all threads, whatever their outcome."""
+    """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
+
+    The column `error` says why an attempt failed or was rejected.
+    """
     out = options.with_text(as_json, text=text)
     with options.reader(url, tenant) as store, Progress("compactions", "records") as progress:
         log = store.compactions(
@@ -99,13 +107,13 @@ def compactions(
 
 
 def _list_records(out: Output, found: Iterable[Compaction], *, own: bool, text: bool) -> None:
-    """Records as a table, or where the terminal has no room for it, as some lines each."""
+    """Prints records as a table or, if the terminal is too narrow, as a few lines each."""
     columns = _RECORDS if own else [Column("thread", fold=True), *_RECORDS]
 
     def cells(record: Compaction) -> list[str]:
         return [*([] if own else [record.thread_id]), *values.record_cells(record)]
 
-    none = "no such records"
+    none = "no records found"
     if out.as_json:
         out.rows(columns, ((values.compaction(record, text=text), ()) for record in found), none)
         return
@@ -126,15 +134,15 @@ def _list_records(out: Output, found: Iterable[Compaction], *, own: bool, text: 
 def show(
     thread: Thread,
     number_: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
-    full: Annotated[bool, typer.Option("--full", help="Show every original whole.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every original message in full.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
     """Shows one compaction record beside the messages that it replaces.
 
-    Long messages are cut, and of a long span the first and the last messages are shown; --full shows all of it. On a
-    terminal, what is longer than a screen goes through your pager.
+    Long messages are shortened, and of a long span only the first and last messages are shown; --full shows everything.
+    On a terminal, output longer than the screen goes through your pager.
     """
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
@@ -154,19 +162,19 @@ def show(
     if record.redacted:
         right = [("", "(erased)")]
     elif record.replacement is None and record.summary_text is not None:
-        right = [("a summary that was not put in force", record.summary_text)]
-    sides = [("the originals", left if full else _shortened(left)), ("what stands for them", right)]
+        right = [("a summary that was not applied", record.summary_text)]
+    sides = [("originals", left if full else _shortened(left)), ("replacement", right)]
     if read is not None:
-        # Stand-ins of earlier records, which is what the summarizer was given in place of the originals.
+        # The summarizer was given the replacements of earlier records instead of these originals.
         made_from = [_said(element) for element in read]
-        sides.insert(1, ("what it was made from", made_from if full else _shortened(made_from)))
+        sides.insert(1, ("input of the summarizer", made_from if full else _shortened(made_from)))
     with out.paged():
         _show_record(out, record, inside)
         _side_by_side(out, sides)
 
 
 def _read(store: Reader, record: Compaction) -> list[Element]:
-    """The view within a record's span just before the record: what its summarizer was given."""
+    """Returns the input of a record's summarizer: the view within its span, just before the record."""
     start, end = record.start_seq or 0, record.end_seq or 0
     return [e for e in store.view(record.thread_id, at=record.pos - 1).elements if start <= e.seq and e.end_seq <= end]
 
@@ -186,7 +194,7 @@ def _said(element: Element) -> tuple[str, str]:
 
 
 def _shortened(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The beginnings of messages; of many, the first and the last ones."""
+    """Shortens long messages, and drops those in the middle of many."""
     cut = [
         (head, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)")
         for head, text in said
@@ -207,7 +215,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     facts["settings"] = encoded(record.settings) if record.settings else None
     facts["prompt"] = record.prompt
     facts["usage"] = encoded(record.usage) if record.usage else None
-    facts["made of"] = ", ".join(f"compaction {number}" for number in inside)
+    facts["includes"] = ", ".join(f"compaction {number}" for number in inside)
     head = f"compaction {record.number} of thread {record.thread_id}"
     if record.start_seq is not None:
         head += f": seqs {values.span(record.start_seq, record.end_seq)}, {number(record.tokens_before)}"
@@ -217,7 +225,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
 
 
 def _side_by_side(out: Output, sides: list[tuple[str, list[tuple[str, str]]]]) -> None:
-    """What was said, and what stands for it; one below the other where there is no room."""
+    """Prints originals and replacement in columns, or one below the other on a narrow terminal."""
     if not any(side for _, side in sides):
         return
     cells = [_blocks(side) for _, side in sides]
@@ -231,12 +239,12 @@ def _side_by_side(out: Output, sides: list[tuple[str, list[tuple[str, str]]]]) -
     for name, _ in sides:
         table.add_column(name, ratio=1, overflow="fold")
     table.add_row(*cells)
-    # Wider than can be read, it would be spaces for the most part.
+    # A wider table would be mostly spaces.
     out.print_table(table, width=min(out.console.width, _WIDEST))
 
 
 def _blocks(said: list[tuple[str, str]]) -> Group:
-    """What is said stands apart from who says it, in every row of it."""
+    """Indents every line of a text below its heading."""
     if not said:
         return Group(Text("nothing"))
     parts: list[RenderableType] = []
@@ -252,12 +260,12 @@ def _blocks(said: list[tuple[str, str]]) -> Group:
 def explain(
     thread: Thread,
     seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The message's seq.", show_default=False)],
-    text: Annotated[bool, typer.Option("--text", help="Include the message and what replaces it, as JSON.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Include the message and its replacement. Prints JSON.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Explains what happened to one message: every record that ever covered it, and what is in the view now."""
+    """Shows what happened to one message: every record that covers it, and what the view now has in its place."""
     out = options.with_text(as_json, text=text)
     with options.reader(url, tenant) as store:
         found = store.explain(thread, seq)
@@ -271,20 +279,16 @@ def explain(
         facts.append(
             (
                 "erased",
-                f"{moment(found.redaction.created_at)} by {found.redaction.actor or 'an actor that is not on record'}",
+                f"{moment(found.redaction.created_at)} by {found.redaction.actor or 'an unknown actor'}",
             )
         )
     elif message.redacted:
-        facts.append(("erased", "no event says by whom; run verify"))
-    stands = (
-        "it stands for itself"
-        if now.kind is None
-        else f"{values.who(now)}, for seqs {values.span(now.seq, now.end_seq)}"
+        facts.append(("erased", "without an event that says by whom; run verify"))
+    in_view = (
+        "the message itself" if now.kind is None else f"{values.who(now)}, for seqs {values.span(now.seq, now.end_seq)}"
     )
-    out.facts({}, [*facts, ("in the view", stands)])
-    out.rows(
-        _RECORDS, ((values.compaction(r), values.record_cells(r)) for r in found.records), "no record ever covered it"
-    )
+    out.facts({}, [*facts, ("in the view", in_view)])
+    out.rows(_RECORDS, ((values.compaction(r), values.record_cells(r)) for r in found.records), "no record covers it")
 
 
 def _explained(found: Explanation, *, text: bool) -> str:
@@ -309,7 +313,7 @@ def events(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists what happened to a thread besides messages and compactions: erasures, holds, releases, retentions."""
+    """Lists the events of a thread: erasures, holds, releases, retentions, loads and checkpoints."""
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         out.rows(
@@ -318,5 +322,5 @@ def events(
                 (values.event(event, text=True), values.event_cells(event))
                 for event in store.events(thread, after=after)
             ),
-            none="no events",
+            none="no events found",
         )

@@ -1,7 +1,7 @@
-"""Threads out of a store and into another: bundles, which prove themselves without either.
+"""Exports threads as bundles, which can be verified without a database.
 
-A folder of bundles is a whole store. Written again to the same folder, only the threads that have changed are; read
-again, nothing is added. So both can be cut off and repeated.
+An export to the same folder writes only the threads that have changed, and an import of the same folder adds nothing.
+So both can be interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compaction_store.bundles import line_format
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
-from compaction_store.cli.deploying import reached
+from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import Tenant, Url, misuse, naming
 from compaction_store.cli.output import Progress
 from compaction_store.deploy import doctor
@@ -31,10 +31,10 @@ from compaction_store.errors import Conflict, InvalidBundle
 from compaction_store.integrity import erasure
 
 _SUFFIX = ".jsonl"
-# Withheld content is another bundle of the same thread.
+# A bundle without content is a different bundle of the same thread.
 _WITHHELD = ".withheld.jsonl"
 INDEX = "index.csv"
-# What may stand in a file's name everywhere.
+# Characters that are not valid in file names on every system.
 _UNFIT = re.compile(r"[^\w.-]+", re.ASCII)
 _NAME_CHARACTERS = 60
 _END_BYTES = 4096
@@ -44,40 +44,48 @@ _BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
 
 def export(
     threads: Annotated[
-        list[str] | None, typer.Argument(metavar="[THREADS]...", help="Which; or --all.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[THREADS]...", help="The threads to export; or --all.", show_default=False),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every thread of the tenant.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Export every thread of the tenant.")] = False,
     every_tenant: Annotated[
-        bool, typer.Option("--all-tenants", help="Every thread of every tenant; for a superuser.")
+        bool,
+        typer.Option(
+            "--all-tenants",
+            help="Export every thread of every tenant. The login must be a superuser or have BYPASSRLS.",
+        ),
     ] = False,
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FOLDER", help="A file for each thread, and an index.csv; else stdout.", show_default=False
+            "--to",
+            metavar="FOLDER",
+            help="Write a file for each thread and an index.csv. Without it, one bundle goes to stdout.",
+            show_default=False,
         ),
     ] = None,
     no_bodies: Annotated[
         bool,
-        typer.Option("--no-bodies", help="Withhold all content. What is left still verifies, but is not imported."),
+        typer.Option("--no-bodies", help="Leave out all content. Such a bundle verifies, but cannot be imported."),
     ] = False,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Writes threads as bundles: everything that is stored of them, with the means to check it offline.
+    """Exports threads as bundles: files with everything stored of a thread, which can be verified offline.
 
-    With --checkpoints a bundle carries the newest checkpoint and the proof that the thread is in it. python -m
-    compaction_store.offline FILE checks a bundle, and needs nothing else of this package. Threads whose file in the
-    folder is up to date are not written again.
+    With --checkpoints, a bundle includes the newest checkpoint and the proof that the thread is in it. Verify a bundle
+    with python -m compaction_store.offline FILE, which needs nothing else of this package. A thread whose file in the
+    folder is up to date is not written again.
     """
     if sum((bool(threads), every, every_tenant)) != 1:
-        raise misuse("name threads, or say --all or --all-tenants", "THREADS")
+        raise misuse("give one of thread names, --all and --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
-        raise misuse("is needed for several threads", "--to")
-    log = attesting.opened(checkpoints, public_key)
+        raise misuse("is required for more than one thread", "--to")
+    log = attesting.open_log(checkpoints, public_key)
     written: list[tuple[str, str, str]] = []
-    with reached(url) as address, Progress("export", "entries") as progress:
+    with reachable(url) as address, Progress("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [tenant]:
             with naming(name), Reader.open(address, tenant=name) as store:
                 if to is None:
@@ -92,7 +100,7 @@ def export(
 
 @dataclass(frozen=True)
 class _Export:
-    """What every thread of one tenant is written with."""
+    """The settings of an export of one tenant."""
 
     store: Reader
     tenant: str
@@ -117,8 +125,8 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
 def _export_one(run: _Export, thread: ThreadValue) -> None:
     target = run.to / _file_name(run, thread.thread_id)
     run.written.append((run.tenant, thread.thread_id, target.name))
-    # A checkpoint may be newer than the thread.
-    if run.log is None and _stands_there(target, thread.head):
+    # With a log, write it again: the newest checkpoint may be newer than the thread.
+    if run.log is None and _is_up_to_date(target, thread.head):
         run.progress.advance(thread.last_pos)
         return
     carried = None if run.log is None else run.log.proof(run.tenant, thread.thread_id)
@@ -131,32 +139,32 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
                 os.fsync(stream.fileno())
             break
         except Conflict:
-            # Something was erased meanwhile: what was written of it must not stay.
+            # A message was erased during the export: the part that is written must not remain.
             part.unlink()
             if last:
                 raise
     part.replace(target)
-    # A thread that was erased has lost its name: what was written under it must not stay.
+    # An erased thread has lost its name: the file of its former name must not remain.
     for file in run.to.glob(f"*{_end_of_name(run, thread.thread_id)}"):
         if file != target:
             file.unlink()
 
 
 def _end_of_name(run: _Export, thread_id: str) -> str:
-    """What no other thread's file ends with."""
+    """Returns the end of the file's name, which identifies the thread."""
     uid = erasure.thread_uid(run.tenant, thread_id)
     return f"{uid}{_SUFFIX if run.bodies else _WITHHELD}"
 
 
 def _file_name(run: _Export, thread_id: str) -> str:
-    """A file's name by which people find the thread: what its name has that any file's may have, and its thread_uid."""
+    """Returns the file's name: the valid characters of the thread's name, then its thread_uid."""
     is_stub = erasure.stub_uid(thread_id) is not None
     readable = "erased" if is_stub else _UNFIT.sub("-", thread_id).strip("-.")[:_NAME_CHARACTERS]
     return f"{readable}{'.' * bool(readable)}{_end_of_name(run, thread_id)}"
 
 
 def _write_index(to: Path, written: list[tuple[str, str, str]]) -> None:
-    """Which file holds which thread. Files of earlier exports stay in it, while they are there."""
+    """Writes the list of threads and files. It keeps files of earlier exports as long as they exist."""
     index = to / INDEX
     listed: dict[str, tuple[str, str]] = {}
     if index.exists():
@@ -171,8 +179,8 @@ def _write_index(to: Path, written: list[tuple[str, str, str]]) -> None:
     part.replace(index)
 
 
-def _stands_there(file: Path, head: bytes) -> bool:
-    """Whether a whole bundle of the thread as it is now is there already."""
+def _is_up_to_date(file: Path, head: bytes) -> bool:
+    """Whether the file is a complete bundle of the thread's current head."""
     try:
         with file.open("rb") as stream:
             manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
@@ -185,7 +193,7 @@ def _stands_there(file: Path, head: bytes) -> bool:
 
 
 def _on_terminal(line: bytes) -> bytes:
-    """A bundle to look at: its bytes are for a file or a pipe."""
+    """Escapes a line for a terminal. Only a file or a pipe gets the exact bytes."""
     return visible.json_shown(line.decode().rstrip("\n")).encode() + b"\n"
 
 
@@ -196,7 +204,7 @@ def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:
 
 
 def is_bundle(file: Path) -> bool:
-    """Whether a file begins as a bundle does."""
+    """Whether a file begins like a bundle."""
     try:
         with file.open("rb") as stream:
             return stream.readline(_LONGEST_MANIFEST).startswith(_BEGINNING)
@@ -205,7 +213,7 @@ def is_bundle(file: Path) -> bool:
 
 
 def found_in(source: Path) -> list[Path]:
-    """The bundles that a file is, or that lie in a folder."""
+    """Returns the bundles in a folder, or the file itself if it is one."""
     if source.is_dir():
         return [file for file in sorted(source.glob(f"*{_SUFFIX}")) if is_bundle(file)]
     return [source] if is_bundle(source) else []
@@ -217,4 +225,4 @@ def tenant_of(file: Path) -> str:
             return str(line_format.parse(stream.readline(_LONGEST_MANIFEST))["tenant"])
     except (OSError, ValueError, KeyError):
         pass
-    raise InvalidBundle(f"{file} is no bundle: its first line is no manifest")
+    raise InvalidBundle(f"{file} is not a bundle: its first line is not a manifest")

@@ -1,7 +1,4 @@
-"""A thread's life as a picture: how many tokens its view took, message by message, and where it was compacted.
-
-Pure: from a thread's messages, records and redactions to a line of points, and from there to text or SVG.
-"""
+"""Charts of a thread: the tokens of its view at every pos, with its compactions, as text or SVG. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 class Point(NamedTuple):
-    """The view's tokens at a pos. `fell` where a compaction made them fewer."""
+    """The view's tokens at a pos. `fell` if a compaction reduced them."""
 
     pos: int
     tokens: int
@@ -25,7 +22,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a message or a record adds to the view's tokens, or takes from them; None where only the store can tell."""
+    """The change of the view's tokens by a message or a record; None if it must be read from the store."""
 
     pos: int
     change: int | None
@@ -43,7 +40,7 @@ class Course:
 
 
 def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) -> list[Step]:
-    """What each record did to the view. A revocation brings back what its record took."""
+    """Returns the change by each applied record. A revocation reverses the change of its record."""
     found: list[Step] = []
     by_number: dict[int, int] = {}
     for record in records:
@@ -61,7 +58,7 @@ def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) 
 
 
 def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
-    """The line through steps in any order. Where a step's change is not known, the store is asked."""
+    """Computes the course from steps in any order. `tokens_at` reads the tokens after a step of unknown change."""
     points: list[Point] = []
     tokens = 0
     for step in sorted(steps):
@@ -71,7 +68,7 @@ def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
 
 
 def _columns(line: Course, width: int) -> list[int]:
-    """The line in so many columns: of each its highest point, so that no peak is lost."""
+    """Reduces the course to columns; each has its highest point, so that no peak is lost."""
     last = line.points[-1].pos
     columns = [0] * min(width, last)
     filled = [False] * len(columns)
@@ -82,13 +79,13 @@ def _columns(line: Course, width: int) -> list[int]:
     for at in range(1, len(columns)):
         if not filled[at]:
             columns[at] = columns[at - 1]
-    # Where it ends is more than how high it was just before.
+    # The last column shows the current value, not the highest.
     columns[-1] = line.points[-1].tokens
     return columns
 
 
 def drawn(line: Course, *, width: int, height: int) -> list[str]:
-    """The line as text, filled below, with the tokens to its left."""
+    """Draws the course as text, with the tokens on the left."""
     if not line.points:
         return []
     top = max(1, line.top)
@@ -107,7 +104,7 @@ def drawn(line: Course, *, width: int, height: int) -> list[str]:
 
 
 def strip(elements: Sequence[Element], *, width: int) -> str:
-    """A view in one line as wide as its thread: `·` for messages, `█` for what is folded, `▒` where both are."""
+    """Draws a view in one line over its seqs: `·` messages, `█` folded, `▒` both."""
     last = elements[-1].end_seq
     count = min(width, last)
     cells: list[set[str]] = [set() for _ in range(count)]
@@ -138,7 +135,7 @@ _LINES = 4
 
 
 def svg(line: Course, title: str) -> str:
-    """The line as an SVG picture of its own, with a dot at every compaction."""
+    """Draws the course as an SVG file, with a dot at every compaction."""
     last = line.points[-1].pos if line.points else 1
     top = max(1, line.top)
 
@@ -170,7 +167,7 @@ def svg(line: Course, title: str) -> str:
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Few enough points for a picture; every fall and what stood before it is among them."""
+    """Thins out the points, but keeps every fall and the point before it."""
     stride = max(1, len(points) // _MOST_POINTS)
     wanted = {*range(0, len(points), stride), len(points) - 1}
     for at, point in enumerate(points):

@@ -1,7 +1,7 @@
 """Strategies and summarizers by name, with their options: `sliding-window:retain=10,keep_first=false`.
 
-A name with a dot is an object of one's own, `package.module.name`: a callback, a strategy, or for a summarizer any
-callable that is given the elements of a span.
+A name with a dot is an object of the user's, `package.module.name`: a callback or a strategy, or as a summarizer any
+callable that takes the elements of a span.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "clear-tool-results": ClearToolResults,
 }
 SUMMARIZERS = ("extractive", "anthropic", "openai", "none")
-# What an option on a command line cannot say.
+# Parameters that a command line cannot express.
 _NOT_OPTIONS = frozenset({"self", "summarize", "pin", "when", "client", "render", "parameters"})
 
 
@@ -54,7 +54,7 @@ def summarizer_names(incomplete: str) -> list[str]:
 
 
 def strategy(specs: list[str], summarizers: list[str]) -> Any:
-    """What is to run: one strategy, or several as a pipeline."""
+    """Returns the strategy to run: a pipeline if there are several."""
     summarize_ = summarize(summarizers)
     chosen = [_strategy(spec, summarize_) for spec in specs]
     found: Any = chosen[0] if len(chosen) == 1 else Pipeline(*chosen)
@@ -73,10 +73,10 @@ def _strategy(spec: str, summarize: Any) -> Any:
         return _made(found, {}, "--strategy", name) if isinstance(found, type) else found
     kind = STRATEGIES.get(name)
     if kind is None:
-        raise misuse(f"no strategy {name!r}: {', '.join(STRATEGIES)}, or package.module.name", "--strategy")
+        raise misuse(f"must be {', '.join(STRATEGIES)} or package.module.name, not {name!r}", "--strategy")
     if "summarize" in inspect.signature(kind).parameters:
         if summarize is None and kind is not Ladder:
-            raise misuse(f"{name} needs a summarizer", "--summarizer")
+            raise misuse(f"{name} needs a summarizer other than none", "--summarizer")
         options["summarize"] = summarize
     return _made(kind, options, "--strategy", name)
 
@@ -84,7 +84,7 @@ def _strategy(spec: str, summarize: Any) -> Any:
 def summarize(specs: list[str]) -> Any:
     chosen = [_one_summarizer(spec) for spec in specs]
     if None in chosen and len(chosen) > 1:
-        raise misuse("none stands alone", "--summarizer")
+        raise misuse("none must be the only summarizer", "--summarizer")
     return chosen[0] if len(chosen) == 1 else FallbackSummarizer(*chosen)
 
 
@@ -100,7 +100,7 @@ def _one_summarizer(spec: str) -> Any:
         return _anthropic(options)
     if name == "openai":
         return _openai(options)
-    raise misuse(f"no summarizer {spec!r}: {', '.join(SUMMARIZERS)}, or package.module.name", "--summarizer")
+    raise misuse(f"must be {', '.join(SUMMARIZERS)} or package.module.name, not {spec!r}", "--summarizer")
 
 
 def _anthropic(options: dict[str, Any]) -> Any:
@@ -109,24 +109,24 @@ def _anthropic(options: dict[str, Any]) -> Any:
     try:
         import anthropic  # noqa: PLC0415 — an extra
     except ImportError:
-        raise MissingExtra("a summarizer that asks Anthropic's models", "anthropic") from None
+        raise MissingExtra("the summarizer anthropic", "anthropic") from None
     client = anthropic.Anthropic()
     if not any(getattr(client, name, None) for name in ("api_key", "auth_token", "credentials")):
-        raise misuse("Anthropic's client finds no key: set ANTHROPIC_API_KEY", "--summarizer")
+        raise misuse("anthropic finds no API key: set ANTHROPIC_API_KEY", "--summarizer")
     return _made(AnthropicSummarizer, options, "--summarizer", "anthropic", client)
 
 
 def _openai(options: dict[str, Any]) -> Any:
-    """A summarizer of a server that speaks OpenAI's API: OpenAI's own, or the one at `base_url`."""
+    """Returns a summarizer for OpenAI's API, or for the compatible server at `base_url`."""
     if "model" not in options:
         raise misuse("openai needs a model: openai:model=NAME[,base_url=URL]", "--summarizer")
     base_url = options.pop("base_url", None)
     if base_url is not None and not isinstance(base_url, str):
-        raise misuse("base_url must be an address", "--summarizer")
-    # A server of one's own mostly asks for no key, and the SDK insists on one.
+        raise misuse(f"base_url must be a URL, not {base_url!r}", "--summarizer")
+    # The SDK requires a key, but most local servers do not.
     client = client_of(base_url, key_needed=base_url is None)
     if client is None:
-        raise misuse("OpenAI's client finds no key: set OPENAI_API_KEY", "--summarizer")
+        raise misuse("openai finds no API key: set OPENAI_API_KEY", "--summarizer")
     return _made(OpenAISummarizer, options, "--summarizer", "openai", client)
 
 
@@ -136,13 +136,13 @@ def _parts(spec: str, option: str) -> tuple[str, dict[str, Any]]:
     for part in rest.split(",") if rest else []:
         key, given, text = part.partition("=")
         if not given or not key:
-            raise misuse(f"{part!r} is no option: name=value", option)
+            raise misuse(f"an option must be NAME=VALUE, not {part!r}", option)
         options[key.replace("-", "_")] = value(text)
     return name, options
 
 
 def value(text: str) -> Any:
-    """JSON where it is JSON, such as 10, 0.5 and false; else text."""
+    """Parses JSON, such as 10, 0.5 and false; returns other text unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -153,7 +153,7 @@ def _made(kind: Callable[..., Any], options: dict[str, Any], option: str, name: 
     allowed = [known for known in inspect.signature(kind).parameters if known not in _NOT_OPTIONS]
     for key in options:
         if key not in allowed and key != "summarize":
-            raise misuse(f"{name} has no option {key!r}: {', '.join(allowed)}", option)
+            raise misuse(f"an option of {name} must be one of {', '.join(allowed)}, not {key!r}", option)
     try:
         return kind(*arguments, **options)
     except (InvalidInput, TypeError) as error:
@@ -162,14 +162,14 @@ def _made(kind: Callable[..., Any], options: dict[str, Any], option: str, name: 
 
 def _loaded(name: str, options: dict[str, Any], option: str) -> Any:
     if options:
-        raise misuse("an object of your own takes no options here: give it a name in your module, ready made", option)
+        raise misuse("package.module.name must not have options: set them where your module creates the object", option)
     module, _, attribute = name.rpartition(".")
     sys.path.insert(0, "")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise misuse(f"cannot load {name}: {error}", option) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever a module of somebody else's does when it is imported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 — importing a user's module may raise anything
         *_, (frame, line) = walk_tb(error.__traceback__)
         place = (
             f"{error.filename}:{error.lineno}"

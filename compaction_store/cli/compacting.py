@@ -1,4 +1,4 @@
-"""Compacting threads and undoing it."""
+"""Compacts threads, and revokes compactions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Strategy = Annotated[
         "--strategy",
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=choosing.strategy_names,
-        help=f"{', '.join(choosing.STRATEGIES)}, or package.module.name of your own. Several are run in order.",
+        help=f"{', '.join(choosing.STRATEGIES)}, or your own package.module.name. Repeat it to run several in order.",
         show_default="sliding-window",
     ),
 ]
@@ -30,8 +30,8 @@ Summarizer = Annotated[
         "--summarizer",
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=choosing.summarizer_names,
-        help="extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or "
-        "package.module.name of your own. If one fails, the next one given is used.",
+        help="extractive (no model), anthropic:model=NAME, openai:model=NAME[,base_url=URL], none, or your own "
+        "package.module.name. Repeat it for fallbacks: if one fails, the next one is used.",
         show_default="extractive",
     ),
 ]
@@ -43,9 +43,10 @@ _COLUMNS: list[str | Column] = [
 
 def compact(
     threads: Annotated[
-        list[str] | None, typer.Argument(metavar="[THREADS]...", help="Which; or --due.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[THREADS]...", help="The threads to compact; or --due.", show_default=False),
     ] = None,
-    due: Annotated[bool, typer.Option("--due", help="Every thread whose view is over the budget.")] = False,
+    due: Annotated[bool, typer.Option("--due", help="Compact every thread whose view is over the budget.")] = False,
     strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
     summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
     window: Window = None,
@@ -54,20 +55,20 @@ def compact(
     target: Target = "0.5",
     force: Annotated[bool, typer.Option("--force", help="Compact even if the view is within the budget.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and its tokens; run the summarizer, but write nothing.")
+        bool, typer.Option("--dry-run", help="Run strategy and summarizer and show the plan, but write nothing.")
     ] = False,
     actor: Actor = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Compacts threads by a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
+    """Compacts threads with a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
 
-    Without --window there is no budget, and the strategy folds all that it can. With one, a thread is compacted only
-    when its view is above --trigger. The exit code is 1 when an attempt was made and all of it failed.
+    With --window, a thread is compacted only if its view is above --trigger. Without it there is no budget, and the
+    strategy folds everything it can. The exit code is 1 if an attempt was made and nothing was applied.
     """
     if bool(threads) == due:
-        raise misuse("name threads, or say --due", "THREADS")
+        raise misuse("give either thread names or --due", "THREADS")
     budget = options.budget(window, reserve, trigger, target)
     if due and budget is None:
         raise misuse("needs --window", "--due")
@@ -83,7 +84,7 @@ def compact(
                     run = store.compact(thread, callback, budget=budget, force=force, actor=actor)
                     failed = _show_run(out, thread, run) or failed
             except CompactionStoreError as error:
-                # One thread of many that says no is no reason to leave the others.
+                # If one of several threads is refused, continue with the others.
                 if exits.of(error) != exits.REFUSED or (threads is not None and len(threads) == 1):
                     raise
                 note(f"compaction-store: {error}")
@@ -95,7 +96,7 @@ def compact(
 def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> Iterable[str]:
     if threads or budget is None:
         return threads or []
-    # All at once, because what is compacted is no longer due.
+    # List them all first: a compacted thread is no longer due, which would shift the pages.
     return [thread.thread_id for thread in store.due(budget)]
 
 
@@ -112,10 +113,10 @@ def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
     else:
         reason = "would be compacted" if applied else plan.reason
         out.text(f"{thread}: {reason}: {before:,} tokens now, {after:,} then (dry run: nothing is written)", "bold")
-        said = (attempt.error and values.error(attempt.error) for attempt in plan.attempts)
-        _show_attempts(out, [a | {"said": text} for a, text in zip(attempts, said, strict=True)])
+        reasons = (attempt.error and values.error(attempt.error) for attempt in plan.attempts)
+        _show_attempts(out, [a | {"why": text} for a, text in zip(attempts, reasons, strict=True)])
         _show_errors(plan.errors)
-    return _came_to_nothing(plan.attempts, plan.errors, applied=applied)
+    return _is_failure(plan.attempts, plan.errors, applied=applied)
 
 
 def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
@@ -127,13 +128,13 @@ def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
         })  # fmt: skip
     else:
         out.text(f"{thread}: {run.reason}: {run.view.tokens:,} tokens now", "bold")
-        _show_attempts(out, [values.compaction(r) | {"said": r.error and values.error(r.error)} for r in run.records])
+        _show_attempts(out, [values.compaction(r) | {"why": r.error and values.error(r.error)} for r in run.records])
         _show_errors(run.errors)
-    return _came_to_nothing(run.records, run.errors, applied=run.applied)
+    return _is_failure(run.records, run.errors, applied=run.applied)
 
 
-def _came_to_nothing(tried: Sequence[object], errors: Iterable[Exception], *, applied: bool) -> bool:
-    """Whether something was tried, and in vain. What was not offered again was not tried."""
+def _is_failure(tried: Sequence[object], errors: Iterable[Exception], *, applied: bool) -> bool:
+    """Whether something was tried and nothing was applied. A span that was not offered again was not tried."""
     return not applied and bool(tried or any(not isinstance(error, NoProgress) for error in errors))
 
 
@@ -150,7 +151,7 @@ def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
     rows = [
         (
             a["outcome"], a["kind"], values.span(a["start_seq"], a["end_seq"]), number(a["tokens_before"]),
-            number(a["tokens_after"]), values.callback(a["callback"]), a["said"] or "",
+            number(a["tokens_after"]), values.callback(a["callback"]), a["why"] or "",
         )
         for a in attempts
     ]  # fmt: skip
@@ -159,7 +160,7 @@ def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
 
 def _show_errors(errors: Iterable[Exception]) -> None:
     for error in errors:
-        # Another's error may quote a message.
+        # An error that is not ours may quote a message.
         place = raised_at(error)
         what = error if isinstance(error, CompactionStoreError) else type(error).__name__
         note(f"  {what}" if place is None else f"  {what}, at {place}")
@@ -169,14 +170,15 @@ def revoke(
     thread: Thread,
     record: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.", show_default=False)
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the record.", show_default=False),
     ] = None,
     actor: Actor = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Undoes an active compaction: the messages it replaced are back in the view. The revocation is itself a record."""
+    """Revokes an active compaction: the view shows the messages again. The revocation is itself a record."""
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         written = store.revoke(thread, record, reason=reason, actor=actor)
@@ -184,4 +186,4 @@ def revoke(
     if out.as_json:
         out.json(values.compaction(written) | {"view_tokens": tokens})
     else:
-        out.text(f"{thread}: compaction {record} is revoked by {written.number}: {tokens:,} tokens now")
+        out.text(f"{thread}: compaction {record} is revoked by record {written.number}: {tokens:,} tokens now")

@@ -1,6 +1,6 @@
-"""What summarizers cost: calls and tokens by model, actor and week, from the usage that records keep.
+"""The cost of summarizers: calls and tokens by model, actor and week, from the usage in the records.
 
-A call that failed and was covered by another summarizer is counted under the model that failed: it was billed as well.
+A failed call that a fallback replaced counts for the model that failed, because it was billed too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from compaction_store import Compaction
 from compaction_store.cli.output import Column, figures, number
 
-# What APIs call the tokens that went in, with those of their caches, and the tokens that came out.
+# The APIs' names for input tokens, cached ones included, and for output tokens.
 _IN = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "prompt_tokens")
 _OUT = ("output_tokens", "completion_tokens")
 _Key = tuple[str, str, str, str]
@@ -42,7 +42,7 @@ class Cost:
 
 
 class Costs:
-    """Sums what the records that pass through it cost."""
+    """Sums the costs of the records that pass through it."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, Cost] = {}
@@ -55,7 +55,7 @@ class Costs:
     def add(self, record: Compaction) -> None:
         for failed in record.failed_before:
             self._of(record, failed.get("summarizer"), failed.get("model")).add(failed.get("usage"), failed=True)
-        # Where all of several failed, each of them is counted already.
+        # If all summarizers failed, `failed_before` has every one of them.
         if record.summarizer is not None and not (record.failed_before and record.outcome == "failed"):
             self._of(record, record.summarizer, record.model).add(record.usage, failed=record.outcome != "applied")
 

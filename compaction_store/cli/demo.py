@@ -19,7 +19,7 @@ import typer
 
 from compaction_store import CompactionRun, Store, View
 from compaction_store.cli import charts, choosing, stats, values
-from compaction_store.cli.deploying import reached
+from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import Url
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.models import Payload
@@ -86,7 +86,7 @@ def demo(
     start = time.monotonic()
     summarize = choosing.summarize(summarizer)
     out = Output(as_json=False)
-    with reached(url) as address, Store.open(address, tenant="demo") as store:
+    with reachable(url) as address, Store.open(address, tenant="demo") as store:
         tour = _Tour(store, out, summarize, f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}")
         tour.store_and_compact()
         tour.records()

@@ -1,4 +1,4 @@
-"""Setting a database up and finding out what is wrong with it."""
+"""Sets up a database and diagnoses it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLE
 
 
 @contextmanager
-def reached(url: str | None) -> Iterator[str]:
-    """The database's URL, and for as long as it is wanted the embedded server where none is given."""
+def reachable(url: str | None) -> Iterator[str]:
+    """Yields the database's URL. Without one, runs the embedded server inside the context."""
     if (given := engines.chosen_url(url)) is not None:
         yield given
         return
@@ -37,20 +37,20 @@ def reached(url: str | None) -> Iterator[str]:
 
 def migrate_(
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with 3 if it is not up to date.")
+        bool, typer.Option("--check", help="Change nothing; exit with code 3 if the schema is not up to date.")
     ] = False,
     url: Url = None,
     as_json: AsJson = None,
 ) -> None:
-    """Brings the database's schema up to date; does nothing where it is.
+    """Upgrades the database's schema to this version; does nothing if it is up to date.
 
-    Several may run at once. The login should be one that may make roles, and not the application's.
+    Several processes may run it at once. Use a login that can create roles, not the application's.
     """
-    # It brings alembic, which no other verb needs and which takes longer to load than all the rest.
+    # Loading alembic takes longer than everything else, and no other verb needs it.
     from compaction_store import migrate  # noqa: PLC0415
 
     out = Output(as_json=as_json)
-    with reached(url) as address:
+    with reachable(url) as address:
         before = migrate.current(address)
         if check:
             migrate.check(address)
@@ -63,7 +63,7 @@ def migrate_(
 
 
 class Role(StrEnum):
-    """Those of `grants`."""
+    """The keys of `roles.ROLES`."""
 
     application = "application"
     auditor = "auditor"
@@ -72,19 +72,20 @@ class Role(StrEnum):
 
 
 def grant(
-    login: Annotated[str, typer.Argument(metavar="LOGIN", help="Who logs in.", show_default=False)],
+    login: Annotated[str, typer.Argument(metavar="LOGIN", help="The database login.", show_default=False)],
     role: Annotated[Role, typer.Argument(metavar="ROLE", help="application, auditor, loader or owner.")],
-    revoke: Annotated[bool, typer.Option("--revoke", help="Take it away instead.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the role instead.")] = False,
     url: Url = None,
     as_json: AsJson = None,
 ) -> None:
-    """Gives a login one of the schema's roles: what it needs for its work, and nothing else.
+    """Grants a login one of the schema's roles, with the permissions for one task and no others.
 
-    application reads and calls the functions that write; it can change nothing stored. auditor reads. loader imports.
-    owner migrates, and is no application. compaction-store docs threats says what each may do.
+    application reads, and writes through the schema's functions; it cannot change stored rows. auditor only reads.
+    loader imports. owner migrates; do not use it for an application. compaction-store docs threats lists what each role
+    can do.
     """
     out = Output(as_json=as_json)
-    with reached(url) as address:
+    with reachable(url) as address:
         (roles.revoke if revoke else roles.grant)(address, login, role.value)
     if out.as_json:
         out.json({"login": login, "role": role.value, "granted": not revoke})
@@ -95,29 +96,31 @@ def grant(
 def distribute(
     shards: Annotated[
         int | None,
-        typer.Option("--shards", metavar="N", help="How many; else what citus.shard_count says.", show_default=False),
+        typer.Option(
+            "--shards", metavar="N", help="The number of shards. [default: citus.shard_count]", show_default=False
+        ),
     ] = None,
     url: Url = None,
     as_json: AsJson = None,
 ) -> None:
-    """Spreads the tables of a migrated database over the nodes of its Citus cluster, with what is in them.
+    """Distributes the tables of a migrated database, with their rows, over the nodes of its Citus cluster.
 
-    The URL is the coordinator's, the login a superuser. All or nothing; done again, it changes nothing. Writers wait
-    meanwhile. compaction-store docs how-to/citus says what else there is to do.
+    The URL must be the coordinator's, the login a superuser. It is done in one transaction, during which writers wait;
+    a second run changes nothing. compaction-store docs how-to/citus describes the other steps.
     """
     out = Output(as_json=as_json)
-    with reached(url) as address:
+    with reachable(url) as address:
         done = citus.distribute(address, shards=shards)
     if out.as_json:
         out.json({"distributed": done.now, "nodes": done.nodes})
     else:
-        out.text(f"the tables are spread over {done.nodes} nodes{'' if done.now else ' already'}")
+        out.text(f"the tables are {'' if done.now else 'already '}distributed over {done.nodes} nodes")
 
 
 def doctor(url: Url = None, as_json: AsJson = None) -> None:
-    """Looks at the installation and the database: durability, versions, roles, poolers; what is wrong, and the remedy.
+    """Checks the installation and the database: durability, versions, roles, poolers.
 
-    The exit code is 1 when there is a problem.
+    Prints each problem with its remedy. The exit code is 1 if there is a problem.
     """
     out = Output(as_json=as_json)
     wrong = False
@@ -136,7 +139,7 @@ def doctor(url: Url = None, as_json: AsJson = None) -> None:
 
 def _checks(url: str | None) -> Iterator[Check]:
     try:
-        with reached(url) as address:
+        with reachable(url) as address:
             if url is None:
                 yield Check("database", "note", f"the embedded Postgres in {embedded.default_folder()}")
             yield from diagnosis.diagnose(address)

@@ -1,4 +1,4 @@
-"""The documentation's pages, which are installed with the package: what a help text refers to is there to be read."""
+"""Prints the pages of the documentation, which are installed with the package."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ _TITLE = "# "
 
 
 def folder() -> Path:
-    """Where the pages are: in the package of an installed wheel, beside it in a source tree."""
+    """Returns the folder of the pages: in the package of an installed wheel, beside it in a source tree."""
     package = Path(compaction_store.__file__).parent
     return package / "docs" if (package / "docs").is_dir() else package.parent / "docs"
 
 
 def pages() -> dict[str, Path]:
-    """Every page by its name, such as erasure and how-to/citus."""
+    """Returns every page by its name, such as erasure or how-to/citus."""
     root = folder()
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.md"))}
 
 
 def docs(
     page: Annotated[
-        str | None, typer.Argument(metavar="[PAGE]", help="Such as erasure or how-to/citus.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[PAGE]", help="A page, such as erasure or how-to/citus.", show_default=False),
     ] = None,
 ) -> None:
-    """Prints a page of the documentation of the installed version as Markdown; without a page, lists all of them."""
+    """Prints a page of the installed version's documentation as Markdown. Without a page, lists all pages."""
     out = Output(as_json=False)
     found = pages()
     if page is None:
@@ -42,6 +43,6 @@ def docs(
         return
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in found:
-        raise misuse(f"no page {page!r}; without a name, all pages are listed", "PAGE")
+        raise misuse(f"no page {page!r}; docs without a name lists the pages", "PAGE")
     for line in found[name].read_text(encoding="utf-8").splitlines():
         out.text(line)

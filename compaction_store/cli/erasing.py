@@ -1,4 +1,4 @@
-"""Erasing what must go, and the holds and retentions that forbid it."""
+"""Erases messages and threads; sets and ends holds and retentions, which forbid erasing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from compaction_store.cli.options import Actor, AsJson, Reason, Tenant, Thread, 
 from compaction_store.cli.output import Output
 from compaction_store.integrity import erasure
 
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased; write nothing.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, but erase nothing.")]
 _Override = Annotated[
     str | None,
     typer.Option(
         "--override",
         metavar="TEXT",
-        help="Erase in spite of a hold or a retention, for this reason.",
+        help="Erase despite a hold or a retention. TEXT is the reason, stored with the erasure.",
         show_default=False,
     ),
 ]
@@ -28,16 +28,21 @@ _Override = Annotated[
 
 def _reason(given: str, *, dry_run: bool) -> str:
     if not given and not dry_run:
-        raise misuse("is needed: it is kept with the erasure", "--reason")
+        raise misuse("is required: it is stored with the erasure", "--reason")
     return given or "dry run"
 
 
 def redact(
     thread: Thread,
-    seqs: Annotated[list[str], typer.Argument(metavar="SEQS...", help="Such as 7 or 12-20.", show_default=False)],
+    seqs: Annotated[
+        list[str], typer.Argument(metavar="SEQS...", help="Seqs of messages, such as 7 or 12-20.", show_default=False)
+    ],
     reason: Reason = "",
     legal_basis: Annotated[
-        str | None, typer.Option("--legal-basis", metavar="TEXT", help="For the record.", show_default=False)
+        str | None,
+        typer.Option(
+            "--legal-basis", metavar="TEXT", help="The legal basis, stored with the erasure.", show_default=False
+        ),
     ] = None,
     override: _Override = None,
     dry_run: _DryRun = False,
@@ -47,9 +52,9 @@ def redact(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Erases messages, and every compaction record that may repeat what they said. The thread still verifies.
+    """Erases messages, and every compaction record that may contain their text. The thread still verifies.
 
-    This cannot be undone; --dry-run shows what would be erased. compaction-store docs erasure says what remains.
+    This cannot be undone; --dry-run shows what would be erased. compaction-store docs erasure describes what remains.
     """
     wanted = options.seqs(seqs)
     why = _reason(reason, dry_run=dry_run)
@@ -64,7 +69,7 @@ def redact(
             if dry_run:
                 _show_dry_run(out, thread, would)
                 return
-            options.asked_to_go_on(f"Erase {_all_of(would)} of thread {thread!r} for good?", yes=yes)
+            options.confirm(f"Erase {_all_of(would)} of thread {thread!r} permanently?", yes=yes)
         done = store.redact(thread, listed, reason=why, actor=actor, legal_basis=legal_basis, override=override)
     _show_redaction(out, thread, done)
 
@@ -80,7 +85,7 @@ def erase(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Erases a whole thread: every message and record, its metadata and its name. A stub stays that still verifies.
+    """Erases a whole thread: every message and record, its metadata and its name. A stub remains, which verifies.
 
     This cannot be undone; --dry-run shows what would be erased.
     """
@@ -92,7 +97,7 @@ def erase(
             if dry_run:
                 _show_dry_run(out, thread, would)
                 return
-            options.asked_to_go_on(f"Erase thread {thread!r} with {_all_of(would)} for good?", yes=yes)
+            options.confirm(f"Erase thread {thread!r} with {_all_of(would)} permanently?", yes=yes)
         done = store.erase(thread, reason=why, actor=actor, override=override)
     _show_redaction(out, thread, done)
 
@@ -106,7 +111,7 @@ def _show_dry_run(out: Output, thread: str, would: Redaction) -> None:
     if out.as_json:
         out.json({"thread_id": thread, "dry_run": True, "seqs": would.seqs, "records": would.records})
         return
-    out.text(f"{thread}: would erase {_all_of(would)} (dry run: nothing is written)")
+    out.text(f"{thread}: would erase {_all_of(would)} (dry run: nothing is erased)")
     for name, numbers in (("seqs", would.seqs), ("records", would.records)):
         if numbers:
             out.text(f"  {name} {', '.join(values.span(*pair) for pair in erasure.ranges(numbers))}")
@@ -116,9 +121,9 @@ def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
     if out.as_json:
         out.json({"thread_id": thread, "pos": done.pos, "seqs": done.seqs, "records": done.records})
     elif done.pos is None:
-        out.text(f"{thread}: all of it was erased before")
+        out.text(f"{thread}: already erased")
     else:
-        out.text(f"{thread}: erased {_all_of(done)}, on record at pos {done.pos:,}")
+        out.text(f"{thread}: erased {_all_of(done)}, recorded at pos {done.pos:,}")
 
 
 def hold(
@@ -129,7 +134,7 @@ def hold(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Forbids erasing from a thread until it is released."""
+    """Puts a thread on hold: nothing can be erased from it until it is released."""
     with options.store(url, tenant) as store:
         done = store.hold(thread, reason=reason, actor=actor)
     _show_event(Output(as_json=as_json), done, "is on hold")
@@ -143,7 +148,7 @@ def release(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Ends a hold."""
+    """Ends the hold of a thread."""
     with options.store(url, tenant) as store:
         done = store.release(thread, reason=reason, actor=actor)
     _show_event(Output(as_json=as_json), done, "is released")
@@ -151,17 +156,22 @@ def release(
 
 def retain(
     thread: Thread,
-    until: Annotated[str, typer.Option("--until", metavar="WHEN", help="Such as 2031-01-01.", show_default=False)],
+    until: Annotated[
+        str,
+        typer.Option(
+            "--until", metavar="WHEN", help="The end of the retention, such as 2031-01-01.", show_default=False
+        ),
+    ],
     reason: Reason,
     actor: Actor = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Forbids erasing from a thread before a date. The newest retention counts."""
+    """Retains a thread: nothing can be erased from it before a date. The newest retention applies."""
     end = options.moment(until, "--until")
-    if end is None:  # pragma: no cover — only where nothing is given
-        raise typer.BadParameter("is needed", param_hint="'--until'")
+    if end is None:  # pragma: no cover — typer requires it
+        raise misuse("is required", "--until")
     with options.store(url, tenant) as store:
         done = store.retain(thread, end, reason=reason, actor=actor)
     _show_event(Output(as_json=as_json), done, f"is retained until {end.isoformat(' ', 'minutes')}")
@@ -171,4 +181,4 @@ def _show_event(out: Output, done: Event, what: str) -> None:
     if out.as_json:
         out.json(values.event(done, text=True))
     else:
-        out.text(f"{done.thread_id} {what}, on record at pos {done.pos:,}")
+        out.text(f"{done.thread_id} {what}, recorded at pos {done.pos:,}")

@@ -1,4 +1,4 @@
-"""What the exit codes say. They are part of the interface: a script may rely on them."""
+"""The exit codes. They are part of the public interface."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ BROKEN_PIPE = 141
 
 EXIT_CODES = """\b
 Exit codes:
-  0    done, and nothing was found
-  1    the store refused, or something was found (verify, doctor)
+  0    success; verify and doctor found nothing
+  1    the store refused, or verify or doctor found a problem
   2    an option, an argument or the input is wrong
-  3    the database cannot be used: not reached, not migrated, no role
-  4    whether the write happened is unknown: repeat it with its key
+  3    the database cannot be used: unreachable, not migrated, or a role is missing
+  4    it is unknown whether the write happened: repeat it with the same key
   130  interrupted by Ctrl-C
-  141  the reader of the output is gone
+  141  the reader of the output closed it
 """
 
 
 def of(error: CompactionStoreError) -> int:
     if isinstance(error, OutcomeUnknown):
         return UNKNOWN
-    # Evidence that does not hold is a finding.
+    # A checkpoint that does not verify is a finding, not misuse.
     if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
         return MISUSED
     return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED

@@ -1,4 +1,4 @@
-"""Finding things across threads: a text, for a request to erase, and the tenants and the database that there are."""
+"""Finds a text in all threads, lists the tenants, and prints the URL of the database."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from typing import Annotated
 import typer
 
 from compaction_store.cli import options
-from compaction_store.cli.deploying import reached
+from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, Progress, note, number
 from compaction_store.deploy import doctor
 
 
 def search(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to find.", show_default=False)],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to find.", show_default=False)],
     thread: Annotated[
-        str | None, typer.Option("--thread", metavar="THREAD", help="Only in this thread.", show_default=False)
+        str | None, typer.Option("--thread", metavar="THREAD", help="Search only this thread.", show_default=False)
     ] = None,
     after: Annotated[
-        str, typer.Option("--after", metavar="THREAD", help="Only in threads after this name.", show_default=False)
+        str,
+        typer.Option(
+            "--after", metavar="THREAD", help="Search only threads whose names sort after this one.", show_default=False
+        ),
     ] = "",
-    excerpts: Annotated[bool, typer.Option("--text", help="Show the words around each match.")] = False,
+    excerpts: Annotated[bool, typer.Option("--text", help="Show the text around each match.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Finds a text in the messages, records and metadata of a tenant's threads, for a request to erase.
+    """Finds a text in the messages, records and metadata of a tenant's threads, for example before an erasure.
 
-    Case, Unicode's normal forms, invisible characters, white space and JSON's escapes make no difference. Every message
-    is read. Text in pictures and files is not found. A record is erased with the messages it repeats: see redact
-    --dry-run.
+    Ignores case, Unicode normal forms, invisible characters, white space and JSON escapes. Reads every message, so a
+    large tenant takes time. Does not find text in pictures and files. Erasing a message also erases the records made
+    from it: see redact --dry-run.
     """
     out = Output(as_json=as_json)
     columns: list[str | Column] = [Column("thread", fold=True), "where", Column("at", right=True)]
@@ -46,14 +49,14 @@ def search(
                 )
                 for place in found
             ),
-            none=f"not found in tenant {tenant!r}",
+            none=f"no matches in tenant {tenant!r}",
         )
 
 
 def tenants(url: Url = None, as_json: AsJson = None) -> None:
     """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
     out = Output(as_json=as_json)
-    with reached(url) as address:
+    with reachable(url) as address:
         found = doctor.tenants(address)
     out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")
 
@@ -66,13 +69,14 @@ def url_(
 ) -> None:
     """Prints the URL of the database that the other verbs use, for psql, pandas and other programs.
 
-    The embedded Postgres runs only while a program uses it: with --wait it stays up, so that another can connect.
+    The embedded Postgres runs only while a program uses it. With --wait it keeps running, so that another program can
+    connect.
     """
-    with reached(url) as address:
+    with reachable(url) as address:
         out = Output(as_json=False)
         out.text(address)
         out.flush()
         if wait:
-            note("the database is up; end with Ctrl-C")
+            note("the database is running; stop with Ctrl-C")
             while sys.stdin.read(4096):
                 pass

@@ -1,6 +1,6 @@
-"""Threads from elsewhere: bundles of this package's own, and what other programs have written.
+"""Imports threads: from bundles, and from the files and databases of other programs.
 
-An import that was cut off goes on where it stood when it is repeated, and one that was finished adds nothing.
+Repeated after an interruption, an import continues; repeated after its end, it adds nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 from compaction_store import CompactionStoreError, Store, importers
 from compaction_store.cli import bundling, exits
 from compaction_store.cli.choosing import value
-from compaction_store.cli.deploying import reached
+from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import AsJson, Url, misuse
 from compaction_store.cli.output import Output, Progress, note
 from compaction_store.importers import ThreadImported
@@ -28,7 +28,7 @@ def import_(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCES...", help="Files, folders, or the URL of another store's database.", show_default=False
+            metavar="SOURCES...", help="Files, folders, or the URL of another program's database.", show_default=False
         ),
     ],
     form: Annotated[
@@ -37,57 +37,71 @@ def import_(
             "--format",
             metavar="NAME",
             autocompletion=lambda: list(_FORMATS),
-            help=f"{', '.join(_FORMATS)}. [default: what it looks like]",
+            help=f"{', '.join(_FORMATS)}. [default: detected]",
             show_default=False,
         ),
     ] = None,
     thread: Annotated[
-        str | None, typer.Option("--thread", metavar="NAME", help="What to call a single thread.", show_default=False)
+        str | None,
+        typer.Option(
+            "--thread", metavar="NAME", help="The name of the thread, if the source has only one.", show_default=False
+        ),
     ] = None,
     prefix: Annotated[
         str | None,
         typer.Option(
-            "--prefix", metavar="TEXT", help="What goes before the source's own ids.", show_default="the format's name"
+            "--prefix",
+            metavar="TEXT",
+            help="Text before the source's own ids in the names of threads.",
+            show_default="the format and a colon",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="ID", help="Of the source's threads, this.", show_default=False),
+        typer.Option(
+            "--only",
+            metavar="ID",
+            help="Import only the thread with this id in the source. Repeat it for several.",
+            show_default=False,
+        ),
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip what cannot be read or stored, and say so.")
+        bool, typer.Option("--skip-bad", help="Skip lines and threads that cannot be read or stored, and report them.")
     ] = False,
     stubs: Annotated[
         bool,
         typer.Option(
-            "--stubs", help="Take bundles of erased threads too, which prove neither their tenant nor their key."
+            "--stubs", help="Also import bundles of erased threads, which prove neither their tenant nor their name."
         ),
     ] = False,
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--option", metavar="NAME=VALUE", help="The format's own, such as channel=messages.", show_default=False
+            "--option",
+            metavar="NAME=VALUE",
+            help="An option of the format, such as channel=messages.",
+            show_default=False,
         ),
     ] = None,
     url: Url = None,
     tenant: Annotated[
         str | None,
         typer.Option(
-            "--tenant", metavar="NAME", help="Whose the threads become.", show_default="default; a bundle's own"
+            "--tenant", metavar="NAME", help="The tenant to import into.", show_default="default; a bundle's own"
         ),
     ] = None,
     as_json: AsJson = None,
 ) -> None:
-    """Stores threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
-    JSON lines of OpenAI or Anthropic messages, and the databases of OpenAI Agents and LangGraph.
+    """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
+    JSON lines of OpenAI or Anthropic messages, and databases of OpenAI Agents and LangGraph.
 
-    Again, it adds nothing, or what is new. A bundle is proved and stored as the thread it was, whole or not at all;
-    other sources are streamed, and what a provider compacted by itself is on record. The login needs the loader's role.
+    Repeated, it adds only what is new. A bundle is verified and stored completely or not at all. Other sources are
+    streamed, and compactions that a provider made become records. The login needs the role loader.
     """
     if form is not None and form not in _FORMATS:
-        raise misuse(f"no format {form!r}: {', '.join(_FORMATS)}", "--format")
+        raise misuse(f"must be one of {', '.join(_FORMATS)}, not {form!r}", "--format")
     how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
-    with reached(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
+    with reachable(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
         run = _Import(address, tenant, Output(as_json=as_json), progress, stack, stubs=stubs)
         for source in sources:
             run.take(source, form, how)
@@ -99,13 +113,13 @@ def _options(given: list[str] | None) -> dict[str, Any]:
     parts = [text.partition("=") for text in given or ()]
     for name, equals, _ in parts:
         if not equals or not name.isidentifier():
-            raise misuse(f"{name!r} is no option: name=value", "--option")
+            raise misuse(f"must be NAME=VALUE, not {name!r}", "--option")
     return {name: value(text) for name, _, text in parts}
 
 
 @dataclass
 class _Import:
-    """The stores that are written to, and what came of it so far."""
+    """An import under way: its stores, one for each tenant, and the exit code so far."""
 
     address: str
     tenant: str | None
@@ -123,9 +137,9 @@ class _Import:
             for file in files:
                 self._bundle(file, alone=len(files) == 1)
         elif form == _BUNDLES:
-            raise misuse(f"there is no bundle in {source}", "SOURCES")
+            raise misuse(f"{source} contains no bundle", "SOURCES")
         elif "://" not in source and not path.exists():
-            raise misuse(f"there is no file {source}", "SOURCES")
+            raise misuse(f"file {source} does not exist", "SOURCES")
         else:
             for thread in importers.import_into(
                 self._store(self.tenant or "default"), source, format=form, progress=self._reached, **how
@@ -146,7 +160,7 @@ class _Import:
             with file.open("rb") as stream:
                 done = self._store(tenant).import_bundle(self.progress.over(stream), stubs=self.stubs)
         except CompactionStoreError as error:
-            # One bundle of many that is refused is no reason to leave the others.
+            # If one of several bundles is refused, continue with the others.
             if alone or exits.of(error) == exits.NO_DATABASE:
                 raise
             note(f"compaction-store: {file}: {error}")
@@ -159,7 +173,7 @@ class _Import:
                 "head": done.head,
             })  # fmt: skip
         else:
-            what = "stored" if done.added else "is there already"
+            what = "imported" if done.added else "already imported"
             self.out.text(f"{done.thread_id}: {what}: {done.last_seq:,} messages, {done.last_pos:,} entries")
 
     def _show(self, source: str, thread: ThreadImported) -> None:
@@ -178,9 +192,9 @@ class _Import:
                 "left_out": thread.left_out, "refused": None if refused is None else type(refused).__name__,
             })  # fmt: skip
         elif refused is None:
-            told = "no messages" if loaded is None else f"{loaded.count:,} messages, {loaded.added:,} new"
+            result = "no messages" if loaded is None else f"{loaded.count:,} messages, {loaded.added:,} new"
             skipped = f", {thread.skipped:,} skipped" if thread.skipped else ""
-            self.out.text(f"{thread.thread_id}: {told}{skipped}")
+            self.out.text(f"{thread.thread_id}: {result}{skipped}")
 
 
 def _line(line: int | None) -> str:
@@ -188,6 +202,6 @@ def _line(line: int | None) -> str:
 
 
 def _named(source: str) -> str:
-    """A source as it may be printed: of a URL neither user nor password."""
+    """Returns a source for printing, without the user and password of a URL."""
     scheme, mark, rest = source.partition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}" if mark else source

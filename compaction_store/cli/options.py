@@ -1,4 +1,4 @@
-"""The options that verbs share, what is read from them, and the store that they open."""
+"""The options that verbs share, their parsing, and the store that they open."""
 
 from __future__ import annotations
 
@@ -32,38 +32,45 @@ Url = Annotated[
         metavar="URL",
         envvar="COMPACTION_STORE_URL",
         show_default=False,
-        help="The database. [default: embedded]",
+        help="The database. [default: the embedded Postgres]",
     ),
 ]
-Tenant = Annotated[
-    str, typer.Option("--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="Whose threads.")
-]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant.")]
 AsJson = Annotated[
     bool | None,
     typer.Option(
         "--json/--table",
-        help="JSON lines, or tables. [default: tables on a terminal, JSON lines in a pipe]",
+        help="Print JSON lines or tables. [default: tables on a terminal, JSON lines in a pipe]",
         show_default=False,
     ),
 ]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.", show_default=False)]
 Actor = Annotated[
-    str | None, typer.Option("--actor", metavar="NAME", help="Who does it, for the record.", show_default="user@host")
+    str | None, typer.Option("--actor", metavar="NAME", help="The actor to record.", show_default="user@host")
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why, for the record. It is kept for good.", show_default=False)
+    str, typer.Option("--reason", metavar="TEXT", help="The reason to record. It is never deleted.", show_default=False)
 ]
 Window = Annotated[
     int | None,
     typer.Option("--window", metavar="TOKENS", min=1, help="The model's context window.", show_default=False),
 ]
 Reserve = Annotated[
-    int, typer.Option("--reserve", metavar="TOKENS", min=0, help="Tokens of the window to keep free for the answer.")
+    int,
+    typer.Option("--reserve", metavar="TOKENS", min=0, help="Tokens of the window to keep free for the model's reply."),
 ]
 Trigger = Annotated[
-    str, typer.Option("--trigger", metavar="MARK", help="Compact above this: tokens, or a fraction such as 0.8.")
+    str,
+    typer.Option(
+        "--trigger",
+        metavar="MARK",
+        help="Compact a view above this size: tokens, or a fraction of the window less --reserve.",
+    ),
 ]
-Target = Annotated[str, typer.Option("--target", metavar="MARK", help="Aim for this: tokens, or a fraction.")]
+Target = Annotated[
+    str,
+    typer.Option("--target", metavar="MARK", help="The size to compact to: tokens, or a fraction, as for --trigger."),
+]
 
 
 class Kind(StrEnum):
@@ -81,14 +88,14 @@ class Outcome(StrEnum):
 
 
 def misuse(text: str, option: str) -> typer.BadParameter:
-    """To be raised: the verb's usage and what is wrong with it."""
+    """Returns the error for a wrong option or argument."""
     return typer.BadParameter(shown(text), param_hint=f"'{option}'")
 
 
 def with_text(as_json: bool | None, *, text: bool) -> Output:
-    """The output of a verb whose --text is JSON: content has no place in a table."""
+    """Returns the output of a verb with --text, which prints content as JSON only."""
     if text and as_json is False:
-        raise misuse("is JSON, and cannot be a table", "--text")
+        raise misuse("prints JSON; it must not be given with --table", "--text")
     return Output(as_json=True if text else as_json)
 
 
@@ -106,7 +113,7 @@ def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store
 
 @contextmanager
 def naming(tenant: str) -> Iterator[None]:
-    """Says of a thread that is not there which tenant was asked: it may be another's."""
+    """Adds the tenant to the error for a missing thread, which may belong to another tenant."""
     try:
         yield
     except ThreadNotFound as error:
@@ -114,37 +121,38 @@ def naming(tenant: str) -> Iterator[None]:
 
 
 def user_at_host() -> str:
-    """Who is recorded for a verb that is given no --actor."""
+    """Returns the default actor."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        # A container may run as a user that has no name.
+        # In a container the user may have no name.
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}".encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """A moment: ISO 8601, in the machine's time zone if it names none; or how long ago: 30m, 24h, 7d, 2w."""
+    """Parses a time: ISO 8601, in the machine's time zone if it has none, or a time ago: 30m, 24h, 7d, 2w."""
     if text is None:
         return None
     if found := _AGO.fullmatch(text):
         try:
             return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
         except OverflowError:
-            raise misuse(f"{text} is too long ago", option) from None
+            raise misuse(f"must not be as long ago as {text}", option) from None
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise misuse(
-            f"{text!r} is no moment: 2026-05-01, 2026-05-01T12:30+02:00, or 30m, 24h, 7d, 2w ago", option
+            f"must be a time such as 2026-05-01T12:30+02:00, or how long ago: 30m, 24h, 7d, 2w; not {text!r}",
+            option,
         ) from None
 
 
 def budget(window: int | None, reserve: int, trigger: str, target: str) -> TokenBudget | None:
-    """The budget of the options; None without a window."""
+    """Returns the budget that the options describe; None without a window."""
     if window is None:
-        given = {"--reserve": reserve != 0, "--trigger": trigger != "0.8", "--target": target != "0.5"}
-        if alone := next((option for option, said in given.items() if said), None):
+        differs = {"--reserve": reserve != 0, "--trigger": trigger != "0.8", "--target": target != "0.5"}
+        if alone := next((option for option, is_given in differs.items() if is_given), None):
             raise misuse("needs --window", alone)
         return None
     return TokenBudget(
@@ -156,7 +164,7 @@ def _mark(text: str, option: str) -> int | float:
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
-        raise misuse(f"{text!r} is neither tokens nor a fraction", option) from None
+        raise misuse(f"must be a number of tokens or a fraction, not {text!r}", option) from None
 
 
 def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:
@@ -167,33 +175,33 @@ def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise misuse("is one JSON object", option)
+        raise misuse("must be a JSON object", option)
     return value
 
 
 def head(text: str | None, option: str) -> bytes | None:
-    """An entry of a thread's chain, as `threads --json`, `verify` and `append --json` write it."""
+    """Parses a head as `threads --json`, `verify` and `append --json` print it."""
     if text is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
         raise misuse(f"must be 64 hexadecimal digits, not {text!r}", option)
     return None if text is None else bytes.fromhex(text)
 
 
 def seqs(texts: list[str]) -> list[range]:
-    """Seqs and spans of seqs, as 7 and 12-20."""
+    """Parses seqs and spans, such as 7 and 12-20."""
     found: list[range] = []
     for text in ",".join(texts).split(","):
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", text.strip())
         if match is None:
-            raise misuse(f"{text!r} is neither a seq, such as 7, nor a span of seqs, such as 12-20", "SEQS")
+            raise misuse(f"must be seqs such as 7 or spans such as 12-20, not {text!r}", "SEQS")
         start, end = int(match[1]), int(match[2] or match[1])
         if not 1 <= start <= end:
-            raise misuse(f"{text!r} is no span of seqs: they begin with 1", "SEQS")
+            raise misuse(f"a span must begin at 1 or later and not end before it begins, not {text!r}", "SEQS")
         found.append(range(start, end + 1))
     return found
 
 
-def asked_to_go_on(question: str, *, yes: bool) -> None:
-    """Asks a person before what cannot be undone; a program says `--yes`."""
+def confirm(question: str, *, yes: bool) -> None:
+    """Asks for confirmation before an action that cannot be undone; a program passes --yes."""
     if yes:
         return
     if not sys.stdin.isatty():

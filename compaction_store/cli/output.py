@@ -1,8 +1,8 @@
-"""What is written: tables for people, JSON lines for programs, progress for those who wait.
+"""The output of verbs: tables for people, JSON lines for programs, progress bars.
 
-A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` says otherwise. What others wrote goes
-through `visible`, so that nothing in it can move a cursor, change a colour or begin a line: a line that does not fit
-the terminal goes on indented, and texts of several lines are set off. In a pipe JSON is written as it is stored.
+A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` is given. All text from users goes
+through `visible`, so that it cannot move the cursor, change a colour or start a line: a long line continues indented,
+and so does a text of several lines. In a pipe, JSON is printed as it is stored.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
 from compaction_store.cli.visible import shown
 
 _T = TypeVar("_T")
-# What stands for the letters of a picture where a locale has none.
+# Replacements for the characters of charts in a locale without them.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
-# Wide enough that nothing is cut: a pipe has no edge.
+# Wide enough that nothing is cut in a pipe.
 _PIPE_WIDTH = 4000
 _WIDEST_CELL = 100
-_PATIENCE = 1.0
+_PROGRESS_DELAY = 1.0
 _NARROWEST = 9
-# What sets off the rest of a line that did not fit, and the lines of a text of others.
-_GOES_ON = "    "
-_OTHERS = "  "
+# The indentation of the rest of a long line, and of the lines of a user's text.
+_CONTINUED = "    "
+_QUOTED = "  "
 
 
 def line(text: str) -> str:
-    """A text of others in one line, without the spaces that laid it out."""
+    """Returns a user's text in one line, with its white space collapsed."""
     return shown(" ".join(text.split()))
 
 
 def moment(at: datetime | None) -> str:
-    """A moment in the machine's own time zone."""
+    """Formats a time in the machine's time zone."""
     return "" if at is None else at.astimezone().isoformat(" ", "seconds")
 
 
@@ -63,19 +63,19 @@ def number(value: int | None) -> str:
 
 
 def broken_pipe() -> NoReturn:
-    """Ends quietly, as a program does that nobody reads any more."""
+    """Exits without a message, because the reader of the output is gone."""
     _drop_output()
     raise typer.Exit(BROKEN_PIPE)
 
 
 def unwritten() -> NoReturn:
-    """Ends where the output could not be written, as on a disk that is full."""
+    """Exits because the output cannot be written, for example to a full disk."""
     _drop_output()
     raise typer.Exit(REFUSED)
 
 
 def _drop_output() -> None:
-    """What is still to be written would fail again when Python ends."""
+    """Discards buffered output, which Python would try to write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -91,22 +91,22 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def note(text: str) -> None:
-    """Something beside the result, for people: on stderr."""
+    """Prints a message for people on stderr."""
     to = console(stderr=True)
-    rows = _rows(to, to.width, Text(shown(text)), "", _GOES_ON) if sys.stderr.isatty() else [Text(shown(text))]
+    rows = _rows(to, to.width, Text(shown(text)), "", _CONTINUED) if sys.stderr.isatty() else [Text(shown(text))]
     sys.stderr.write("".join(f"{row.plain}\n" for row in rows))
 
 
-def _rows(to: Console, width: int, text: Text, first: str, others: str) -> list[Text]:
-    """A line as rows of that width, so that only the first of them begins where a line begins."""
+def _rows(to: Console, width: int, text: Text, first: str, rest: str) -> list[Text]:
+    """Wraps a line to a width; only its first row is not indented."""
     if cell_len(first) + cell_len(text.plain) <= width:
         return [Text(first) + text]
-    parts = text.wrap(to, max(1, width - cell_len(others)), overflow="fold")
-    return [Text(others if at else first) + part for at, part in enumerate(parts)]
+    parts = text.wrap(to, max(1, width - cell_len(rest)), overflow="fold")
+    return [Text(rest if at else first) + part for at, part in enumerate(parts)]
 
 
 class _Cell:
-    """A text in a table's column, which may be too narrow for it."""
+    """A text that wraps in a narrow column of a table."""
 
     def __init__(self, text: str) -> None:
         self._text = Text(text)
@@ -115,11 +115,11 @@ class _Cell:
         return Measurement.get(to, options, self._text)
 
     def __rich_console__(self, to: Console, options: ConsoleOptions) -> Iterator[Text]:
-        yield from _rows(to, options.max_width, self._text, "", _OTHERS)
+        yield from _rows(to, options.max_width, self._text, "", _QUOTED)
 
 
 def encoded(value: Any) -> str:
-    """JSON as this package writes it: compact, and with a lone surrogate escaped."""
+    """Returns compact JSON, in which lone surrogates are escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=_plain)
 
@@ -139,15 +139,15 @@ def _plain(value: object) -> object:
         return value.hex()
     if isinstance(value, UUID):
         return str(value)
-    raise TypeError(f"{type(value).__name__} is not written as JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 class Output:
-    """Where a verb's results go, in the form that is wanted there."""
+    """The output of a verb, as JSON or for people."""
 
     def __init__(self, *, as_json: bool | None) -> None:
         for stream in (sys.stdout, sys.stderr):
-            # An old locale gets an escape where it has no such letter, not a traceback.
+            # Escape a character that the locale lacks instead of raising.
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
@@ -159,7 +159,7 @@ class Output:
         self.json_text(encoded(value))
 
     def json_text(self, text: str) -> None:
-        """JSON that is written already."""
+        """Prints a text that is JSON already."""
         if self.is_terminal:
             text = visible.json_shown(text)
         try:
@@ -170,37 +170,37 @@ class Output:
             self.flush()
 
     def flush(self) -> None:
-        """What is written so far is there for whoever reads."""
+        """Writes buffered output now."""
         try:
             sys.stdout.flush()
         except BrokenPipeError:
             broken_pipe()
 
     def text(self, text: str = "", style: str | None = None) -> None:
-        """A line for people."""
-        self._line(shown(text), style, "", _GOES_ON)
+        """Prints a line for people."""
+        self._line(shown(text), style, "", _CONTINUED)
 
     def block(self, text: str) -> None:
-        """A text of others in its own lines, none of which begins where a line of ours does."""
+        """Prints the lines of a user's text, indented."""
         for part in visible.lines(text):
-            self._line(part, None, _OTHERS if part else "", _OTHERS)
+            self._line(part, None, _QUOTED if part else "", _QUOTED)
 
-    def _line(self, text: str, style: str | None, first: str, others: str) -> None:
+    def _line(self, text: str, style: str | None, first: str, rest: str) -> None:
         if not self.console.encoding.lower().startswith("utf"):
             text = text.translate(_PLAIN)
         styled = Text(text, style=style or "")
         width = self.console.width
-        for row in _rows(self.console, width, styled, first, others) if self.is_terminal else [Text(first) + styled]:
+        for row in _rows(self.console, width, styled, first, rest) if self.is_terminal else [Text(first) + styled]:
             self.console.print(row, soft_wrap=True)
 
     def clipped(self, text: str) -> None:
-        """A line for people that is cut off where the terminal ends."""
+        """Prints a line for people, cut at the terminal's width."""
         self.console.print(Text(shown(text)), no_wrap=True, overflow="ellipsis", crop=True)
 
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
     ) -> int:
-        """A list: of each item its JSON and its cells. Returns how many there were; `none` is said where none is."""
+        """Prints a list, given the JSON and the cells of each item; prints `none` if it is empty. Returns the count."""
         count = 0
         if self.as_json:
             for value, _ in rows:
@@ -215,18 +215,18 @@ class Output:
         return len(listed)
 
     def grid(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
-        """A table, without the optional columns in which nothing is; nothing at all where there are no rows."""
+        """Prints a table without empty optional columns; prints nothing if there are no rows."""
         if not rows:
             return
         table = self._table(columns, rows)
-        # On a narrow terminal lines go on in the next, which is better than a column that is not there.
+        # On a narrow terminal, let the terminal wrap the lines: rich would drop columns.
         before = self.console.width
         self.console.width = max(self._least(table), before)
         self.print_table(table)
         self.console.width = before
 
     def fits(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> bool:
-        """Whether such a table has room without lines that go on in the next."""
+        """Whether a table fits the terminal without wrapped lines."""
         return self._least(self._table(columns, rows)) <= self.console.width
 
     def _least(self, table: Table) -> int:
@@ -243,7 +243,7 @@ class Output:
         for at in kept:
             column = columns[at]
             name, right, fold = (column, False, False) if isinstance(column, str) else column.parts
-            # Rich takes the longest word for what a column needs at least, also where its cells may not be wrapped.
+            # Rich computes the minimum width from the longest word, even for columns that must not wrap.
             whole = max(cell_len(shown(text)) for text in (name, *(row[at] for row in rows)))
             table.add_column(
                 name,
@@ -251,7 +251,7 @@ class Output:
                 no_wrap=not fold,
                 overflow="fold" if fold else "ellipsis",
                 min_width=min(whole, _NARROWEST) if fold else whole,
-                # A pipe has no edge, but lines as long as a prompt are for nobody to read.
+                # A pipe has no width, but cells as long as a prompt are unreadable.
                 max_width=_WIDEST_CELL if fold else None,
             )
         for row in rows:
@@ -259,7 +259,7 @@ class Output:
         return table
 
     def print_table(self, table: Table, width: int | None = None) -> None:
-        """A table; in a pipe, without the spaces that fill its lines."""
+        """Prints a table; in a pipe, without trailing spaces."""
         if self.is_terminal:
             self.console.print(table, width=width)
             return
@@ -270,7 +270,7 @@ class Output:
 
     @contextmanager
     def paged(self) -> Iterator[None]:
-        """On a terminal, what is printed inside goes through the user's pager where it is longer than a screen."""
+        """On a terminal, sends output longer than the screen through the user's pager."""
         if not self.is_terminal:
             yield
             return
@@ -283,18 +283,18 @@ class Output:
             sys.stdout.write(text)
             self.flush()
             return
-        # -R: the colours are ours, and controls in what others wrote are spelled out already.
+        # -R lets colours through. They are ours: control characters in users' text are escaped.
         given = shlex.split(os.environ.get("PAGER", "less -R"))
         subprocess.run(given, input=text.encode(errors="backslashreplace"), check=False)  # noqa: S603 — the user's own
 
     def wrapped(self, text: str, *, indent: int = 0, style: str | None = None) -> None:
-        """A line for people that goes on where the terminal ends, set off so that no text of others begins a line."""
-        width = max(_NARROWEST, min(self.console.width, _WIDEST_CELL) - indent - len(_GOES_ON))
+        """Prints a line wrapped to the terminal's width; the rows after the first are indented."""
+        width = max(_NARROWEST, min(self.console.width, _WIDEST_CELL) - indent - len(_CONTINUED))
         for at, part in enumerate(Text(shown(text)).wrap(self.console, width)):
-            self.text(f"{'':<{indent}}{_GOES_ON if at else ''}{part.plain.rstrip()}", style)
+            self.text(f"{'':<{indent}}{_CONTINUED if at else ''}{part.plain.rstrip()}", style)
 
     def facts(self, value: Mapping[str, Any], cells: Sequence[tuple[str, str]]) -> None:
-        """One thing: its JSON, or its parts by name."""
+        """Prints a single thing: its JSON, or its parts by name."""
         if self.as_json:
             self.json(value)
             return
@@ -302,16 +302,13 @@ class Output:
         table.add_column()
         table.add_column(max_width=_WIDEST_CELL)
         for name, cell in cells:
-            # The second column: its lines stand apart from the names whatever they say.
+            # In a second column, no line of a user's text can look like a name.
             table.add_row(Text(name, style="bold"), Text("\n".join(visible.lines(cell))))
         self.print_table(table)
 
 
 class Column:
-    """A table's column that is not plain text: figures stand to the right, long texts go on in the next line.
-
-    An optional one is left out where nothing is in it.
-    """
+    """A column with options: `right` aligns figures, `fold` wraps long texts, `optional` omits it if it is empty."""
 
     def __init__(self, name: str, *, right: bool = False, fold: bool = False, optional: bool = False) -> None:
         self.parts = (name, right, fold)
@@ -323,7 +320,7 @@ def figures(*names: str) -> list[Column]:
 
 
 class Progress:
-    """How far something is, with its rate and the time left: on stderr if that is a terminal, after a second."""
+    """A progress bar with rate and time left, on stderr if that is a terminal. It appears after a second."""
 
     def __init__(self, what: str, unit: str, total: int | None = None) -> None:
         self._unit = unit
@@ -343,7 +340,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._bar is not None:
-            self._timer = Timer(_PATIENCE, self._bar.start)
+            self._timer = Timer(_PROGRESS_DELAY, self._bar.start)
             self._timer.daemon = True
             self._timer.start()
         return self

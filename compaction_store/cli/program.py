@@ -1,7 +1,6 @@
-"""The program: its verbs in the order in which they are needed, and how each of them ends.
+"""The program: its verbs, and how errors become exit codes.
 
-What the store refuses and what a caller got wrong is one line on stderr and an exit code; only a mistake of this
-package shows where it was made.
+A refusal by the store and a wrong call are one line on stderr and an exit code; only a bug shows a traceback.
 """
 
 from __future__ import annotations
@@ -47,55 +46,55 @@ class Verb(NamedTuple):
     function: Callable[..., None]
 
 
-# What the verbs are for, in the order in which they are needed.
+# The verbs by purpose, in the order in which users need them.
 PANELS: dict[str, tuple[Verb, ...]] = {
     "Store": (
-        Verb("demo", "Show what the store does, on a thread of its own.", "demo", demo.demo),
-        Verb("threads", "List the threads and where each stands.", "threads --limit 20", reading.threads),
+        Verb("demo", "Demonstrate the store on a new thread.", "demo", demo.demo),
+        Verb("threads", "List the threads.", "threads --limit 20", reading.threads),
         Verb(
             "append", "Append messages from a file or a pipe.", "append t-1 --key turn-7 < messages.jsonl",
             writing.append,
         ),
-        Verb("view", "Show what the model should see, now or then.", "view t-1 --at 2026-05-01T12:30", reading.view),
-        Verb("replay", "Show the messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", reading.replay),
+        Verb("view", "Show a thread's view, now or at a past time.", "view t-1 --at 2026-05-01T12:30", reading.view),
+        Verb("replay", "Show messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", reading.replay),
         Verb(
             "compact", "Compact threads, or show the plan.",
             "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", compacting.compact,
         ),
         Verb(
-            "worker", "Compact what is due, for as long as it runs.",
+            "worker", "Compact threads that are due, until stopped.",
             "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", worker.worker,
         ),
-        Verb("revoke", "Undo a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
+        Verb("revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
         Verb(
-            "import", "Store threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
+            "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
             importing.import_,
         ),
-        Verb("export", "Write threads as bundles that prove themselves.", "export --all --to ./store", bundling.export),
+        Verb("export", "Export threads as verifiable bundles.", "export --all --to ./store", bundling.export),
     ),
     "Audit": (
         Verb(
-            "compactions", "List compaction records by any filter.", "compactions --since 7d --actor nightly",
+            "compactions", "List compaction records, with filters.", "compactions --since 7d --actor nightly",
             auditing.compactions,
         ),
-        Verb("show", "Show one record beside its originals.", "show t-1 3", auditing.show),
-        Verb("explain", "Tell what happened to one message.", "explain t-1 42", auditing.explain),
-        Verb("events", "List erasures, holds and retentions.", "events t-1", auditing.events),
-        Verb("stats", "Show tokens over time, and what summaries cost.", "stats t-1 --svg t-1.svg", stats.stats),
-        Verb("verify", "Check that threads and bundles are as they were written.", "verify --all", verifying.verify),
+        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", auditing.show),
+        Verb("explain", "Show what happened to a message.", "explain t-1 42", auditing.explain),
+        Verb("events", "List erasures, holds and retentions of a thread.", "events t-1", auditing.events),
+        Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", stats.stats),
+        Verb("verify", "Verify the chains of threads and bundles.", "verify --all", verifying.verify),
         Verb(
-            "checkpoint", "Sign where every thread stands.",
+            "checkpoint", "Sign the heads of all threads.",
             "checkpoint /media/audit/log.jsonl --key /media/key/audit.key", attesting.checkpoint,
         ),
     ),
     "Erase": (
         Verb("search", "Find a text in messages and records.", "search 'elm street'", finding.search),
         Verb(
-            "redact", "Erase messages and what repeats them.",
+            "redact", "Erase messages and the records made from them.",
             "redact t-1 7 12-20 --reason 'asked for by the customer'", erasing.redact,
         ),
         Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", erasing.erase),
-        Verb("hold", "Forbid erasing from a thread.", "hold t-1 --reason 'a lawsuit'", erasing.hold),
+        Verb("hold", "Forbid erasing from a thread until its release.", "hold t-1 --reason 'a lawsuit'", erasing.hold),
         Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", erasing.release),
         Verb(
             "retain", "Forbid erasing before a date.", "retain t-1 --until 2031-01-01 --reason 'tax law'",
@@ -104,16 +103,16 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     ),
     "Operate": (
         Verb(
-            "migrate", "Bring a database's schema up to date.", "migrate --url postgresql://owner@host/database",
+            "migrate", "Upgrade a database's schema.", "migrate --url postgresql://owner@host/database",
             deploying.migrate_,
         ),
-        Verb("doctor", "Find out what is wrong, and the remedy.", "doctor --url postgresql://app@host/database",
+        Verb("doctor", "Diagnose the installation and the database.", "doctor --url postgresql://app@host/database",
              deploying.doctor),
-        Verb("grant", "Give a login one of the schema's roles.", "grant app_login application", deploying.grant),
+        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", deploying.grant),
         Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", finding.tenants),
         Verb("url", "Print the URL of the database.", "url --wait", finding.url_),
         Verb(
-            "distribute", "Spread the tables over a Citus cluster.",
+            "distribute", "Distribute the tables over a Citus cluster.",
             "distribute --shards 32 --url postgresql://postgres@coordinator/database", deploying.distribute,
         ),
         Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", documentation.docs),
@@ -122,22 +121,22 @@ PANELS: dict[str, tuple[Verb, ...]] = {
 VERBS = tuple(chain.from_iterable(PANELS.values()))
 
 
-# Whatever is wrong with how the program was called; typer has no public name for it.
+# The base class of all errors of usage; typer has no public name for it.
 _Misuse: type[Exception] = typer.BadParameter.__base__ or Exception
 _OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
 
 
 class Program(TyperGroup):
-    """Turns whatever ends a verb into an exit code."""
+    """Turns every way in which a verb can end into an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0].partition("=")[0] in _OF_VERBS:
-            raise misuse("stands after the verb", args[0].partition("=")[0])
+            raise misuse("must come after the verb", args[0].partition("=")[0])
         with _shown_misuse():
             return super().parse_args(ctx, args)
 
     def main(self, *arguments: Any, **more: Any) -> Any:
-        """Tells a wrong call in one line, as every other error."""
+        """Prints a usage error in one line, like every other error."""
         stands_alone = more.get("standalone_mode", True)
         try:
             code = super().main(*arguments, **more | {"standalone_mode": False})
@@ -158,7 +157,7 @@ class Program(TyperGroup):
         width = max(len(verb.name) for verb in VERBS)
         for panel, verbs in PANELS.items():
             with formatter.section(panel):
-                # As wide as the widest of all panels, so that the columns stand in line.
+                # All panels get the same width, so that their columns align.
                 formatter.write_dl([(verb.name.ljust(width), verb.short) for verb in verbs])
 
     def invoke(self, ctx: Any) -> Any:
@@ -167,7 +166,7 @@ class Program(TyperGroup):
                 result = super().invoke(ctx)
             sys.stdout.flush()
         except CompactionStoreError as error:
-            _tell(error)
+            _print_error(error)
             raise typer.Exit(exits.of(error)) from None
         except BrokenPipeError:
             output.broken_pipe()
@@ -184,7 +183,7 @@ class Program(TyperGroup):
 
 @contextmanager
 def _shown_misuse() -> Iterator[None]:
-    """An argument may be the name of a file that somebody else made."""
+    """Escapes the text of a usage error: an argument may be a file name that somebody else chose."""
     try:
         yield
     except _Misuse as error:
@@ -203,7 +202,7 @@ def _in_one_line(error: Any) -> str:
     return f"{text}; see {verb} --help"
 
 
-def _tell(error: CompactionStoreError) -> None:
+def _print_error(error: CompactionStoreError) -> None:
     output.note(f"compaction-store: {error}")
     for more in getattr(error, "__notes__", ()):
         output.note(f"  {more}")
@@ -215,7 +214,7 @@ def _tell(error: CompactionStoreError) -> None:
 
 program = typer.Typer(
     cls=Program,
-    # Plain text, for every terminal and for the documentation; and no values in a traceback, which may be messages.
+    # Plain text for every terminal and for docs/cli.md; tracebacks without values, which may be messages.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
@@ -241,6 +240,6 @@ def compaction_store(
 ) -> None:
     """A persistent conversation store on Postgres, with auditable compaction records.
 
-    Verbs use the database of --url, else of $COMPACTION_STORE_URL, else an embedded Postgres. The content of messages
-    is shown by view, replay, show and export, and by other verbs only with --text.
+    The database is --url, else $COMPACTION_STORE_URL, else an embedded Postgres. Only view, replay, show and export
+    print the content of messages; some other verbs print it with --text.
     """

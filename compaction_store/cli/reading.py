@@ -1,4 +1,4 @@
-"""What is stored: threads, views and replays."""
+"""Lists threads and shows views and messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from compaction_store.cli import options, saying, values
 from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Column, Output, Progress, figures, moment, number
 
-_Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N.", show_default=False)]
+_Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N threads.", show_default=False)
+]
 _Full = Annotated[bool, typer.Option("--full", help="Print whole texts instead of their beginnings.")]
 
 
@@ -28,15 +30,20 @@ class Format(StrEnum):
 
 def threads(
     after: Annotated[
-        str, typer.Option("--after", metavar="THREAD", help="Only threads after this name.", show_default=False)
+        str,
+        typer.Option(
+            "--after", metavar="THREAD", help="Only threads whose names sort after this one.", show_default=False
+        ),
     ] = "",
     limit: _Limit = None,
-    metadata: Annotated[bool, typer.Option("--metadata", help="Include their metadata, as JSON lines.")] = False,
+    metadata: Annotated[
+        bool, typer.Option("--metadata", help="Include the threads' metadata. Prints JSON lines.")
+    ] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists the threads by name, with where each stands."""
+    """Lists the threads by name, with their numbers of messages, compactions and tokens."""
     out = Output(as_json=True if metadata else as_json)
     with options.reader(url, tenant) as store, Progress("threads", "threads") as progress:
         found = progress.over(islice(store.threads(after=after), limit))
@@ -63,7 +70,7 @@ def view(
         typer.Option(
             "--at",
             metavar="WHEN",
-            help="As it was at a pos (120), at a moment (2026-05-01T12:30, 7d), just after a record (compaction:3).",
+            help="Show a past view: at a pos (120), a time (2026-05-01T12:30, 7d), or after a record (compaction:3).",
             show_default=False,
         ),
     ] = None,
@@ -72,21 +79,22 @@ def view(
         typer.Option(
             "--seen-by",
             metavar="SEQ",
-            help="Show what the model saw when it wrote the reply at this seq.",
+            help="Show the view from which the model wrote the reply at this seq.",
             show_default=False,
         ),
     ] = None,
     render: Annotated[
-        Format | None, typer.Option("--for", help="Print the arguments of an API request, as JSON.", show_default=False)
+        Format | None,
+        typer.Option("--for", help="Print the view as JSON arguments of an API request.", show_default=False),
     ] = None,
     full: _Full = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows what the model should see of a thread, now or at any time: messages, every active compaction folded."""
+    """Shows the view of a thread, now or at a past time: its messages, with every active compaction folded."""
     if at is not None and seen_by is not None:
-        raise misuse("is given alone, without --at", "--seen-by")
+        raise misuse("must not be given with --at", "--seen-by")
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         evidence = None
@@ -133,7 +141,7 @@ def _show_view(out: Output, found: View, *, full: bool) -> None:
 
 
 def _line(seq: str, what: str, tokens: str, text: str) -> str:
-    # Of fixed widths, so that a thread of any length is shown as it is read.
+    # Fixed widths, so that a long thread can be printed while it is read.
     return f"{seq:>13}  {what:<14}{tokens:>8}  {text}"
 
 
@@ -152,19 +160,19 @@ def replay(
         typer.Option("--until", metavar="SEQ", min=0, help="Only messages up to this seq.", show_default=False),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N.", show_default=False)
+        int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N messages.", show_default=False)
     ] = None,
     payloads: Annotated[
-        bool, typer.Option("--payloads", help="Nothing but the messages' JSON, byte for byte as stored, one a line.")
+        bool, typer.Option("--payloads", help="Print only the messages' JSON, byte for byte as stored, one per line.")
     ] = False,
     full: _Full = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows the messages of a thread as they were appended, never folded.
+    """Shows the messages of a thread as they were appended, without folding.
 
-    With --payloads an erased message is the line null.
+    With --payloads, an erased message is printed as null.
     """
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store, Progress("replay", "messages") as progress:

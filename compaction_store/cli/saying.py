@@ -1,4 +1,4 @@
-"""What a message says, as somebody reads it: its texts, and its calls as `call: read({"page": 7})`."""
+"""The text of a message for a person: its texts, and its calls as `call: read({"page": 7})`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ARGUMENTS = ("arguments", "input", "action")
 
 
 def said(payload: Payload | None) -> str:
-    """What a message says, in one piece, whatever its format."""
+    """Returns the text of a message of any format."""
     if payload is None:
         return "(erased)"
     content = payload.get("content")
@@ -54,7 +54,7 @@ def _part(part: Any) -> str:
 
 
 def _call(call: Any) -> str:
-    """A call of any API: its name and its arguments. What is not of that form is shown as it is stored."""
+    """Returns a call of any API as its name and arguments. A value of another form is returned as JSON."""
     inner = call.get("function") or call.get("custom") or call if isinstance(call, dict) else None
     if not isinstance(inner, dict):
         return json.dumps(call, ensure_ascii=False)

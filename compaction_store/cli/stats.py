@@ -1,4 +1,4 @@
-"""Figures: a thread's tokens over its life, what each compaction saved, and who and what compacts."""
+"""Statistics: a thread's tokens over its life, the savings of each compaction, and the cost of summarizers."""
 
 from __future__ import annotations
 
@@ -41,23 +41,26 @@ class Group:
 
 def stats(
     thread: Annotated[
-        str | None, typer.Argument(metavar="[THREAD]", help="Of one thread; else of all.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[THREAD]", help="One thread. [default: all threads of the tenant]", show_default=False),
     ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option("--svg", metavar="FILE", help="Write the thread's course as a picture.", show_default=False),
+        typer.Option(
+            "--svg", metavar="FILE", help="Write a chart of the thread's tokens to this file.", show_default=False
+        ),
     ] = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows a thread's tokens over its life, what each compaction saved, and what summarizers cost.
+    """Shows a thread's tokens over its life, the savings of each compaction, and the cost of summarizers.
 
-    Costs are calls and tokens by week, summarizer, model and actor; calls that failed are counted too. Without a
-    thread: the figures of all the tenant's threads.
+    Costs are calls and tokens by week, summarizer, model and actor, including failed calls. Without a thread, shows the
+    totals of all threads of the tenant.
     """
     if svg is not None and thread is None:
-        raise misuse("draws one thread: name it", "--svg")
+        raise misuse("needs a thread", "--svg")
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         if thread is None:
@@ -74,7 +77,7 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
     line = course_of(store, thread, records)
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
     if svg is not None:
-        # Before the table, whose reader may go away.
+        # Before the table: a closed pipe would end the verb.
         _draw(svg, line, thread)
     if out.as_json:
         stand = store.thread(thread)
@@ -98,7 +101,7 @@ def _draw(svg: Path, line: Course, thread: str) -> None:
 
 
 def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
-    """The tokens of a thread's view at every pos of its life."""
+    """Computes the tokens of a thread's view at every pos."""
     last_pos = store.thread(thread).last_pos
     with Progress("stats", "messages", last_pos) as progress:
         steps = [
@@ -159,7 +162,7 @@ def _show_costs(out: Output, cost: costs.Costs) -> None:
     rows = cost.rows()
     if rows:
         out.text()
-        out.text("What summarizers were asked", "bold")
+        out.text("Calls of summarizers", "bold")
         out.grid(costs.COLUMNS, rows)
 
 

@@ -1,4 +1,4 @@
-"""The store's values as JSON and as cells. Content is a part of them only where a verb asks for it."""
+"""The store's values as JSON and as cells of tables. They include content only if a verb asks for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
 
 
 def message(value: Message) -> str:
-    """JSON with the payload exactly as it is stored."""
+    """Returns JSON with the payload exactly as it is stored."""
     header = encoded({
         "seq": value.seq, "pos": value.pos, "role": value.role, "tokens": value.tokens,
         "created_at": value.created_at, "redacted": value.redacted, "meta": value.meta,
@@ -56,24 +56,24 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     parts = {name: getattr(value, name) for name in names}
     error = value.error
     if error is not None:
-        # The type is ours or a class's name, the place one in a program; no part of a message.
+        # The name of a class and a place in a program: neither has content.
         parts |= {"error": error.get("type"), "error_at": error.get("at")}
     covered = [{name: failed.get(name) for name in ("type", "summarizer", "model")} for failed in value.failed_before]
-    # A summarizer's name and an error's type are those of code.
     parts |= {"summarizer": value.summarizer} | ({"failed_before": covered} if covered else {})
     return parts | {"body": value.body} if text else parts
 
 
 def failure(failed: Payload) -> str:
-    """A summarizer that failed before another one wrote the summary."""
+    """Describes the failure of a summarizer that a fallback replaced."""
     who = ", ".join(name for name in (failed.get("summarizer"), failed.get("model")) if name)
-    return f"{who}: {error(failed)}" if failed.get("text") else f"{who}: {failed.get('type')}"
+    return f"{who}: {error(failed)}"
 
 
-def error(told: Payload) -> str:
-    """What a record or an attempt says about what went wrong."""
-    place = f" (at {told['at']})" if "at" in told else ""
-    return f"{told.get('type')}: {told.get('text')}{place}"
+def error(value: Payload) -> str:
+    """Describes the error of a record or an attempt. Its text is this package's own, without content."""
+    text = f": {value['text']}" if value.get("text") else ""
+    place = f" (at {value['at']})" if "at" in value else ""
+    return f"{value.get('type')}{text}{place}"
 
 
 def event(value: Event, *, text: bool = False) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def event(value: Event, *, text: bool = False) -> dict[str, Any]:
 
 
 def count(number: int, noun: str) -> str:
-    """1 message, 2 messages, 2 summaries."""
+    """Returns a number with its noun: 1 message, 2 messages, 2 summaries."""
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
 
@@ -97,7 +97,7 @@ def span(start: int | None, end: int | None) -> str:
 
 
 def preview(payloads: Iterable[Payload | None]) -> str:
-    """The beginning of what messages say, in one line."""
+    """Returns the beginning of some messages' text, in one line."""
     text = line(" / ".join(said(payload)[:_READ] for payload in payloads))
     return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
 
@@ -116,7 +116,7 @@ def role(payload: Payload | None) -> str:
 
 
 def callback(name: str | None) -> str:
-    """A callback's name without its options, which a table has no room for."""
+    """Returns a callback's name without its options, for which a table has no room."""
     kind, options, _ = (name or "").partition("(")
     return f"{kind}(…)" if options and options != ")" else kind
 
@@ -129,17 +129,17 @@ def record_cells(value: Compaction) -> list[str]:
         str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
         span(value.start_seq, value.end_seq),
         number(value.tokens_before), number(value.tokens_after), status, callback(value.callback), value.actor or "",
-        value.model or "", value.error["type"] if value.error else _covered(value),
+        value.model or "", error(value.error) if value.error else _covered(value),
     ]  # fmt: skip
 
 
 def _covered(value: Compaction) -> str:
-    """What the record's summarizer covered for."""
+    """Lists the failures of summarizers that the record's own replaced."""
     return ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)
 
 
 def record_lines(value: Compaction, *, own: bool) -> list[str]:
-    """A record as lines of text, for a narrow terminal."""
+    """Returns a record as lines of text, for a narrow terminal."""
     number_, written, kind, seqs, before, after, status, called, actor, model, problem = record_cells(value)
     of = f" of seqs {seqs}" if seqs else ""
     tokens = f", {before} to {after} tokens" if before and after else f", {before} tokens" if before else ""
@@ -153,7 +153,7 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
 
 
 def event_cells(value: Event) -> list[str]:
-    """An event's pos, time, what it was, what it erased, who did it and why."""
+    """Returns an event's cells: pos, time, kind, erased seqs and records, actor, reason."""
     whole = "genesis" in value.body
     what = value.kind if value.kind != "redaction" else "thread erased" if whole else "messages erased"
     if value.kind == "retention":

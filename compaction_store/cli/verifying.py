@@ -1,4 +1,4 @@
-"""Threads of a database and bundles in files, held to what was written."""
+"""Verifies threads of a database and bundles in files."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def verify(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[THREADS|FILES]...", help="Threads by name, or bundles by file; or --all.", show_default=False
+            metavar="[THREADS|FILES]...", help="Names of threads, or files of bundles; or --all.", show_default=False
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Everything that is stored under the tenant.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Verify everything stored for the tenant.")] = False,
     after: Annotated[
         str,
-        typer.Option("--after", metavar="THREAD", help="With --all: go on behind this thread.", show_default=False),
+        typer.Option("--after", metavar="THREAD", help="With --all: continue after this thread.", show_default=False),
     ] = "",
     level: Annotated[
-        str, typer.Option("--level", metavar="LEVEL", help=f"How deep to look: {', '.join(LEVELS)}.")
+        str, typer.Option("--level", metavar="LEVEL", help=f"What to check: {', '.join(LEVELS)}.")
     ] = "content",
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
@@ -42,30 +42,31 @@ def verify(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Recomputes the chain of threads and reports everything that is not as it was written.
+    """Verifies threads: recomputes their chains and reports every difference from what was written.
 
-    Level schema also asks whether the database still protects it, level checkpoint whether it is what was there when
-    the newest checkpoint was signed. The exit code is 1 when there are findings. Compare the
-    head that is shown with one that you kept elsewhere.
+    Level schema also checks that the database still has its protections. Level checkpoint also compares with the newest
+    signed checkpoint. The exit code is 1 if there are findings. The head is printed so that you can compare it with one
+    that you keep elsewhere.
 
-    A name that is a file's is taken for a bundle, which is verified without a database; - is standard input. With
-    --public-key, the checkpoint that each bundle carries must be signed by that key and hold for it.
+    The name of a file is verified as a bundle, without a database; - is standard input. With --public-key, each bundle
+    must include a checkpoint that is signed with this key and contains the thread.
     """
     if bool(what) == every:
-        raise misuse("name threads or files, or say --all", "THREADS|FILES")
+        raise misuse("give either threads or files, or --all", "THREADS|FILES")
     if after and not every:
-        raise misuse("goes with --all", "--after")
+        raise misuse("needs --all", "--after")
     out = Output(as_json=as_json)
     files = [name for name in what or () if _is_file(name)]
     if not files:
         _end(out, _threads(out, what, after, cast("Level", level), (checkpoints, public_key), (url, tenant)))
         return
     if len(files) < len(what or ()):
-        raise misuse(f"{line(next(n for n in what or () if n not in files))} is no file", "THREADS|FILES")
-    if level != "content" or checkpoints is not None:
         raise misuse(
-            "is for threads of a database, not for bundles", "--level" if checkpoints is None else "--checkpoints"
+            f"{line(next(n for n in what or () if n not in files))} is not a file; threads and files must not be mixed",
+            "THREADS|FILES",
         )
+    if level != "content" or checkpoints is not None:
+        raise misuse("must not be given for bundles", "--level" if checkpoints is None else "--checkpoints")
     _end(out, _bundles(out, files, public_key or []))
 
 
@@ -74,7 +75,7 @@ def _is_file(name: str) -> bool:
 
 
 def _end(out: Output, counted: tuple[int, int, str]) -> None:
-    """One line after all, where there was more than one thing to look at; and the exit code."""
+    """Prints a total if there were several reports, and sets the exit code."""
     count, findings, unit = counted
     if not out.as_json and unit:
         out.text(f"{_counted(count, unit)}, {_counted(findings, 'finding')}", "bold red" if findings else "bold")
@@ -91,10 +92,10 @@ def _threads(
     names: list[str] | None,
     after: str,
     level: Level,
-    held: tuple[Path | None, list[str] | None],
+    checkpoints: tuple[Path | None, list[str] | None],
     database: tuple[str | None, str],
 ) -> tuple[int, int, str]:
-    log = attesting.opened(*held)
+    log = attesting.open_log(*checkpoints)
     count = findings = 0
     with options.reader(*database) as store, Progress("verify", "entries" if names else "threads") as progress:
         reports: Iterator[Report]
@@ -135,7 +136,7 @@ def _show(out: Output, report: Report, file: str | None = None) -> None:
         out.json(_parts(report) if file is None else {"file": file, **_parts(report)})
         return
     count = len(report.findings)
-    result = "nothing found" if not count else _counted(count, "finding")
+    result = "no findings" if not count else _counted(count, "finding")
     out.text(f"{_title(report, file)}: {result}", "bold red" if count else None)
     for finding in report.findings:
         places = [f"{place} {at:,}" for place, at in (("line", finding.line), ("pos", finding.pos)) if at is not None]
@@ -150,11 +151,11 @@ def _title(report: Report, file: str | None) -> str:
     erased = f", {report.redacted:,} of them erased" if report.redacted else ""
     walked = f"{report.entries:,} entries by {report.level}{erased}"
     if file is not None:
-        # Names in one line: neither a file nor a thread may write a line of its own.
+        # A line break in the name of a file or a thread must not start a new line.
         return f"{line(file)}: {line(report.thread_id)}, {walked}"
     if report.thread_uid is not None:
         return f"{line(report.thread_id) or f'thread_uid {report.thread_uid}'}: {walked}"
-    return "the schema" if report.level == "schema" else "threads of the checkpoint that were not walked"
+    return "the schema" if report.level == "schema" else "threads of the checkpoint that were not read"
 
 
 def _parts(report: Report) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""What others wrote, made harmless on a terminal: one line stays one line, and every character of it can be seen.
+"""Makes text safe for a terminal: one line stays one line, and every character is visible.
 
-A name, a reason, an actor, a model or a text may hold anything. Spelled out is what a terminal would obey (controls),
-what ends a line, what turns the direction of writing, and what shows nothing at all, so that two names which differ
-also look different. Emoji stay as they are: a joiner or a selector between their parts is kept there, and nowhere else.
+Names, reasons, actors, models and messages may contain anything. Control characters, line breaks, characters that
+change the writing direction, and invisible ones are escaped, so that two different names also look different. Emoji
+are kept: a joiner or a variation selector is not escaped between their parts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _JOINER = "\u200d"
 _SELECTORS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
 _TAB = 4
-# Controls, formats, surrogates, separators of lines and paragraphs.
+# Controls, formats, surrogates, line and paragraph separators.
 _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Of other categories, and shown as nothing: Unicode's default ignorables, those that are not assigned yet as well.
+# Invisible characters of other categories: Unicode's default ignorables, including those not assigned yet.
 _IGNORED = (
     (0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2060, 0x206F), (0x3164, 0x3164),
     (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF),
@@ -25,7 +25,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f]")
 
 
 def shown(text: str) -> str:
-    """A text of others in one line."""
+    """Returns a text in one line, with unsafe characters escaped."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -34,14 +34,14 @@ def shown(text: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """A text of several lines, each harmless. Whoever prints them sets them off from lines of our own."""
+    """Returns the lines of a text, with unsafe characters escaped. The caller must indent them."""
     return [shown(part.rstrip("\r").expandtabs(_TAB)) for part in text.split("\n")]
 
 
 def json_shown(text: str) -> str:
-    """JSON for a terminal: the same value, with what would be spelled out as JSON's own escapes.
+    """Returns the same JSON value, with unsafe characters as JSON's own escapes.
 
-    Raw controls below U+0020 stand only between the parts of a JSON text, never in a string.
+    Raw control characters below U+0020 occur only between the tokens of valid JSON, never in a string.
     """
     text = _CONTROLS.sub(" ", text)
     if text.isascii() and text.isprintable():
@@ -67,7 +67,7 @@ def _is_seen(text: str, at: int) -> bool:
 
 
 def _is_pictorial(text: str, at: int) -> bool:
-    """Whether a picture stands there, or one's tone of skin."""
+    """Whether the character is an emoji or a skin tone."""
     return 0 <= at < len(text) and unicodedata.category(text[at]) in {"So", "Sk", "Sm"} and not text[at].isascii()
 
 

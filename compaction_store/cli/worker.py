@@ -1,8 +1,8 @@
-"""A worker: compacts the threads that are due, several at once, until it is told to stop.
+"""A worker: compacts the threads that are due, several at once, until it is stopped.
 
-Any number of workers may run. Which thread is whose is decided by leases in the database, so none is compacted twice,
-and the threads of a worker that was killed are taken over when its leases have run out. Told to stop, a worker begins
-nothing new and finishes what it has begun; told twice, it is gone at once.
+Any number of workers may run. Leases in the database ensure that only one compacts a thread; when a worker is killed,
+others take over its threads after its leases expire. On the first signal a worker starts nothing new and finishes its
+runs; on the second it exits at once.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ import typer
 from compaction_store import CompactionRun, Store, Thread, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
-from compaction_store.cli.deploying import reached
-from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Trigger, Url
+from compaction_store.cli.deploying import reachable
+from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Trigger, Url, misuse
 from compaction_store.cli.output import Output, note
 from compaction_store.deploy import doctor
-from compaction_store.errors import DatabaseError, InvalidInput, SchemaOutOfDate, own_text
+from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
 from compaction_store.postgres import engines
 
-_FIRST_REST = 60.0
-_LONGEST_REST = 3600.0
-_GLANCE = 0.2
+_FIRST_BACKOFF = 60.0
+_MAX_BACKOFF = 3600.0
+_POLL_SECONDS = 0.2
 _NONE_DUE = "no thread is due; a thread whose last attempt failed is retried after it grows"
 Tenants = Annotated[
     list[str],
     typer.Option(
-        "--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="Whose threads. May be given again.",
+        "--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant. Repeat it for several.",
         show_default="default",
     ),
 ]  # fmt: skip
@@ -53,61 +53,66 @@ def worker(
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
     target: Target = "0.5",
-    parallel: Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Threads at once.")] = 4,
+    parallel: Annotated[
+        int, typer.Option("--parallel", metavar="N", min=1, max=256, help="The number of threads to compact at once.")
+    ] = 4,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often to look for threads that are due.")
+        float,
+        typer.Option(
+            "--every", metavar="SECONDS", min=0.1, help="The interval between looks for threads that are due."
+        ),
     ] = 5.0,
-    once: Annotated[bool, typer.Option("--once", help="Stop when nothing is due any more.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when no thread is due any more.")] = False,
     actor: Actor = None,
     url: Url = None,
     tenant: Tenants = ["default"],  # noqa: B006 — never changed
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="Every tenant that there is; for a superuser.")
+        bool, typer.Option("--all-tenants", help="Watch every tenant. The login must be a superuser or have BYPASSRLS.")
     ] = False,
     as_json: AsJson = None,
 ) -> None:
     """Watches for threads whose view is over the budget, and compacts them. Run as many workers as you like.
 
-    On SIGTERM or Ctrl-C it finishes what it has begun and exits with 0; a second one ends it at once. After a failure
-    it leaves the thread alone for a minute, then longer, up to an hour; the failure is on record. Several tenants take
-    turns.
+    On SIGTERM or Ctrl-C it finishes the compactions that it has started and exits with 0; a second signal ends it at
+    once. A thread that failed is retried after a minute, then after longer pauses up to an hour; each failure is a
+    record. Several tenants take turns.
     """
     budget = options.budget(window, reserve, trigger, target)
     if budget is None:  # pragma: no cover — typer asks for a window
-        raise InvalidInput("a worker needs --window")
+        raise misuse("is required", "--window")
     callback = choosing.strategy(strategy, summarizer)
     out = Output(as_json=as_json)
-    with reached(url) as address, _Stores(address, parallel + 1) as stores, _told_to_stop() as stop:
+    with reachable(url) as address, _Stores(address, parallel + 1) as stores, _stop_signal() as stop:
 
         def names() -> Sequence[str]:
             return doctor.tenants(address) if all_tenants else tenant
 
         for name in names():
-            # A database that cannot be used shows at once; one that goes away later is waited for.
+            # If the database cannot be used now, fail; if it goes away later, wait for it.
             stores.of(name)
-        shift = _Shift(stores, names, callback, budget, actor, parallel, stop, out)
+        loop = _Loop(stores, names, callback, budget, actor, parallel, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
-        note(f"a worker of {whose}: threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
+        note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
-            while not stop.is_set() and (shift.round(pool) or not once):
+            while not stop.is_set() and (loop.round(pool) or not once):
                 stop.wait(0 if once else every)
-            shift.finish()
-        note(shift.summary)
-    if once and shift.failures:
+            loop.finish()
+        note(loop.summary)
+    if once and loop.failures:
         raise typer.Exit(exits.REFUSED)
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def _stop_signal() -> Iterator[threading.Event]:
     stop = threading.Event()
 
-    def told(number: int, _: FrameType | None) -> None:
+    def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
-            # A summary may take minutes, and a thread that waits for one cannot be interrupted.
+            # A Python thread that waits minutes for a summary cannot be interrupted.
             os._exit(128 + number)
         stop.set()
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield stop
     finally:
@@ -134,7 +139,7 @@ class _Stores:
         return self._opened[tenant]
 
 
-class _Place(NamedTuple):
+class _ThreadKey(NamedTuple):
     """A thread of a tenant."""
 
     tenant: str
@@ -142,15 +147,17 @@ class _Place(NamedTuple):
 
 
 @dataclass
-class _Rest:
-    """How long a thread that failed is left alone."""
+class _Backoff:
+    """The pause before a failed thread is retried."""
 
     seconds: float
     until: float
 
 
 @dataclass
-class _Shift:
+class _Loop:
+    """The worker's loop: its runs under way, pauses and counts."""
+
     stores: _Stores
     tenants: Callable[[], Sequence[str]]
     callback: Callable[..., Any]
@@ -163,30 +170,30 @@ class _Shift:
     compacted: int = 0
     failures: int = 0
     covered: int = 0
-    _busy: dict[Future[CompactionRun], tuple[_Place, float]] = field(default_factory=dict)
-    _resting: dict[_Place, _Rest] = field(default_factory=dict)
-    # Threads whose run ended in this round. They may have been listed as due before it began.
-    _ended: set[_Place] = field(default_factory=set)
+    _busy: dict[Future[CompactionRun], tuple[_ThreadKey, float]] = field(default_factory=dict)
+    _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
+    # Threads whose run ended in this round: the list of due threads may be older than the run.
+    _ended: set[_ThreadKey] = field(default_factory=set)
 
     @property
     def summary(self) -> str:
         if not self.begun:
             return _NONE_DUE
-        told = f"{self.compacted:,} compacted, {self.failures:,} failed"
+        counts = f"{self.compacted:,} compacted, {self.failures:,} failed"
         return (
-            f"{told}, {values.count(self.covered, 'failed summary')} covered by another summarizer"
+            f"{counts}, {values.count(self.covered, 'failed summary')} replaced by another summarizer"
             if self.covered
-            else told
+            else counts
         )
 
     def round(self, pool: ThreadPoolExecutor) -> bool:
-        """Begins all that is due now. Whether there was anything, or is anything left to finish."""
+        """Starts runs for the threads that are due. Returns whether any run was started or is under way."""
         begun = 0
         self._ended.clear()
         try:
             for store, place in self._due():
                 while len(self._busy) >= self.parallel and not self.stop.is_set():
-                    self._reap(_GLANCE)
+                    self._reap(_POLL_SECONDS)
                 if self.stop.is_set():
                     break
                 if self._is_free(place):
@@ -199,21 +206,21 @@ class _Shift:
         except SchemaOutOfDate:
             raise
         except DatabaseError as error:
-            # A worker outlives a restart of its database.
-            self._tell(None, {"error": type(error).__name__}, str(error))
+            # The database may be restarting: keep running.
+            self._report(None, {"error": type(error).__name__}, str(error))
             begun += 1
             self.stop.wait(1)
-        self._reap(_GLANCE if begun == 0 and self._busy else 0)
+        self._reap(_POLL_SECONDS if begun == 0 and self._busy else 0)
         return bool(begun or self._busy)
 
     def finish(self) -> None:
         if self._busy and self.stop.is_set():
-            note(f"stopping: {len(self._busy)} begun are being finished; once more ends it at once")
+            note(f"stopping after {values.count(len(self._busy), 'run')} under way; a second signal ends it at once")
         while self._busy:
-            self._reap(_GLANCE)
+            self._reap(_POLL_SECONDS)
 
-    def _due(self) -> Iterator[tuple[Store, _Place]]:
-        """The threads that are due, of one tenant after the other in turn: a large one does not keep others waiting."""
+    def _due(self) -> Iterator[tuple[Store, _ThreadKey]]:
+        """Yields the threads that are due, from each tenant in turn, so that a large tenant does not block others."""
         turns: deque[tuple[Store, str, Iterator[Thread]]] = deque()
         for tenant in self.tenants():
             store = self.stores.of(tenant)
@@ -221,13 +228,13 @@ class _Shift:
         while turns:
             store, tenant, waiting = turns.popleft()
             if (thread := next(waiting, None)) is not None:
-                yield store, _Place(tenant, thread.thread_id)
+                yield store, _ThreadKey(tenant, thread.thread_id)
                 turns.append((store, tenant, waiting))
 
-    def _is_free(self, place: _Place) -> bool:
+    def _is_free(self, place: _ThreadKey) -> bool:
         if place in self._ended or any(place == busy for busy, _ in self._busy.values()):
             return False
-        rest = self._resting.get(place)
+        rest = self._paused.get(place)
         return rest is None or rest.until <= time.monotonic()
 
     def _reap(self, seconds: float) -> None:
@@ -239,25 +246,25 @@ class _Shift:
             error = run.exception()
             if error is not None:
                 self._fail(place)
-                # Another's error may quote a message.
-                told = own_text(error) or type(error).__name__
-                self._tell(place, {"error": type(error).__name__, "seconds": round(took, 3)}, told)
+                # An error that is not ours may quote a message.
+                text = own_text(error) or type(error).__name__
+                self._report(place, {"error": type(error).__name__, "seconds": round(took, 3)}, text)
                 continue
             result = run.result()
             self.compacted += result.applied
             if result.applied or not (result.records or result.errors):
-                self._resting.pop(place, None)
+                self._paused.pop(place, None)
             else:
                 self._fail(place)
-            self._tell_result(place, result, took)
+            self._report_result(place, result, took)
 
-    def _fail(self, place: _Place) -> None:
+    def _fail(self, place: _ThreadKey) -> None:
         self.failures += 1
-        rest = self._resting.get(place)
-        seconds = _FIRST_REST if rest is None else min(_LONGEST_REST, 2 * rest.seconds)
-        self._resting[place] = _Rest(seconds, time.monotonic() + seconds)
+        rest = self._paused.get(place)
+        seconds = _FIRST_BACKOFF if rest is None else min(_MAX_BACKOFF, 2 * rest.seconds)
+        self._paused[place] = _Backoff(seconds, time.monotonic() + seconds)
 
-    def _tell_result(self, place: _Place, result: CompactionRun, took: float) -> None:
+    def _report_result(self, place: _ThreadKey, result: CompactionRun, took: float) -> None:
         outcomes = [record.outcome for record in result.records]
         parts = {
             "reason": result.reason, "applied": outcomes.count("applied"), "rejected": outcomes.count("rejected"),
@@ -267,10 +274,10 @@ class _Shift:
         text = f"{result.reason}: {result.view.tokens:,} tokens now, {parts['applied']} applied, {took:.1f} s"
         if result.covered:
             self.covered += len(result.covered)
-            text += f"; covered for {'; '.join(map(values.failure, result.covered))}"
-        self._tell(place, parts, text)
+            text += f"; instead of {'; '.join(map(values.failure, result.covered))}"
+        self._report(place, parts, text)
 
-    def _tell(self, place: _Place | None, parts: dict[str, Any], text: str) -> None:
+    def _report(self, place: _ThreadKey | None, parts: dict[str, Any], text: str) -> None:
         if self.out.as_json:
             where = {"tenant": None, "thread_id": None} if place is None else place._asdict()
             self.out.json(where | parts)

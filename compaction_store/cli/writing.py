@@ -1,4 +1,4 @@
-"""Appending messages from a file or a pipe."""
+"""Appends messages from a file or a pipe."""
 
 from __future__ import annotations
 
@@ -17,19 +17,25 @@ from compaction_store.cli.output import Output, note
 from compaction_store.errors import BatchTooLarge, InvalidMessage
 from compaction_store.messages import encoding
 
-# Twice what one append takes: JSON may be written with spaces and escapes.
+# Twice the limit of one append, because JSON may be written with spaces and escapes.
 _MOST_BYTES = 2 * encoding.MAX_BATCH_BYTES
-_NOTHING = "nothing was appended: there was no message"
+_NOTHING = "the input must have at least one message; nothing was appended"
 
 
 def append(
     thread: Thread,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where the messages are; else stdin.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="The file with the messages. [default: stdin]", show_default=False),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Makes a retry return the first result.", show_default=False),
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="Idempotency key: a retry with the same key returns the first result.",
+            show_default=False,
+        ),
     ] = None,
     expected_seq: Annotated[
         int | None,
@@ -37,14 +43,14 @@ def append(
             "--expected-seq",
             metavar="SEQ",
             min=0,
-            help="Append only if this is the thread's last seq.",
+            help="Append only if the thread's last seq is this one.",
             show_default=False,
         ),
     ] = None,
     expected_head: Annotated[
         str | None,
         typer.Option(
-            "--expected-head", metavar="HEX", help="Append only if this is the thread's head.", show_default=False
+            "--expected-head", metavar="HEX", help="Append only if the thread's head is this one.", show_default=False
         ),
     ] = None,
     meta: Annotated[
@@ -56,18 +62,18 @@ def append(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Appends messages to a thread, all or none: a JSON object, a list of them, or JSON lines.
+    """Appends messages to a thread, all or none: a JSON object, a list of objects, or JSON lines.
 
-    Up to 1,000 messages are one call; more are for import, or for --each. The thread appears with its first message.
+    One call appends at most 1,000 messages; use import or --each for more. The first message creates the thread.
     """
     if each and any(given is not None for given in (key, expected_seq, expected_head)):
-        raise misuse("takes no --key, --expected-seq or --expected-head: every line is a call of its own", "--each")
+        raise misuse("must not be given with --key, --expected-seq or --expected-head", "--each")
     if file is None and sys.stdin.isatty():
         note("reading messages from the terminal; end with Ctrl-D")
     out = Output(as_json=as_json)
     extra = options.json_object(meta, "--meta")
     head = options.head(expected_head, "--expected-head")
-    with _opened(file) as stream, options.store(url, tenant) as store:
+    with _open(file) as stream, options.store(url, tenant) as store:
         if each:
             for number, line in _lines(stream):
                 _show(out, store.append(thread, _parsed(line, number), meta=extra))
@@ -81,7 +87,7 @@ def append(
         _show(out, written)
 
 
-def _opened(file: Path | None) -> IO[bytes]:
+def _open(file: Path | None) -> IO[bytes]:
     if file is None or str(file) == "-":
         return sys.stdin.buffer
     try:
@@ -97,10 +103,10 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _messages(stream: IO[bytes]) -> list[Any]:
-    """One JSON text, or else JSON lines: what cannot be read is named by its line, never quoted."""
+    """Reads one JSON text, or else JSON lines. An error names the line and quotes nothing."""
     text = stream.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
-        raise BatchTooLarge(f"one append reads at most {_MOST_BYTES:,} bytes: import them, or say --each")
+        raise BatchTooLarge(f"the input must have at most {_MOST_BYTES:,} bytes: use import or --each")
     try:
         whole = _json(text)
     except ValueError:
@@ -111,8 +117,8 @@ def _messages(stream: IO[bytes]) -> list[Any]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        # Of the two, Python would keep one and say nothing.
-        raise ValueError("a name stands twice in an object")
+        # Python would silently keep only one of the two.
+        raise ValueError("an object has the same name twice")
     return found
 
 
@@ -120,7 +126,7 @@ def _json(text: bytes) -> Any:
     try:
         return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _parsed(line: bytes, number: int) -> Any:
@@ -133,7 +139,7 @@ def _parsed(line: bytes, number: int) -> Any:
         failure = f"{error.msg[0].lower()}{error.msg[1:]} at column {error.colno}"
     except ValueError as error:
         failure = str(error)
-    raise InvalidMessage(f"line {number:,} is no JSON: {failure}")
+    raise InvalidMessage(f"line {number:,} must be JSON: {failure}")
 
 
 def _show(out: Output, written: Appended) -> None:

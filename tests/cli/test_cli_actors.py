@@ -27,4 +27,4 @@ def test_what_is_done_without_an_actor_is_recorded_with_the_user_and_the_host(ru
 
 def test_explain_says_when_no_actor_is_on_record(run: Run, filled: cs.Store) -> None:
     filled.redact(THREAD, 25, reason="asked for")
-    assert "by an actor that is not on record" in run("explain", THREAD, "25", "--table").stdout
+    assert "by an unknown actor" in run("explain", THREAD, "25", "--table").stdout

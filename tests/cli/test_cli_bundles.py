@@ -30,7 +30,7 @@ def test_a_thread_goes_to_another_store_as_it_is(run: Run, other: Run, filled: c
     assert other("replay", THREAD).stdout == run("replay", THREAD).stdout
     assert other("compactions").stdout == run("compactions").stdout
     assert other("verify", "--all").stdout == run("verify", "--all").stdout
-    assert "is there already: 25 messages, 28 entries" in other("import", str(file), "--table").stdout
+    assert "already imported: 25 messages, 28 entries" in other("import", str(file), "--table").stdout
     withheld = run("export", THREAD, "--no-bodies").stdout
     assert SECRET not in withheld
     (run.folder / "w.jsonl").write_text(withheld)

@@ -155,14 +155,14 @@ def test_a_reader_that_is_gone_before_the_end_is_noticed_at_the_end(url: str, st
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--tenant", "acme", "threads"), "stands after the verb"),
+        (("--tenant", "acme", "threads"), "must come after the verb"),
         (("frobnicate",), "frobnicate"),
         (("view",), "THREAD"),
         (("view", "t", "--nonsense"), "--nonsense"),
         (("view", ""), "thread_id"),
         (("threads", "--limit", "none"), "--limit"),
         (("compactions", "--kind", "magic"), "--kind"),
-        (("compactions", "--since", "yesterday"), "is no moment"),
+        (("compactions", "--since", "yesterday"), "must be a time"),
         (("threads", "--tenant", ""), "tenant"),
         (("threads", "--url", "nonsense"), "postgresql://"),
         (("threads", "--url", "mysql://u@h/d"), "postgresql://"),

@@ -74,7 +74,7 @@ def test_stats_say_what_summarizers_cost(run: Run) -> None:
         }  # fmt: skip
         assert (costs["ExtractiveSummarizer"]["calls"], costs["ExtractiveSummarizer"]["failed"]) == (1, 0)
         assert re.fullmatch(r"\d{4}-W\d\d", costs["anthropic"]["week"])
-    assert "What summarizers were asked" in run("stats", "--table").stdout
+    assert "Calls of summarizers" in run("stats", "--table").stdout
 
 
 def test_records_fit_a_terminal_of_eighty_columns_and_say_why_they_failed(run: Run, store: cs.Store) -> None:
@@ -246,19 +246,19 @@ def test_a_worker_serves_several_tenants_in_turn(run: Run, url: str) -> None:
     assert sorted((d["tenant"], d["thread_id"]) for d in done) == [(t, f"t-{i}") for t in "ab" for i in (1, 2)]
     assert [d["tenant"] for d in done] == ["a", "b", "a", "b"]
     assert {d["tenant"] for d in run.json(*what, "--all-tenants")} == {"c"}
-    assert "1 failed summary covered by another summarizer" not in run(*what).stderr
+    assert "1 failed summary replaced by another summarizer" not in run(*what).stderr
 
 
 def test_a_worker_says_when_it_covered_for_a_summarizer_that_failed(run: Run, store: cs.Store) -> None:
     (run.folder / "house.py").write_text(
-        "from compaction_store import SummaryRefused\n\ndef refuses(elements):\n    raise SummaryRefused('no')\n"
+        "from compaction_store.errors import SummaryRefused\n\ndef refuses(elements):\n    raise SummaryRefused('no')\n"
     )
     talk = [{"role": "user", "content": "Where is it? " * 9}, {"role": "assistant", "content": "In Lyon. " * 30}] * 6
     store.append("t", talk)
     what = ("worker", "--once", "--window", "600", "--strategy", "sliding-window:retain=2", "--table")
     done = run(*what, "--summarizer", "house.refuses", "--summarizer", "extractive")
-    assert "covered for house.refuses: SummaryRefused" in done.stdout
-    assert "covered by another summarizer" in done.stderr
+    assert "instead of house.refuses: SummaryRefused" in done.stdout
+    assert "replaced by another summarizer" in done.stderr
 
 
 def test_events_tell_an_erased_message_from_an_erased_thread(run: Run, filled: cs.Store) -> None:
@@ -278,7 +278,7 @@ def test_an_erasure_says_first_what_goes_with_it(run: Run, filled: cs.Store) -> 
     assert "Erase 3 messages and 1 record of thread" in run("redact", THREAD, "1-3", "--reason", "x", code=2).stderr
     [would] = run.json("erase", THREAD, "--dry-run")
     assert (len(would["seqs"]), would["records"]) == (25, [1, 2, 3])
-    assert "25 messages and 3 records for good?" in run("erase", THREAD, "--reason", "x", code=2).stderr
+    assert "25 messages and 3 records permanently?" in run("erase", THREAD, "--reason", "x", code=2).stderr
     assert list(filled.events(THREAD)) == []
 
 
@@ -290,7 +290,7 @@ def test_a_text_is_searched_for(run: Run) -> None:
     assert all(f["excerpt"] is None for f in found)
     assert {f["kind"] for f in run.json("search", SECRET, "--thread", THREAD)} == {"message", "compaction"}
     assert "harbour master" in run("search", "harbour", "--text", "--table").stdout
-    assert run("search", "nothing of the kind", "--table").stdout == "not found in tenant 'default'\n"
+    assert run("search", "nothing of the kind", "--table").stdout == "no matches in tenant 'default'\n"
     assert "text must be" in run("search", "", code=2).stderr
 
 
@@ -339,6 +339,6 @@ def test_show_has_what_the_summarizer_was_given_where_earlier_records_stood_ther
     assert [m["seq"] for m in second["originals"]] == [1, 2, 3, 4, 5, 6]
     for columns in ("70", "150"):
         told = run("show", THREAD, "2", "--table", COLUMNS=columns).stdout
-        assert "what it was made from" in told
+        assert "input of the summarizer" in told
         assert "2-5 compaction 1" in told
-    assert "what it was made from" not in run("show", THREAD, "1", "--table").stdout
+    assert "input of the summarizer" not in run("show", THREAD, "1", "--table").stdout

@@ -59,7 +59,7 @@ def test_a_checkpoint_shows_that_a_thread_was_cut_off_and_refuses_to_sign_over_i
     refused = run("checkpoint", log, "--key", key, code=1)
     assert refused.stderr.count("\n") >= 2
     assert (
-        "threads of the checkpoint that were not walked: 1 finding"
+        "threads of the checkpoint that were not read: 1 finding"
         in run("verify", "--all", *held, "--table", code=1).stdout
     )
 
@@ -169,10 +169,10 @@ def test_bad_lines_are_named_by_number_and_skipped_only_when_asked(run: Run, sto
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("missing.jsonl",), "there is no file"),
+        (("missing.jsonl",), "does not exist"),
         (("text.txt",), "no line that is a JSON object"),
-        (("text.txt", "--format", "magic"), "no format"),
-        (("chat.jsonl", "--option", "x"), "name=value"),
+        (("text.txt", "--format", "magic"), "must be one of bundle"),
+        (("chat.jsonl", "--option", "x"), "must be NAME=VALUE"),
         (("chat.jsonl", "--option", "x=1"), "must not be given for a file"),
         (("chat.jsonl", "--only", "nobody"), "no thread"),
         (("postgresql://u:hunter2@127.0.0.1:1/d",), "database"),

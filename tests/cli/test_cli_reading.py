@@ -52,10 +52,10 @@ def test_a_view_is_shown_now_at_a_pos_after_a_record_and_as_a_reply_saw_it(run: 
 
 def test_what_is_no_point_in_time_is_said_so(run: Run, filled: cs.Store) -> None:
     for at in ("soon", "compaction:x", "2026-13-01"):
-        assert "is no moment" in run("view", THREAD, "--at", at, code=2).stderr
+        assert "must be a time" in run("view", THREAD, "--at", at, code=2).stderr
     assert "pos" in run("view", THREAD, "--at", "99999", code=1).stderr
     assert "compaction 77" in run("view", THREAD, "--at", "compaction:77", code=1).stderr
-    assert "nothing yet" in run("view", THREAD, "--at", "2w", code=1).stderr
+    assert "nothing before" in run("view", THREAD, "--at", "2w", code=1).stderr
     run("view", THREAD, "--at", "3", "--seen-by", "3", code=2)
     assert filled.thread(THREAD).last_seq == 25
 
@@ -81,7 +81,7 @@ def test_parts_of_a_replay_can_be_asked_for(run: Run, filled: cs.Store) -> None:
     assert seqs("--after", "20") == [21, 22, 23, 24, 25]
     assert seqs("--after", "3", "--until", "5") == [4, 5]
     assert seqs("--last", "2") == [24, 25]
-    assert run("replay", THREAD, "--last", "2", "--after", "3", code=2).stderr.startswith("compaction-store: last=")
+    assert run("replay", THREAD, "--last", "2", "--after", "3", code=2).stderr.startswith("compaction-store: last must")
     table = run("replay", THREAD, "--last", "1", "--table").stdout
     assert "and now?" in table
     assert "and now?" in run("replay", THREAD, "--last", "1", "--table", "--full").stdout
@@ -110,9 +110,11 @@ def test_compaction_records_are_found_by_every_filter(run: Run, filled: cs.Store
     assert numbers("--since", "1h") == every
     assert numbers("--until", "2020-01-01") == []
     assert numbers("--since", "2020-01-01T00:00:00Z", "--until", "2020-01-02") == []
+    why = (filled.compaction(THREAD, 3).error or {})["text"]
+    assert why in " ".join(run("compactions", "--outcome", "rejected", "--table").stdout.split())
     table = run("compactions", "--table", "--kind", "summary").stdout
     assert "revoked by 4" in table
-    assert run("compactions", "--actor", "nobody", "--table").stdout == "no such records\n"
+    assert run("compactions", "--actor", "nobody", "--table").stdout == "no records found\n"
 
 
 def test_a_record_is_shown_beside_its_originals(run: Run, filled: cs.Store) -> None:
@@ -123,7 +125,7 @@ def test_a_record_is_shown_beside_its_originals(run: Run, filled: cs.Store) -> N
     for columns in ("60", "140"):
         text = run("show", THREAD, "1", "--table", COLUMNS=columns).stdout
         assert "compaction 1 of thread t-1: seqs 2-6" in text
-        assert "what stands for them" in text
+        assert "replacement" in text
         assert "nightly" in text
     rejected = run("show", THREAD, "3", "--table").stdout
     assert "NotSmaller" in rejected
@@ -138,7 +140,7 @@ def test_a_message_is_explained(run: Run, filled: cs.Store) -> None:
     assert SECRET not in json.dumps(told)
     assert SECRET in json.dumps(run.json("explain", THREAD, "3", "--text"))
     assert "summary 1, for seqs 2-6" in run("explain", THREAD, "3", "--table").stdout
-    assert "it stands for itself" in run("explain", THREAD, "25", "--table").stdout
+    assert "the message itself" in run("explain", THREAD, "25", "--table").stdout
     filled.redact(THREAD, 25, reason="asked for", actor="dpo")
     [erased] = run.json("explain", THREAD, "25")
     assert erased["redaction"]["actor"] == "dpo"
@@ -146,7 +148,7 @@ def test_a_message_is_explained(run: Run, filled: cs.Store) -> None:
 
 
 def test_events_are_listed(run: Run, filled: cs.Store) -> None:
-    assert run("events", THREAD, "--table").stdout == "no events\n"
+    assert run("events", THREAD, "--table").stdout == "no events found\n"
     filled.hold(THREAD, reason="a lawsuit", actor="legal")
     filled.release(THREAD, reason="settled", actor="legal")
     held, released = run.json("events", THREAD)

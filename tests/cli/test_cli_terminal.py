@@ -14,7 +14,7 @@ import compaction_store as cs
 from cli.running import Run
 from compaction_store.cli import visible
 
-_FORGED = "ledger: 1 entries by content: nothing found"
+_FORGED = "ledger: 1 entries by content: no findings"
 # All that a terminal obeys, that ends a line, turns it round or is not seen.
 _HOSTILE = [
     "\n", "\r", "\r\n", "\t", "\v", "\f", "\b", "\x00", "\x07", "\x1b", "\x1b[2J", "\x1b]0;owned\x07", "\x7f", "\x85",
@@ -73,7 +73,7 @@ def test_joiners_and_selectors_join_nothing_but_pictures() -> None:
 
 def _fill(url: str, text: str) -> str:
     """A thread in which everything that another may name or write says that; returns its name."""
-    name = f"x: 5 entries by content: nothing found{text}{_FORGED}"
+    name = f"x: 5 entries by content: no findings{text}{_FORGED}"
     with cs.Store.open(url) as store:
         store.append(name, [{"role": "user", "content": f"hello{text}{_FORGED}"}] * 3)
         store.append(name, {"role": f"assistant{text}", "content": [{"type": f"thinking{text}", "x": text}]})

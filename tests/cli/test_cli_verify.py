@@ -54,7 +54,7 @@ def test_everything_that_is_stored_ends_with_one_line(
     assert everything.splitlines()[-1] == "2 threads, 0 findings"
     superuser.execute("ALTER TABLE compaction_store.threads DISABLE TRIGGER USER")
     superuser.execute(
-        "UPDATE compaction_store.threads SET thread_id = E'x: nothing found\\nledger' WHERE thread_id = 't-2'"
+        "UPDATE compaction_store.threads SET thread_id = E'x: no findings\\nledger' WHERE thread_id = 't-2'"
     )
     told = run("verify", "--all", "--table", code=1).stdout
     assert told.splitlines()[-1] == "2 threads, 2 findings"
@@ -69,9 +69,9 @@ def test_everything_that_is_stored_ends_with_one_line(
 def test_threads_and_files_are_not_mixed(run: Run, exported: tuple[str, Path]) -> None:
     public, folder = exported
     file = str(next(folder.iterdir()))
-    assert "is no file" in run("verify", file, THREAD, code=2).stderr
+    assert "is not a file" in run("verify", file, THREAD, code=2).stderr
     assert "cannot read" in run("verify", "gone.jsonl", code=2).stderr
-    assert "not for bundles" in run("verify", file, "--level", "schema", code=2).stderr
+    assert "given for bundles" in run("verify", file, "--level", "schema", code=2).stderr
     log = str(run.folder / "log.jsonl")
-    assert "not for bundles" in run("verify", file, "--checkpoints", log, "--public-key", public, code=2).stderr
+    assert "given for bundles" in run("verify", file, "--checkpoints", log, "--public-key", public, code=2).stderr
     assert "small order" in run("verify", file, "--public-key", "00" * 32, code=2).stderr

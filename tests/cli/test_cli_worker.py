@@ -87,7 +87,7 @@ def test_told_to_stop_a_worker_finishes_what_it_has_begun(run: Run, store: cs.St
     with run.in_background("worker", *slow) as (worker, path):
         _until(lambda: list(run.folder.glob("begun-*")))
         worker.kill(number)
-        _until(lambda: "stopping: 1 begun" in path.read_text())
+        _until(lambda: "stopping after 1 run under way" in path.read_text())
         (run.folder / "go").touch()
         assert worker.wait() == 0
     [line] = _lines(path)
