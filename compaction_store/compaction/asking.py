@@ -1,4 +1,4 @@
-"""What a callback asks of a context: spans to summarize, to replace or to remove, and what it gets back."""
+"""Requests to summarize, replace or remove a span, and their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALLOWED = frozenset({"larger", "system", "last_user"})
 
 
 class Stalled(NamedTuple):
-    """An attempt that was rejected for making no progress, since when the thread has not changed."""
+    """An attempt that was rejected for making no progress, while the thread has not changed since."""
 
     callback: str
     start_seq: int
@@ -27,11 +27,11 @@ class Stalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a strategy yields: this span, to be summarized, or replaced, or removed. It is sent what came of it.
+    """A strategy's request to summarize, replace or remove a span. The strategy is sent None, or the error.
 
     A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. With `room`, the framed
-    summary takes at most so many tokens: a longer one is rejected, or with `cut` shortened. The summarizer is told
-    `stated_room` if that is less than the room.
+    summary may take at most so many tokens; a longer one is rejected, or with `cut` shortened. `stated_room` is a
+    smaller number to give to the summarizer.
     """
 
     start_seq: int
@@ -51,9 +51,9 @@ Steps = Generator[Ask, "Exception | None", None]
 
 
 class Planned(Sequence["Payload | None"]):
-    """What `compact` returns: the messages of the view with everything folded that was planned by then.
+    """The result of `compact`: the messages of the view with everything folded that was planned by then.
 
-    Where the summarizer is awaited, the plan is made, and the messages are known, when this is awaited.
+    If the summarizer must be awaited, awaiting this makes the plan.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Planned(Sequence["Payload | None"]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the plan is still to be made, by awaiting this."""
+        """Whether this must be awaited to make the plan."""
         return self._waiting is not None
 
     def __await__(self) -> Generator[Any, None, Planned]:
@@ -75,13 +75,13 @@ class Planned(Sequence["Payload | None"]):
         return self
 
     def settle(self) -> None:
-        """Works the messages out now, before the plan changes."""
+        """Computes the messages now, before the plan changes."""
         if self._known is None and self._waiting is None:
             self._known = self._result()
 
     def _list(self) -> list[Payload | None]:
         if self._waiting is not None:
-            raise InvalidCallback("await ctx.compact(…) before its messages are looked at")
+            raise InvalidCallback("the result of ctx.compact(…) must be awaited before its messages are read")
         self.settle()
         assert self._known is not None  # noqa: S101 — settled just now
         return self._known
@@ -99,7 +99,7 @@ class Planned(Sequence["Payload | None"]):
         return len(self._list())
 
     def __bool__(self) -> bool:
-        # A lambda may return it where nobody looks at the messages.
+        # A lambda may return it before it is awaited.
         return True
 
     def __eq__(self, other: object) -> bool:
@@ -113,9 +113,9 @@ class Planned(Sequence["Payload | None"]):
 
 
 class LastPlanned:
-    """The last result that a caller may still hold. It is worked out before the plan changes under it.
+    """The last result that a caller may still hold. Its messages are computed before the plan changes.
 
-    Most callers drop the result at once, and a plan of many spans must not pay for it each time.
+    It is a weak reference: most callers drop the result at once, and computing it for every span would cost too much.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class LastPlanned:
         self._last = None
 
     def forget(self) -> None:
-        """Leaves the last result to be worked out when it is looked at: a strategy never does."""
+        """Leaves the last result uncomputed: a strategy never reads it."""
         self._last = None
 
     def keep(self, planned: Planned) -> Planned:
@@ -137,9 +137,9 @@ class LastPlanned:
 
 
 def allowed_rules(allow: Collection[str], reason: object) -> frozenset[str]:
-    """What a call insists on, once its reason is seen to be text."""
+    """Checks `allow` and `reason`, and returns the rules that are allowed to be broken."""
     if reason is not None and not isinstance(reason, str):
-        raise InvalidInput(f"reason must be text, not {type(reason).__name__}")
+        raise InvalidInput(f"reason must be a string, not {type(reason).__name__}")
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
         raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
@@ -148,4 +148,4 @@ def allowed_rules(allow: Collection[str], reason: object) -> frozenset[str]:
 
 def check_role(role: object) -> None:
     if role not in ROLES:
-        raise InvalidInput(f"role must be 'user' or 'assistant', not {role!r}: a summary never speaks as the system")
+        raise InvalidInput(f"role must be 'user' or 'assistant', not {role!r}")

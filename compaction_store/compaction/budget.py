@@ -1,10 +1,11 @@
-"""How many tokens a thread's view may take, and when that is worth a compaction."""
+"""The token budget of a thread's view: how many tokens fit, and when to compact."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from compaction_store.arguments import other
 from compaction_store.errors import CompactionStoreError, InvalidInput
 from compaction_store.models import Measured
 from compaction_store.rendering.view import View
@@ -14,14 +15,13 @@ ViewCounter = Callable[[View], "int | Measured | Awaitable[int | Measured]"]
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """A model's window, what of it is not for the view, and two marks: compaction begins above `trigger` and aims for
-    `target`.
+    """A model's context window, and two marks: compaction begins above `trigger` and aims for `target`.
 
-    `reserve_output` is kept for the model's answer; `overhead` for what is sent beside the view, such as tools and
-    instructions. A mark that is a float is a fraction of what remains, a whole number is tokens.
+    `reserve_output` is kept for the model's answer, `overhead` for whatever is sent besides the view, such as tools and
+    instructions. An integer mark is a number of tokens, a float is a fraction of the rest of the window.
 
-    `counter` counts a view exactly: an `AnthropicCounter`, or any callable that is given a view. It is asked outside of
-    transactions, where the best figure without it is above half the trigger; whatever it fails with, that figure holds.
+    `counter` counts a view exactly: an `AnthropicCounter`, or any callable that takes a view. It is called outside of
+    transactions, and only if the estimate is above half the trigger. If it fails, the estimate is used.
     """
 
     context_window: int
@@ -35,23 +35,23 @@ class TokenBudget:
         for name in ("context_window", "reserve_output", "overhead"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise InvalidInput(f"{name} must be an integer >= 0, in tokens")
+                raise InvalidInput(f"{name} must be an integer >= 0{other(value)}")
         if self.limit < 1:
-            raise InvalidInput("reserve_output and overhead leave nothing of the context window")
+            raise InvalidInput("reserve_output and overhead must leave at least 1 token of the context window")
         for name in ("trigger", "target"):
             value = getattr(self, name)
             fraction = type(value) is float and 0 < value <= 1
             if not (fraction or type(value) is int) or not 0 < self._tokens(value) <= self.limit:
-                raise InvalidInput(f"{name} must be a fraction above 0 and up to 1.0, or tokens that fit the window")
+                raise InvalidInput(f"{name} must be a fraction in (0, 1] or 1 to {self.limit} tokens{other(value)}")
         if self.target_tokens > self.trigger_tokens:
-            raise InvalidInput("target must not be above trigger")
+            raise InvalidInput("target must be at most trigger")
 
     def _tokens(self, mark: float) -> int:
         return mark if isinstance(mark, int) else round(mark * self.limit)
 
     @property
     def limit(self) -> int:
-        """The most a view may take."""
+        """The most tokens that a view may take."""
         return self.context_window - self.reserve_output - self.overhead
 
     @property
@@ -63,11 +63,11 @@ class TokenBudget:
         return self._tokens(self.target)
 
     def is_over(self, view: View | int) -> bool:
-        """Whether a view, by the best figure known, or one of so many tokens should be compacted."""
+        """Returns whether a view, or one of so many tokens, should be compacted."""
         return _best(view) > self.trigger_tokens
 
     def fits(self, view: View | int) -> bool:
-        """Whether the model can be sent a view, by the best figure known, or one of so many tokens."""
+        """Returns whether a view, or one of so many tokens, fits the model's window."""
         return _best(view) <= self.limit
 
 
@@ -78,7 +78,7 @@ def _best(view: View | int) -> int:
 
 
 class BudgetExceeded(CompactionStoreError):
-    """The view does not fit the window. It is .view all the same."""
+    """The view does not fit the window. `view` is that view."""
 
     def __init__(self, message: str, *, view: View) -> None:
         super().__init__(message)

@@ -19,13 +19,13 @@ from compaction_store.tokenizing import media
 _SEALED = frozenset({"signature", "encrypted_content", "encrypted_stdout"})
 _BYTES = ("data", "file_data", "bytes", "blob")
 _SHORT = 64
-# Nothing that looks like a tag reaches the model, and no line can end.
+# No text may look like a tag or end the line.
 _AS_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _ESCAPED = re.compile("[<>\u2028\u2029]")
 
 
 class ElementJson(NamedTuple):
-    """An element as JSON, or as a part of its JSON where that was too long. `at` is the part's place in the whole."""
+    """An element's JSON, or a part of it if it was too long. `at` is the part's first character in the whole."""
 
     start_seq: int
     end_seq: int
@@ -40,7 +40,7 @@ class ElementJson(NamedTuple):
 
 
 class SourceDocument(NamedTuple):
-    """The pieces that a model is shown, and what it is not shown: the seqs of erased messages and of media."""
+    """The JSON of each element, and the seqs of erased messages and of messages with media, which are left out."""
 
     pieces: tuple[ElementJson, ...]
     erased: tuple[int, ...]
@@ -63,7 +63,7 @@ def source_document(elements: Iterable[Element]) -> SourceDocument:
 
 
 def notes_json(start_seq: int, end_seq: int, text: str) -> ElementJson:
-    """Notes on some messages, to be summarized in their place."""
+    """Returns notes on some messages, as JSON to summarize instead of the messages."""
     return ElementJson(start_seq, end_seq, dump({"seq": start_seq, "end_seq": end_seq, "notes": text}))
 
 
@@ -72,7 +72,7 @@ def document(pieces: Iterable[ElementJson]) -> str:
 
 
 def halves(pieces: Sequence[ElementJson], least: int) -> tuple[Sequence[ElementJson], Sequence[ElementJson]] | None:
-    """Two parts of about the same length, cut between elements if there are several; None if they get too short."""
+    """Splits into two parts of about the same length, between elements if possible; None if they would be too short."""
     if len(pieces) > 1:
         sums = list(accumulate(len(piece.text) for piece in pieces))
         place = min(bisect_left(sums, sums[-1] / 2) + 1, len(pieces) - 1)
@@ -101,7 +101,7 @@ def _erased() -> Payload:
 
 
 def _plain(value: Any, left_out: list[int]) -> Any:
-    """A payload without what no model could read: pictures, sounds, files and sealed text."""
+    """Returns a payload without pictures, sounds, files and encrypted text, which no model could read."""
     if isinstance(value, str):
         if media.found_in(value) is None:
             return value
@@ -125,11 +125,11 @@ def _plain(value: Any, left_out: list[int]) -> Any:
 
 
 def dump(value: Any) -> str:
-    """The JSON that a model is shown: one line, without anything that looks like a tag."""
+    """Returns JSON for a model: one line, in which nothing looks like a tag."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Halves of surrogate pairs, which no request could carry.
+        # Lone surrogates cannot be sent in a request.
         text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     return _ESCAPED.sub(lambda found: _AS_ESCAPES[found[0]], text)

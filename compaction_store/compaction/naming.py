@@ -1,4 +1,4 @@
-"""How records name what a caller gave: a callback, a strategy, a summarizer."""
+"""The names of callbacks, strategies and summarizers in records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _LONGEST = 255
 
 
 def name_of(given: object, default: str) -> str:
-    """Returns its own `name`, else the module and the name under which it is defined."""
+    """Returns an object's own `name`, else the module and name under which it is defined."""
     name = getattr(given, "name", None)
     if not isinstance(name, str):
         named = given if hasattr(given, "__qualname__") else type(given)

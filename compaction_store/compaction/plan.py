@@ -1,7 +1,7 @@
-"""A plan over a view: which spans something else would stand for, and what the view would then be.
+"""A plan over a view: which spans are to be replaced, and the view that results.
 
-Positions are seqs outside and indexes of the view's elements inside; every question is answered by bisection, so that a
-plan of thousands of spans over a long thread stays cheap.
+Spans of seqs are translated to indexes of the view's elements. Every lookup is a bisection, so a plan of thousands of
+spans over a long thread stays cheap.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from compaction_store.jsonable import AsDict
 from compaction_store.models import Attempt, Compaction, Element, Payload, Span
 from compaction_store.rendering.view import View
 
-# Among a record's inputs: it may repeat anything that stands before it in the log.
+# Among a record's inputs: it may repeat anything that comes before it in the log.
 EVERYTHING = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan(AsDict):
-    """What a compaction would do: its records to be, a sentence on why, and the view before and after.
+    """What a compaction would do: the records it would write, the reason, and the view before and after.
 
-    `errors` are the exceptions of callbacks and summarizers, in the order in which they came.
+    `errors` are the exceptions of callbacks and summarizers, in order.
     """
 
     attempts: tuple[Attempt, ...]
@@ -38,7 +38,7 @@ class CompactionPlan(AsDict):
 
 
 class PlannedSpan(NamedTuple):
-    """A planned span in force: the first and last index of the view's elements it covers, and its attempt's index."""
+    """A planned span: the first and last index of the elements it covers, and the index of its attempt."""
 
     low: int
     high: int
@@ -46,19 +46,19 @@ class PlannedSpan(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Where a plan stood."""
+    """The state of a plan at one moment, to go back to."""
 
     attempts: int
     placed: tuple[PlannedSpan, ...]
 
 
 class Plan:
-    """The elements of a view, and what was attempted on them, whatever came of it."""
+    """The elements of a view, and every attempt to compact them, whatever its outcome."""
 
     def __init__(self, elements: Sequence[Element]) -> None:
         self.base = elements
         self.attempts: list[Attempt] = []
-        # Disjoint, in order. One that is planned over others takes their place.
+        # Disjoint and in order. A span that is planned over others replaces them.
         self._placed: list[PlannedSpan] = []
         self._starts = [element.seq for element in elements]
         self._sums = [0, *accumulate(element.tokens for element in elements)]
@@ -66,20 +66,20 @@ class Plan:
         self.last_planned = LastPlanned()
 
     def indexes(self, span: Span) -> tuple[int, int]:
-        """Where a span lies: on the borders of the view's elements, and of what is planned."""
+        """Returns the indexes of a span, which must not cut through an element or a planned span."""
         start, end = span
         last_seq = self.base[-1].end_seq
         if type(start) is not int or type(end) is not int or not 1 <= start <= end <= last_seq:
-            raise InvalidSpan(f"a span lies within seqs 1 to {last_seq}, its start not after its end")
+            raise InvalidSpan(f"a span must lie within seqs 1 to {last_seq}, its start not after its end")
         low = bisect_right(self._starts, start) - 1
         high = bisect_right(self._starts, end) - 1
         cut = self.base[low].seq != start or self.base[high].end_seq != end
         if cut or any(p.low < low or p.high > high for p in self._placed[self._overlapping(low, high)]):
-            raise SpanConflict(f"{span} cuts through a compaction's span: a span touches none or holds it whole")
+            raise SpanConflict(f"{span} cuts through the span of a compaction; cover that span whole or leave it out")
         return low, high
 
     def indexes_inside(self, span: Span) -> tuple[int, int]:
-        """The largest range of whole elements inside a span; the first index is above the last where there is none."""
+        """Returns the largest range of whole elements in a span. In an empty one the first index is above the last."""
         low = bisect_left(self._starts, span.start_seq)
         high = bisect_right(self._starts, span.end_seq) - 1
         if high >= 0 and self.base[high].end_seq > span.end_seq:
@@ -93,7 +93,7 @@ class Plan:
         return low, high
 
     def tokens(self, low: int, high: int) -> int:
-        """What a range takes with everything folded that is planned."""
+        """Returns the tokens of a range with everything folded that is planned."""
         total = self._sums[high + 1] - self._sums[low]
         for placed in self._placed[self._overlapping(low, high)]:
             after = self.attempts[placed.attempt].tokens_after or 0
@@ -101,7 +101,7 @@ class Plan:
         return total
 
     def elements(self, low: int, high: int) -> Iterator[Element]:
-        """A range with everything folded that is planned."""
+        """Yields a range with everything folded that is planned."""
         at = low
         for placed in self._placed[self._overlapping(low, high)]:
             yield from self.base[at : placed.low]
@@ -115,7 +115,7 @@ class Plan:
         return bool(self._placed)
 
     def folded(self) -> tuple[Element, ...]:
-        """The whole view with everything folded that is planned."""
+        """Returns the whole view with everything folded that is planned."""
         if self._folded is None:
             self._folded = tuple(self.elements(0, len(self.base) - 1))
         return self._folded
@@ -125,7 +125,7 @@ class Plan:
         return [message for element in self.folded() for message in element.messages]
 
     def place(self, low: int, high: int, attempt: Attempt) -> None:
-        """Puts an attempt in force on a range that `indexes` gave."""
+        """Plans an attempt on a range that `indexes` returned."""
         self.last_planned.settle()
         self._placed[self._overlapping(low, high)] = [PlannedSpan(low, high, len(self.attempts))]
         self.attempts.append(attempt)
@@ -135,7 +135,7 @@ class Plan:
         return Mark(len(self.attempts), tuple(self._placed))
 
     def void(self, mark: Mark) -> None:
-        """Takes out of force what was placed since; what was rejected or failed stays on the list."""
+        """Takes back what was placed since the mark. Rejected and failed attempts stay in the list."""
         self.last_planned.settle()
         tried = self.attempts[mark.attempts :]
         self.attempts[mark.attempts :] = [attempt for attempt in tried if attempt.outcome != "applied"]
@@ -143,8 +143,9 @@ class Plan:
         self._folded = None
 
     def withdraw(self, mark: Mark, error: Payload) -> None:
-        """Takes out of force what was placed since. Every attempt keeps its place on the list, because later ones may
-        name it; an applied one is rejected now.
+        """Takes back what was placed since the mark, and marks the applied attempts as rejected.
+
+        Every attempt keeps its index, because the inputs of later ones may name it.
         """
         self.last_planned.settle()
         for index in range(mark.attempts, len(self.attempts)):
@@ -158,9 +159,9 @@ class Plan:
         self._folded = None
 
     def _overlapping(self, low: int, high: int) -> slice:
-        """Which of the placed spans touch a range of indexes."""
+        """Returns which of the planned spans overlap a range of indexes."""
         if not self._placed or self._placed[-1].high < low:
-            # Most plans are made from the first message to the last.
+            # The common case: most plans are made from the first message to the last.
             return slice(len(self._placed), None)
         return slice(
             bisect_left(self._placed, low, key=lambda placed: placed.high),
@@ -178,10 +179,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRun(AsDict, Sequence[Compaction]):
-    """What one call of `compact` did: its records in order, whatever their outcome; a sentence on why; and the view.
+    """What one call of `compact` did: its records in order, whatever their outcome; the reason; and the new view.
 
-    `errors` are the exceptions of callbacks and summarizers, in the order in which they came. With a budget, the view
-    has what it takes by the best figure known as `.measured`.
+    `errors` are the exceptions of callbacks and summarizers, in order. With a budget, the view's `measured` is the best
+    figure known for its size.
     """
 
     records: tuple[Compaction, ...]
@@ -203,11 +204,11 @@ class CompactionRun(AsDict, Sequence[Compaction]):
 
     @property
     def applied(self) -> bool:
-        """Whether the view is another one now."""
+        """Whether the view changed."""
         return any(record.outcome == "applied" for record in self.records)
 
     @property
     def covered(self) -> tuple[Payload, ...]:
-        """The failed calls of summarizers for which another summarizer covered: see `Compaction.failed_before`."""
+        """The failed calls of summarizers after which another summarizer succeeded: see `Compaction.failed_before`."""
         written = (record for record in self.records if record.outcome == "applied")
         return tuple(failed for record in written for failed in record.failed_before)

@@ -1,4 +1,4 @@
-"""Compaction records as they are written and as they come back: pure, between the plan and the ledger."""
+"""Converts compaction records to the JSON of a commit, and rows to records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compaction_store.rendering.view import View
 def to_json(
     attempts: Iterable[Attempt], *, trigger: str, actor: str | None, counter: str, measured: Payload | None = None
 ) -> str:
-    """What a run decided, as the commit takes it: columns, and a body with a salt of its own for each record."""
+    """Returns the attempts of a run as the commit takes them: for each, its columns and a body with its own salt."""
     of_run = {} if measured is None else {"measured": measured}
     records = []
     for attempt in attempts:
@@ -37,10 +37,10 @@ def revocation(number: int, *, reason: str | None, actor: str | None) -> str:
 
 
 def _body(attempt: Attempt) -> Payload:
-    """Only what is there: a body is read by people."""
+    """Returns a body without empty fields: people read it."""
     body: Payload = {}
     if (summary := attempt.summary) is not None:
-        # An attempt that failed or was rejected keeps what it cost, and no text.
+        # An attempt that failed or was rejected keeps its cost and no text.
         parts = {
             "summary_text": summary.text or None, "summarizer": summary.summarizer, "prompt": summary.prompt,
             "settings": summary.settings, "usage": summary.usage, "provider": summary.provider,
@@ -59,7 +59,7 @@ def _body(attempt: Attempt) -> Payload:
 
 
 def from_row(row: Sequence[Any]) -> Compaction:
-    """A record from a row of the audit query."""
+    """Returns a record from a row of the audit query."""
     (
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs, run_id,
         callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text, _uid,
@@ -137,18 +137,18 @@ def _element(record: Compaction) -> Element:
 
 
 def no_progress(body: str | None) -> bool:
-    """Whether a rejected attempt was rejected for making no progress."""
+    """Returns whether an attempt was rejected for making no progress."""
     said = None if body is None else documents.parsed("body", body)[0]
     error = None if said is None else said.get("error")
     return isinstance(error, dict) and error.get("no_progress") is True
 
 
 def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
-    """What a record was made of, and what that was made of, from the records inside its span.
+    """Returns the records that a record was made of, and the records that those were made of.
 
-    Spans in force are nested or apart, and the record that holds others came after them. Sorted from left to right and
-    from outside to inside, they are a walk of the tree, and a stack of the records that are still open shows where each
-    belongs. Nothing recurses, however deep they lie.
+    Active spans are nested or disjoint, and an outer record is newer than those inside it. Sorted from left to right
+    and from outside to inside, they are a walk of the tree; a stack of open records gives each one its parent. Nothing
+    recurses, however deep the tree is.
     """
     inside = sorted(
         (entry for entry in log if entry.number < record.number and _is_part(entry, record)),
@@ -159,15 +159,14 @@ def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
     for entry in inside:
         while (open_[-1].end_seq or 0) < (entry.start_seq or 0):
             open_.pop()
-        around = next(one for one in reversed(open_) if entry.number < one.number and _holds(one, entry))
-        # What was undone or erased before the record around it was written is no part of that one. It may overlap with
-        # others in any way: only those that are open end at their place.
-        if _was_in_force(entry, around):
-            children[around.number].append(entry)
+        parent = next(one for one in reversed(open_) if entry.number < one.number and _holds(one, entry))
+        # A record that was revoked or erased before its parent was written is not part of it, and may overlap others.
+        if _was_in_force(entry, parent):
+            children[parent.number].append(entry)
             children[entry.number] = []
             open_.append(entry)
     made: dict[int, CompactionTree] = {}
-    # Whatever is inside of a record has a lower number.
+    # The records inside a record have lower numbers.
     for entry in sorted([record, *(one for some in children.values() for one in some)], key=lambda one: one.number):
         made[entry.number] = CompactionTree(entry, tuple(made[child.number] for child in children[entry.number]))
     return made[record.number]

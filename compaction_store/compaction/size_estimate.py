@@ -1,7 +1,7 @@
-"""What a view takes by the best figure known: counted exactly, calibrated by what an API reported, or the store's own.
+"""Estimates a view's size in a model's tokens: an exact count, a calibrated one, or the store's own.
 
-Pure, and everything follows from rows. A reply with a receipt that says what its request took is a measurement of the
-view it was written from; what the store's own figures for that view were, and are now, does the rest.
+A reply with a receipt whose usage says what its request took is a measurement of the view that it was written from. The
+ratio to the store's own count of that view calibrates later counts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from compaction_store.messages.documents import parsed
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View
 
-# How many tokens of a model's one of the store's may be. What a request took beyond that was sent beside the view.
+# The most tokens of a model for one of the store's. A request that took more had other content besides the view.
 _MOST_RATE = 2.0
-# A report of less than this is that of a stand-in, or of a request from which the server itself left most out.
+# A report of less is not credible: it is from a stub, or the server left out most of the request.
 _LEAST_RATE = 0.25
 _WHOLE_INPUT = "prompt_tokens"
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -28,7 +28,7 @@ _COUNTS = (*_INPUT, "output_tokens", _WHOLE_INPUT, "completion_tokens")
 
 
 class Reported(NamedTuple):
-    """A reply's seq, what its request took, and what the view it was written from took by the store's own figures."""
+    """A reply's seq, the tokens that its request took, and the store's own count of the view it was written from."""
 
     seq: int
     tokens: int
@@ -36,14 +36,14 @@ class Reported(NamedTuple):
 
 
 def usage_of(reply: Any) -> Payload | None:
-    """The tokens that an SDK's reply tells of, as meta: what is stored of the reply itself has no place for them."""
+    """Returns the usage of an SDK's reply as meta: the stored message itself has no place for it."""
     usage = None if isinstance(reply, Mapping) else getattr(reply, "usage", None)
     counts = {name: count for name in _COUNTS if type(count := getattr(usage, name, None)) is int}
     return {"usage": counts} if counts else None
 
 
 def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
-    """What the ledger found of a thread's last replies; None where no reply says what its request took."""
+    """Returns the newest of a thread's last replies that says what its request took, None if none does."""
     for seq, local, *texts in rows:
         for text in texts:
             said = None if text is None else parsed("payload", text)[0]
@@ -54,7 +54,7 @@ def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
 
 
 def _input(usage: Any) -> int | None:
-    """All that went in. Of Anthropic's figures what was cached is not in the first; of OpenAI's it is."""
+    """Returns all input tokens. Anthropic's first figure leaves out cached tokens, OpenAI's includes them."""
     if not isinstance(usage, dict):
         return None
     names = (_WHOLE_INPUT,) if _WHOLE_INPUT in usage else _INPUT
@@ -64,7 +64,7 @@ def _input(usage: Any) -> int | None:
 
 
 def calibrated(local: int, budget: TokenBudget, found: Reported | None) -> Measured:
-    """What a view of so many of the store's tokens takes, going by what an earlier view of the thread took."""
+    """Estimates a view of so many of the store's tokens from the measurement of an earlier view."""
     if found is None or found.local < 1 or (own := found.tokens - budget.overhead) < found.local * _LEAST_RATE:
         return Measured(local, local)
     then = Measured(own, found.local, "calibrated", min(_MOST_RATE, own / found.local), seq=found.seq)
@@ -72,20 +72,20 @@ def calibrated(local: int, budget: TokenBudget, found: Reported | None) -> Measu
 
 
 def is_worth_counting(measured: Measured, budget: TokenBudget) -> bool:
-    """Whether an exact count could change what is done: not far below the trigger, nor where one just failed."""
+    """Returns whether an exact count could matter: not far below the trigger, nor after one just failed."""
     return measured.source != "exact" and measured.error is None and 2 * measured.tokens > budget.trigger_tokens
 
 
 def counted(estimate: Measured, given: Any, budget: TokenBudget) -> Measured:
-    """The estimate replaced by what a budget's counter says, or kept with the reason why it says nothing."""
+    """Returns the count by a budget's counter, or the estimate with the reason why there is no count."""
     own = budget.overhead if getattr(budget.counter, "counts_overhead", False) else 0
     found = Measured(given, estimate.local, "exact") if type(given) is int and given >= 0 else given
     if not isinstance(found, Measured):
         if inspect.iscoroutine(given):
             given.close()
-        return replace(estimate, error=f"the counter returned {_what(given)}, and no whole number from 0 on")
+        return replace(estimate, error=f"the counter must return an integer >= 0, not {_what(given)}")
     if found.source != "exact":
-        return replace(estimate, error=found.error or "the counter came to no exact figure")
+        return replace(estimate, error=found.error or "the counter returned no exact figure")
     tokens = max(0, found.tokens - own)
     rate = tokens / estimate.local if estimate.local else 1.0
     name = found.counter or _name(budget.counter)
@@ -94,12 +94,12 @@ def counted(estimate: Measured, given: Any, budget: TokenBudget) -> Measured:
 
 
 def failed(estimate: Measured, error: Exception) -> Measured:
-    """The estimate, where a counter raised. Another's own words may quote the view."""
+    """Returns the estimate with the error of a counter; its own text is left out, for it may quote the view."""
     return replace(estimate, error=own_text(error) or f"the counter raised {type(error).__name__}")
 
 
 def _what(given: Any) -> str:
-    return "such a number" if type(given) is int else type(given).__name__
+    return str(given) if type(given) is int else type(given).__name__
 
 
 def _name(counter: object) -> str:
@@ -108,19 +108,19 @@ def _name(counter: object) -> str:
 
 
 def check_budget(budget: object, *, awaits: bool) -> None:
-    """Refuses what is no budget, a counter that cannot be called, and one that must be awaited where nothing does."""
+    """Refuses an argument that is not a budget, and a counter that is not callable or needs an AsyncStore."""
     if not isinstance(budget, TokenBudget):
         raise InvalidInput(f"budget must be a TokenBudget, not {type(budget).__name__}")
     if budget.counter is None:
         return
     if not callable(budget.counter):
-        raise InvalidInput("a budget's counter is given a view and returns its tokens")
+        raise InvalidInput("a budget's counter must be a callable that takes a view and returns its tokens")
     if not awaits and drivers.is_async(budget.counter):
-        raise InvalidCallback("an async counter needs an AsyncStore: on a Store a counter must be synchronous")
+        raise InvalidCallback("on a Store a budget's counter must be synchronous; an async one needs an AsyncStore")
 
 
 def in_own_tokens(budget: TokenBudget | None, view: View) -> TokenBudget | None:
-    """The budget with its limit and marks in the store's own tokens, which are those of the view's elements."""
+    """Returns the budget with its limit and marks in the store's own tokens, like those of the view's elements."""
     measured = view.measured
     if budget is None or measured is None or measured.source == "local":
         return budget
@@ -130,7 +130,7 @@ def in_own_tokens(budget: TokenBudget | None, view: View) -> TokenBudget | None:
 
 
 def told(view: View) -> str:
-    """What a view takes, for a sentence; by whose figure, if it is not the store's own."""
+    """Returns a view's size for an error text, and its source if that is not the store's own counter."""
     measured = view.measured
     if measured is None or measured.source == "local":
         return f"{view.tokens} tokens"
@@ -138,7 +138,7 @@ def told(view: View) -> str:
 
 
 def as_json(view: View) -> Payload | None:
-    """What a record keeps of how its run measured the view; None where the record's own figures say it all."""
+    """Returns how a run measured its view, for its records; None if the records' own figures say it all."""
     measured = view.measured
     if measured is None or (measured.source == "local" and measured.error is None):
         return None

@@ -1,6 +1,6 @@
-"""What is on record of a summarizer's call besides its text: who was asked, with which settings, at what cost.
+"""Records a summarizer's call: which summarizer and model, with which settings, at what cost.
 
-A call that failed is recorded in the same way: a refusal is billed, and an auditor asks which model refused.
+A failed call is recorded in the same way: a refusal is billed, and an auditor asks which model refused.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from compaction_store.compaction.summary_request import TrackedView
 from compaction_store.errors import SummarizerError, own_text
 from compaction_store.models import Payload, Summary
 
-# A longer value, such as the definitions of an agent's tools, is named by its hash.
+# A longer value, such as the definitions of an agent's tools, is recorded as its hash.
 _LONGEST = 2000
 _DEEPEST = 20
-# Arguments of an SDK's call that are no settings of the model, or hold credentials.
+# Arguments of an SDK's call that are not settings of the model, or may hold credentials.
 _NOT_SETTINGS = frozenset({"model", "messages", "input", "timeout", "extra_headers", "extra_query"})
 _SECRET = re.compile(
     r"(?:api|access|secret|private|auth)[_-]?key|(?:^|[_-])token$|secret|passw|authorization|credential|bearer",
@@ -32,10 +32,10 @@ _WITHHELD = "(withheld)"
 
 
 class CallRecord:
-    """A call of a summarizer, from now on."""
+    """One call of a summarizer. The clock starts when this is made."""
 
     def __init__(self, summarizer: object, view: TrackedView | None = None) -> None:
-        #: What the summarizer could see besides the span.
+        #: The whole view, as far as the summarizer asks for it.
         self.view = view
         self._name = name_of(summarizer, "summarizer")
         model = getattr(summarizer, "model", None)
@@ -43,7 +43,7 @@ class CallRecord:
         self._start = time.monotonic()
 
     def summary(self, result: str | Summary) -> Summary:
-        """Returns what the summarizer returned, with its name and its duration where it gave none."""
+        """Returns the summarizer's result, with the name and duration filled in if it has none."""
         found = Summary(result) if isinstance(result, str) else result
         return replace(
             found,
@@ -52,22 +52,22 @@ class CallRecord:
         )
 
     def failed(self, error: Exception) -> Summary:
-        """Returns what is known of the call, without a text."""
+        """Returns what is known of a failed call."""
         known = error.attempted if isinstance(error, SummarizerError) else None
         found = self.summary(known or Summary(""))
         return replace(found, model=found.model or self._model)
 
     def failure(self, error: Exception) -> Payload:
-        """Returns a failed call as it is recorded beside the call that covered for it."""
-        # The words of an error that was not made here may quote what the summarizer was given.
+        """Returns a failed call as it is recorded with the call that succeeded after it."""
+        # An error of other code may quote the messages.
         text = own_text(error)
         known = self.failed(error)
         parts = {
             "summarizer": known.summarizer, "model": known.model, "usage": known.usage, "settings": known.settings,
             "duration": known.duration,
         }  # fmt: skip
-        told = {name: value for name, value in parts.items() if value is not None}
-        return {"type": type(error).__name__, "text": text} | told
+        present = {name: value for name, value in parts.items() if value is not None}
+        return {"type": type(error).__name__, "text": text} | present
 
     @property
     def _seconds(self) -> float:
@@ -75,12 +75,12 @@ class CallRecord:
 
 
 def without_text(summary: Summary) -> Summary:
-    """Returns what a record keeps of a summary that did not come into force."""
+    """Returns what a record keeps of a summary that was not applied."""
     return replace(summary, text="", replacement=None)
 
 
 def settings(parameters: Mapping[str, Any]) -> Payload:
-    """Returns the settings of a request to a model as they are recorded: JSON, and without credentials."""
+    """Returns the settings of a model request as JSON without credentials."""
     found = {name: _plain(value, 0) for name, value in parameters.items() if name not in _NOT_SETTINGS}
     return {name: _WITHHELD if _SECRET.search(name) else _short(value) for name, value in found.items()}
 

@@ -1,8 +1,6 @@
-"""What a summarizer is asked: elements of a view, and how little may be said of them.
+"""The request to a summarizer: elements of a view, and how long the summary may be.
 
-A request *is* the sequence of its elements, so that any callable which takes elements is a summarizer. What a model is
-shown of them is one JSON document: whatever a message says, it stays a string inside it and can forge neither a turn
-nor a tag.
+A request *is* the sequence of its elements, so any callable that takes elements is a summarizer.
 """
 
 from __future__ import annotations
@@ -23,16 +21,16 @@ SummaryResult = str | Summary
 
 @runtime_checkable
 class Summarizer(Protocol):
-    """Called with the elements, it returns a text or a `Summary`, or on an AsyncStore something to await.
+    """A callable that takes the elements and returns a text or a `Summary`, or on an AsyncStore an awaitable.
 
-    One whose result must be awaited has a true `needs_async`, or is an async function.
+    If its result must be awaited, it is an async function or has a true `needs_async`.
     """
 
     def __call__(self, elements: Sequence[Element], /) -> SummaryResult | Awaitable[SummaryResult]: ...
 
 
 def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: str = "a callable") -> None:
-    """Refuses what cannot be called, and a class where its instance is meant."""
+    """Refuses an object that cannot be called, and a class instead of its instance."""
     if isinstance(summarize, type):
         raise InvalidCallback(f"{what} must be {choices}, not the class {summarize.__name__}")
     if not callable(summarize):
@@ -40,8 +38,9 @@ def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: 
 
 
 class TrackedView:
-    """The view around a span. It notes whether a summarizer was shown more than the span, since the record may then
-    repeat any of it.
+    """The whole view, for a summarizer. It notes whether the summarizer saw more than its span.
+
+    The summary may then repeat any of the view, and the record says so.
     """
 
     def __init__(self, look: Callable[[], Sequence[Element]], noted_by: TrackedView | None = None) -> None:
@@ -59,16 +58,16 @@ class TrackedView:
             self._noted_by.note()
 
     def unquoted(self) -> Sequence[Element]:
-        """Returns the view for a check that repeats nothing of it."""
+        """Returns the view for a check that repeats nothing of it, without a note."""
         return self._look()
 
 
 @dataclass(frozen=True)
 class Request(Sequence[Element]):
-    """The elements to be summarized. `view` gives the view they are of; None where nobody told.
+    """The elements to summarize. `view` returns the whole view, None if it is not known.
 
     `budget` is the most tokens that the text of the summary may take, by `counter`. A store, `compress_context` and
-    `Ladder` always set it; None where a caller made the request and did not say.
+    `Ladder` always set it; it is None if a caller made the request without it.
     """
 
     elements: tuple[Element, ...] = field(repr=False)
@@ -78,12 +77,12 @@ class Request(Sequence[Element]):
 
     @classmethod
     def of(cls, elements: Sequence[Element]) -> Request:
-        """The request itself, or one made of nothing but elements."""
+        """Returns the request itself, or makes one of plain elements."""
         return elements if isinstance(elements, Request) else cls(tuple(elements))
 
     @classmethod
     def within(cls, elements: Sequence[Element], view: Sequence[Element], budget: int | None = None) -> Request:
-        """A request that knows what stands before and after its elements."""
+        """Makes a request that knows the view before and after its elements."""
         outer = elements.view if isinstance(elements, Request) and isinstance(elements.view, TrackedView) else None
         return cls(tuple(elements), TrackedView(lambda: view, outer), budget)
 
@@ -109,12 +108,12 @@ class Request(Sequence[Element]):
 
     @cached_property
     def before(self) -> tuple[Element, ...] | None:
-        """What stands before them in the view; None where nobody told."""
+        """The elements before these in the view; None if the view is not known."""
         return self._shown(None if self.view is None else self._before)
 
     @cached_property
     def after(self) -> tuple[Element, ...] | None:
-        """What follows them in the view; None where nobody told."""
+        """The elements after these in the view; None if the view is not known."""
         return self._shown(self.unquoted_after)
 
     @property
@@ -138,7 +137,7 @@ class Request(Sequence[Element]):
 
     @property
     def tokens(self) -> int:
-        """What the elements take by the store's counter."""
+        """The tokens of the elements by the store's counter."""
         return sum(element.tokens for element in self.elements)
 
     @property
@@ -146,22 +145,22 @@ class Request(Sequence[Element]):
         return max(1, self.tokens - 1 if self.budget is None else min(self.budget, self.tokens - 1))
 
     def count(self, text: str) -> int:
-        """The tokens of a text, as the budget counts them."""
+        """Counts the tokens of a text as the budget does."""
         return count_text(text) if self.counter is None else self.counter.text(text)
 
     @property
     def earlier(self) -> tuple[int, ...]:
-        """The numbers of the records whose words are among the elements: the `inputs` of the record to be."""
+        """The numbers of the compactions among the elements."""
         return tuple(element.number for element in self.elements if element.number is not None)
 
     @cached_property
     def size(self) -> int:
-        """The characters that a model would read."""
+        """The number of characters that a model would read."""
         return sum(len(text) for element in self.elements for text in texts(element))
 
 
 def texts(element: Element) -> Iterator[str]:
-    """What a model would read of an element."""
+    """Yields the texts of an element that a model would read."""
     for payload in element.messages:
         if payload is not None:
             inside = framed_text(payload) if element.is_summary else None

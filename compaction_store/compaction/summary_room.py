@@ -1,4 +1,4 @@
-"""How many tokens a summary may take, and how a longer one is shortened."""
+"""How many tokens a summary may take, and shortening a longer one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_store.messages.framing import Role
 from compaction_store.models import Payload, Summary
 from compaction_store.tokens import MARK, Counter
 
-# A frame's letters come from the summary's hash, so that two frames differ by a few tokens.
+# A frame's delimiter is made from the summary's hash, so two frames differ by a few tokens.
 FRAMES_DIFFER_BY = 8
 _MARK = f"\n{MARK} [shortened] {MARK}\n"
 # A text that is cut to fewer tokens is not worth reading.
@@ -57,28 +57,28 @@ def count_encoded(counter: Counter, messages: Iterable[Payload]) -> int:
 
 
 def frame_tokens(counter: Counter, span: Sequence[int]) -> int:
-    """The most that a frame around a summary of the span may take."""
+    """Returns the most tokens that a frame for a summary of the span may take."""
     start_seq, end_seq = span
     return counter.messages([framing.frame("-", start_seq, end_seq)]) + FRAMES_DIFFER_BY
 
 
 def least_saving(saving: float, before: int) -> int:
-    """What a share or a number of tokens comes to, of a span of so many tokens."""
+    """Returns a saving in tokens; a float is a share of `before`."""
     return saving if isinstance(saving, int) else int(saving * before)
 
 
 def too_large(takes: int, before: int, most: int) -> str:
-    """Why a summary is refused, in figures."""
-    told = f"the summary takes {takes} tokens, what it stands for {before}"
-    return told if takes >= before else f"{told}; {most} is the most it may take"
+    """Returns why a summary is rejected, in figures."""
+    text = f"the summary takes {takes} tokens, its span {before}"
+    return text if takes >= before else f"{text}; {most} is the most it may take"
 
 
 def cut(
     summary: Summary, span: Sequence[int], role: Role, most: int, counter: Counter
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
-    """The summary with its middle left out, and its framed message, in at most so many tokens.
+    """Leaves out the middle of a summary. Returns it with its framed message, in at most `most` tokens.
 
-    None where that leaves nothing to read, and for a provider's own block, which cannot be altered.
+    Returns None if too little text would be left, and for a provider's own block, which cannot be altered.
     """
     if summary.replacement is not None:
         return None
@@ -98,7 +98,7 @@ def cut(
 def joined(
     texts: Sequence[str], span: Sequence[int], role: Role, most: int, counter: Counter
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
-    """Several summaries as one, each cut to its share where they are too long together; None if nothing is left."""
+    """Joins summaries, each cut to its share if they are too long together; None if too little would be left."""
     start_seq, end_seq = span
     sizes = [counter.text(text) for text in texts]
     tokens = most - counter.messages([framing.frame("-", start_seq, end_seq)])

@@ -1,8 +1,7 @@
-"""Runs of the assistant's messages become one summary each; the user's messages keep their places.
+"""Summarizes each run of the assistant's messages; the user's messages stay in place.
 
-A run is two or more messages of the assistant, one after the other. Where it holds a call whose result lies outside, or
-one that still waits, only what can be told apart from them is summarized, or nothing. A single message stays as it is,
-and a summary is no message of the assistant: it joins no later run.
+A run is two or more messages of the assistant in a row. If it has a call without its result, only the parts of the run
+without that call are summarized. A single message stays, and a summary never joins a later run.
 """
 
 from __future__ import annotations
@@ -47,18 +46,19 @@ def plan_assistant_runs(
     tool_results: bool = False,
     pin: PinOption = (),
 ) -> list[Span]:
-    """The spans that `AssistantRuns` would summarize, in order. Seqs: the first message is 1."""
+    """Returns the spans that `AssistantRuns` would summarize, in order. The first message has seq 1."""
     outline = Outline(elements_of(messages), pins=Pins(pin), tail=retain)
     spans = list(_runs(outline, min_length, tool_results=tool_results))
     return spans[:1] if first_only else spans
 
 
 class AssistantRuns(Planner):
-    """Summarizes each run of the assistant's messages on its own; with `first_only`, the first one that can be.
+    """Summarizes each run of the assistant's messages; with `first_only`, only the first run.
 
-    With `tool_results`, results of tools count as the assistant's. The last `retain` messages are left alone. With
-    `when`, nothing is done below that threshold. A run that fails or is refused is on record, and the others go on.
-    A summary that saves less than `min_saving` of its run is refused. Its message has the role `role`.
+    With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are not touched.
+    With `when`, nothing is done below that threshold. If the summary of a run fails, that is recorded, and the other
+    runs are summarized. A summary that saves less than `min_saving` of its run is rejected. Its message has the role
+    `role`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class AssistantRuns(Planner):
         return drivers.is_async(self._summarize)
 
     def with_pins(self, pins: Pins) -> Self:
-        """The same, with something more that it never touches."""
+        """Returns a copy with more pins."""
         held = copy(self)
         held._pins = self._pins | pins  # noqa: SLF001 — of our own kind
         return held
@@ -119,7 +119,7 @@ class AssistantRuns(Planner):
         asks = [self._ask(run) for run in _runs(outline, self._min_length, tool_results=self._tool_results)]
         for ask in self._worth_asking(ctx, elements, asks):
             error = yield from attempt(ctx, ask)
-            # One call of the model in one call of the strategy, whatever comes of it.
+            # One run of the strategy makes one model call, even if that fails.
             if self._first_only and not isinstance(error, NoProgress):
                 return
 
@@ -131,7 +131,7 @@ class AssistantRuns(Planner):
         )  # fmt: skip
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:
-        """Without those that no summary could make smaller."""
+        """Leaves out spans that no summary could make smaller."""
         if "larger" in self._allow:
             return asks
         sized = zip(asks, _tokens(elements, asks), strict=True)
@@ -160,7 +160,7 @@ def _runs(outline: Outline, min_length: int, *, tool_results: bool) -> Iterator[
 
 
 def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, int]]:
-    """The longest stretches of which every element is spoken by those who are wanted, and may go."""
+    """Yields the longest ranges in which every element is by a wanted speaker and may be folded."""
     low: int | None = None
     for index, who in enumerate(outline.speakers):
         if who and who <= wanted and not outline.stays[index]:  # type: ignore[operator]
@@ -173,9 +173,9 @@ def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, i
 
 
 def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
-    """The run itself where it parts no pair, else what is left of it beside the pairs it would part.
+    """Returns the run if it splits no pair, else its parts without the pairs that it would split.
 
-    In Anthropic's format what stands between a call and its result is part of their turns, and has to stay.
+    In Anthropic's format, messages between a call and its result belong to their turns and must stay.
     """
     links = outline.links
     parts = links.problem(low, high) is not None

@@ -1,6 +1,6 @@
-"""What every strategy shares: it is an ordinary callback, it has a name for the records, and it takes failures calmly.
+"""The base of all strategies: a callback with a name for the records, and checks of its options.
 
-A strategy decides which spans, and is told what came of each; it neither awaits nor touches a database.
+A strategy yields the spans to compact and is sent the outcome of each. It neither awaits nor touches a database.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
+from compaction_store.arguments import other
 from compaction_store.compaction import summary_request, summary_room
 from compaction_store.compaction.asking import ALLOWED, Ask, Planned, Steps, Summarize
 from compaction_store.compaction.callbacks import run_steps
@@ -25,15 +26,15 @@ Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
 class Planner(ABC):
-    """The base of the strategies. Called with a context it plans, so that it can be part of another callback.
+    """The base of the strategies. It can be called with a context, so that it can be part of another callback.
 
-    An async callback awaits the call. With an async summarizer a strategy needs an AsyncStore.
+    An async callback must await the call. With an async summarizer a strategy needs an AsyncStore.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What a record's `callback` says."""
+        """The name in a record's `callback`."""
 
     @property
     def needs_async(self) -> bool:
@@ -56,10 +57,10 @@ class Planner(ABC):
 
 
 def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
-    """Asks for a span; returns what spoke against it, None if it is planned.
+    """Asks for a span. Returns None if it is planned, else the error.
 
-    What the context has put on record, or was told before, is for the strategy to take note of. Anything else is a
-    mistake in how the strategy is used, and nobody else would ever hear of it.
+    An error that was recorded, or that repeats an earlier rejection, is returned. Any other is a mistake in the use of
+    the strategy and is raised, because nothing else would show it.
     """
     attempts = builder_of(ctx).attempts
     tried = len(attempts)
@@ -69,21 +70,21 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
     return error
 
 
-TOO_LITTLE = "a summary of what can be folded would be no shorter"
-# A fold that saves less than this share of its span costs a model's time and a prompt cache for next to nothing.
+TOO_LITTLE = "a summary would be no shorter than its span"
+# A summary that saves a smaller share of its span is not worth a model call and a new prompt cache.
 MIN_SAVING = 0.1
 
 
 def worth(ctx: CompactionContext, tokens: int, summarize: SummarySource, min_saving: float) -> bool:
-    """Whether a summary of a span of so many tokens could save enough."""
+    """Returns whether a summary of a span of so many tokens could save enough."""
     return tokens - least_summary(ctx, summarize) > summary_room.least_saving(min_saving, tokens)
 
 
 def least_summary(ctx: CompactionContext, summarize: SummarySource) -> int:
-    """The tokens of the shortest summary there can be.
+    """Returns the tokens of the shortest possible summary.
 
-    A frame's own letters come from the summary's hash, so that some take a few tokens less. A summary that brings what
-    stands for the span along has no frame; of a callable it is not known before it is asked.
+    The delimiter of a frame is made from the summary's hash, so some frames take a few tokens less. A `Summary` with
+    its own replacement has no frame.
     """
     if isinstance(summarize, Summary) and summarize.replacement:
         return 0
@@ -103,17 +104,17 @@ def check_allow(allow: Collection[str]) -> frozenset[str]:
 
 
 def check_saving(value: object, name: str = "min_saving") -> None:
-    """A saving is a number of tokens, or as a float a share."""
+    """Checks a saving: a number of tokens, or as a float a share."""
     if type(value) not in (int, float) or value < 0 or (type(value) is float and value >= 1):  # type: ignore[operator]
-        raise InvalidInput(f"{name} must be tokens, 0 or more, or a share from 0.0 to below 1.0, not {value!r}")
+        raise InvalidInput(f"{name} must be an integer >= 0 in tokens, or a float from 0.0 to below 1.0{other(value)}")
 
 
 def check_count(value: object, name: str, *, least: int) -> None:
     if type(value) is not int or value < least:
-        raise InvalidInput(f"{name} must be an integer >= {least}")
+        raise InvalidInput(f"{name} must be an integer >= {least}{other(value)}")
 
 
 def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:
-    """A strategy's name: its kind, and the options that are not as usual, given as (name, value, usual)."""
-    told = [f"{name}={value!r}" for name, value, usual in options if value != usual]
-    return f"{kind}({', '.join(told)})"
+    """Returns a strategy's name: its kind, and the options that differ from their defaults (name, value, default)."""
+    given = [f"{name}={value!r}" for name, value, default in options if value != default]
+    return f"{kind}({', '.join(given)})"

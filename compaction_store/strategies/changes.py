@@ -1,4 +1,4 @@
-"""What becomes of the spans of a view that is made to fit without a model."""
+"""Lists the changes that a finished draft makes to a view."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from compaction_store.strategies.truncation import Draft
 
 
 class Change(NamedTuple):
-    """What is to stand for a span: shortened messages, a summary cut to `text`, or nothing. Positions are seqs, both
-    ends inclusive.
+    """The replacement of a span: shortened messages, a summary cut to `text`, or nothing.
+
+    Positions are seqs, both ends inclusive.
     """
 
     start_seq: int
@@ -29,7 +30,7 @@ class Change(NamedTuple):
 
 
 def changes_of(draft: Draft) -> list[Change]:
-    """Returns one change for each removed span, each contiguous run of cut elements and each cut summary, in order."""
+    """Returns a change for each removed span, each contiguous run of cut elements and each cut summary, in order."""
     summaries = [_summary(draft, *run) for run in draft.joined]
     return sorted([*summaries, *_runs(draft)], key=lambda change: change.start_seq)
 

@@ -1,7 +1,7 @@
-"""The ladder for those who keep their messages elsewhere: a plain list in, a shorter one out, nothing stored.
+"""The ladder without a store: takes a plain list of messages and returns a shorter one.
 
-What comes out fits, or says in `error` that it does not; a summary that failed is told there too. The caller's messages
-are never altered: those that did not change are the same objects.
+If the result does not fit, or a summary failed, `error` says so. The caller's messages are never altered; messages that
+did not change are the same objects.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from compaction_store.tokens import Counter, chosen
 
 @dataclass(frozen=True, slots=True)
 class CompressResult(AsDict):
-    """What came of it. `summary_coverage` is the share of the old messages' tokens that summaries stand for, None where
-    there was nothing to summarize or nobody to do it; `tail_tokens` is what the recent messages took at first.
-    `results_left_out` counts results of tools without a call, which every API refuses: a note stands for them, and
-    `original_token_count` is that of the messages with the notes.
+    """The result of `compress_context`.
+
+    `summary_coverage` is the share of the old messages' tokens that was summarized, None if there was nothing to
+    summarize or no summarizer. `tail_tokens` are the tokens of the recent messages before anything was cut.
+    `results_left_out` counts results of tools without a call, which every API refuses: a note replaces them, and
+    `original_token_count` includes the notes.
     """
 
     messages: list[Payload] = field(repr=False)
@@ -65,10 +67,10 @@ def compress_context(
     counter: Counter | Callable[[Payload], int] | None = None,
     role: Role = "user",
 ) -> CompressResult:
-    """The messages in at most `target_tokens` less `reserve`: see `Ladder` for how.
+    """Fits messages into at most `target_tokens` less `reserve`. `Ladder` says how.
 
-    `client` is an Anthropic client or an OpenAI one, which summarizes with `model`, or any summarizer; without one
-    nothing is summarized. Without `model`, a small one of the provider's is asked. An async one goes with
+    `client` is an Anthropic or OpenAI client, which summarizes with `model`, or any summarizer; without it nothing is
+    summarized. The default of `model` is a small one of the provider's. An async client or summarizer needs
     `compress_context_async`. The message with the summary has the role `role`.
     """
     job = _Job(
@@ -77,7 +79,7 @@ def compress_context(
         truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
     )  # fmt: skip
     if job.ladder.needs_async:
-        raise InvalidCallback("an async summarizer needs compress_context_async: here it must be synchronous")
+        raise InvalidCallback("the summarizer must be synchronous here; compress_context_async takes an async one")
     return drive(job.work())
 
 
@@ -97,7 +99,7 @@ async def compress_context_async(
     counter: Counter | Callable[[Payload], int] | None = None,
     role: Role = "user",
 ) -> CompressResult:
-    """The same where the summarizer may be awaited."""
+    """The same with an async client or summarizer."""
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=True, keep_recent=keep_recent,
         start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
@@ -106,15 +108,15 @@ async def compress_context_async(
     return await drive_async(job.work())
 
 
-# What writes summaries where a client is given and no model is named: small, cheap ones with a large window.
+# Default models: small, cheap, and with a large window.
 _MODELS = {"anthropic": "claude-haiku-4-5", "openai": "gpt-4o-mini"}
 
 
 def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | None:
-    """A client is no callable; whatever is one summarizes by itself."""
+    """Makes a summarizer of a client; anything callable is a summarizer already."""
     if client is None or callable(client) or isinstance(client, str | Summary):
         return cast("str | Summary | Summarize | None", client)
-    # Only those who have it pay for it.
+    # Imported late, because few calls need it.
     from compaction_store.summarizers import AnthropicSummarizer, OpenAISummarizer  # noqa: PLC0415
     from compaction_store.summarizers.openai import is_client  # noqa: PLC0415
 
@@ -131,7 +133,7 @@ def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | N
 
 
 class _Job:
-    """One compression: a view that is in no store."""
+    """One call of `compress_context`."""
 
     def __init__(
         self,
@@ -196,15 +198,15 @@ class _Job:
         return covered / self.old if self.old else None
 
     def _error(self) -> str | None:
-        """What was not as wished, without a word of any message."""
-        told = [
+        """Returns what went wrong, without any content."""
+        problems = [
             f"a summary failed: {attempt.error['type']}, {attempt.error['text']}"
             for attempt in self._builder.attempts
             if attempt.error is not None and attempt.kind == "summary" and attempt.error["type"] != NotSmaller.__name__
         ]
         if self._ctx.total_tokens > self.limit:
-            told.append(f"{self._ctx.total_tokens} tokens are left where {self.limit} were wanted")
-        return "; ".join(dict.fromkeys(told)) or None
+            problems.append(f"{self._ctx.total_tokens} tokens are left, the target is {self.limit}")
+        return "; ".join(dict.fromkeys(problems)) or None
 
 
 def _length(attempt: Any) -> int:

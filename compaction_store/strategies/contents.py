@@ -1,8 +1,7 @@
-"""What of a message can be made shorter, in every format, without breaking its form, its ids or its JSON.
+"""Finds and replaces the contents of a message that can be shortened, in every API's format.
 
-A message is taken apart into pieces: plain text, the JSON of a call's input, pictures and files, thinking. Each piece
-may be exchanged for a shorter one; everything else, whatever its shape, is left as it is: ids, names, sealed content,
-what a provider's search returned. Nothing is altered in place.
+A content is plain text, the JSON of a call's input, a picture or file, or thinking. Everything else stays unchanged:
+ids, names, encrypted content, results of a provider's search. Nothing is altered in place.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _TEXT_FIELDS = {
 }  # fmt: skip
 _MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
 _THINKING = ("thinking", "redacted_thinking")
-# The fields with text, or with parts that have it, of what a tool returned and of items that hold call and result.
+# The fields with text, or with parts that have text, of results of tools and of items that have call and result.
 _INNER = {
     "message": ("content",),
     "tool_result": ("content",),
@@ -52,13 +51,13 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circul
 
 
 class Content(NamedTuple):
-    """`value` is text, or JSON's own values for an input, or a whole block."""
+    """`value` is text, the JSON value of an input, or a whole block."""
 
     kind: ContentKind
     value: Any
 
 
-# What comes instead: the same value to leave it, None to drop a block of thinking.
+# Returns the new value: the same one to leave it, None to drop a block of thinking.
 Exchange = Callable[[Content], Any]
 
 
@@ -67,7 +66,7 @@ def compact(value: Any) -> str:
 
 
 def exchanged(message: Payload, exchange: Exchange) -> Payload:
-    """The message with its pieces exchanged, in order; the very same object if none changed."""
+    """Returns the message with its contents exchanged, in order; the same object if none changed."""
     kind = message.get("type")
     if "role" not in message and isinstance(kind, str):
         return _block(message, exchange)
@@ -75,7 +74,7 @@ def exchanged(message: Payload, exchange: Exchange) -> Payload:
 
 
 def contents_of(message: Payload) -> list[Content]:
-    """Everything that could be exchanged."""
+    """Returns all contents that can be exchanged, in order."""
     found: list[Content] = []
 
     def look(piece: Content) -> Any:
@@ -96,7 +95,7 @@ def _fields(holder: Payload, exchange: Exchange, how: dict[str, Callable[[Any, E
 
 
 def _value(value: Any, exchange: Exchange) -> Any:
-    """A text, a block, or a list of blocks."""
+    """Exchanges a text, a block, or a list of blocks."""
     if isinstance(value, str):
         return exchange(Content("text", value)) if value else value
     if isinstance(value, dict):
@@ -110,12 +109,12 @@ def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]
     new = [change(item, exchange) if isinstance(item, dict) else item for item in value]
     if all(a is b for a, b in zip(new, value, strict=True)):
         return value
-    # A message that held nothing but thinking keeps it.
+    # A message with nothing but thinking keeps it.
     return [item for item in new if item is not None] or value
 
 
 def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
-    # A tuple is looked through by ==, so that a type may be anything at all.
+    # `in` compares a tuple by ==, so a type may be unhashable.
     if block.get("type") in _THINKING:
         return None if exchange(Content("thinking", block)) is None else block
     return _block(block, exchange)
@@ -124,7 +123,7 @@ def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
 def _block(block: Payload, exchange: Exchange) -> Payload:
     kind = block.get("type")
     if kind is None:
-        # The parts of a shell's output and of a search in files have no type.
+        # Parts of a shell's output and of a file search have no type.
         return _fields(block, exchange, dict.fromkeys(_BARE, _text))
     if not isinstance(kind, str):
         return block
@@ -140,7 +139,7 @@ def _text(value: Any, exchange: Exchange) -> Any:
 
 
 def _said(block: Payload, field: str, exchange: Exchange) -> Payload:
-    """A text. What pointed into the whole of it does not fit what is left."""
+    """Exchanges a text, and drops citations, whose positions no longer fit."""
     new = _fields(block, exchange, {field: _text})
     if new is not block:
         new.pop("citations", None)
@@ -166,7 +165,7 @@ def _outputs(value: Any, exchange: Exchange) -> Any:
 
 
 def _output(block: Payload, exchange: Exchange) -> Payload:
-    """What code put out: logs and images, and nothing else may stand there."""
+    """Exchanges an output of code: only logs and images are allowed there."""
     if block.get("type") != "image":
         return _block(block, exchange)
     new = exchange(Content("media", block))

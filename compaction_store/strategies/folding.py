@@ -1,9 +1,9 @@
-"""The scan behind the sliding window: where a growing window is folded, over anything that has an outline.
+"""The scan of the sliding window: yields the spans to fold while the window grows.
 
-The window grows from the oldest element. Each time the threshold is reached, everything in it that may go is folded:
-one summary, or one for each part where something that has to stay lies between. Then it goes on with the summary in
-the window. Where the summaries alone reach the threshold, only what came after the last one counts, so that a full
-summary is still worth a full window. Every element is looked at a fixed number of times, however long the thread.
+The window grows from the oldest element. Each time the threshold is reached, everything in it that may be folded is
+folded: into one summary, or into several if something between must stay. Then the window, which now has the summaries,
+grows on. If the summaries alone reach the threshold, only the elements after the last one count, so that each summary
+covers a full window. The time is linear in the thread.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Index = int
 
 
 class Folded(NamedTuple):
-    """What came of a span: the item that stands for it now, and its tokens."""
+    """A folded span: its summary, and the summary's tokens."""
 
     item: Any
     tokens: int
 
 
 class Fold(NamedTuple):
-    """A span of indexes to summarize, both ends inclusive. Sent back is what came of it, None if it was refused."""
+    """A span of indexes to summarize, both ends inclusive. The scan is sent the `Folded`, None if it was refused."""
 
     low: Index
     high: Index
@@ -37,7 +37,7 @@ Folds = Generator[Fold, Folded | None, None]
 
 
 class _Sums(NamedTuple):
-    """What elements take together."""
+    """The size of several elements."""
 
     tokens: int
     messages: int
@@ -48,7 +48,7 @@ class _Sums(NamedTuple):
 
 
 class _Sizes:
-    """The sums of any range of elements at once."""
+    """The size of any range of elements, in constant time."""
 
     def __init__(self, outline: Outline) -> None:
         self.users = ["user" in who for who in outline.speakers]
@@ -57,7 +57,7 @@ class _Sizes:
         self._turns = [0, *accumulate(self.users)]
 
     def between(self, low: Index, high: Index) -> _Sums:
-        """Of a range of indexes, both ends inclusive."""
+        """Returns the size of a range of indexes, both ends inclusive."""
         after = high + 1
         return _Sums(
             self._tokens[after] - self._tokens[low], self._messages[after] - self._messages[low],
@@ -65,8 +65,8 @@ class _Sizes:
         )  # fmt: skip
 
 
-class _Piece(NamedTuple):
-    """A stretch that may be folded. `end` is the last index to fold, None while it holds nothing of the assistant."""
+class _Stretch(NamedTuple):
+    """A range that may be folded. `end` is the last index to fold, None while it has nothing of the assistant."""
 
     low: Index
     end: Index | None
@@ -77,8 +77,8 @@ class _Piece(NamedTuple):
         return 0 if self.end is None else self.end + 1 - self.low
 
 
-class _Pieces:
-    """The stretches of the window that may be folded, in order, as they grow block by block."""
+class _Stretches:
+    """The ranges of the window that may be folded, in order, as they grow block by block."""
 
     def __init__(self, outline: Outline, *, before_reply: bool) -> None:
         self._replies = ["assistant" in who for who in outline.speakers]
@@ -86,21 +86,21 @@ class _Pieces:
             reply or "summary" in who for reply, who in zip(self._replies, outline.speakers, strict=True)
         ]
         self._before_reply = before_reply
-        self._listed: list[_Piece] = []
-        # Whether the last one holds anything of the assistant.
+        self._listed: list[_Stretch] = []
+        # Whether the last one has anything of the assistant.
         self._spoken = False
-        # How many elements would be folded now.
+        # The number of elements that would be folded now.
         self.size = 0
 
     def add(self, low: Index, high: Index) -> None:
-        """A block that may be folded."""
+        """Adds a block that may be folded."""
         if not self._listed or self._listed[-1].high + 1 != low:
-            self._listed.append(_Piece(low, None, low - 1))
+            self._listed.append(_Stretch(low, None, low - 1))
             self._spoken = False
         last = self._listed[-1]
         self._spoken = self._spoken or any(self._spoken_at[low : high + 1])
         end = high if self._spoken and self._may_end(high) else last.end
-        self._listed[-1] = _Piece(last.low, end, high)
+        self._listed[-1] = _Stretch(last.low, end, high)
         self.size += self._listed[-1].size - last.size
 
     def _may_end(self, high: Index) -> bool:
@@ -111,7 +111,7 @@ class _Pieces:
         return [Fold(piece.low, piece.end) for piece in self._listed if piece.end is not None]
 
     def drop(self, high: Index) -> None:
-        """What lies up to there is folded, or is left behind for good."""
+        """Drops everything up to an index: it is folded, or will not be."""
         rest = [piece for piece in self._listed if piece.high > high]
         if rest and rest[0].low <= high:
             cut = rest.pop(0)
@@ -125,7 +125,7 @@ class _Pieces:
 
 
 class _Scan:
-    """A scan under way: `shown` is the window as it is now, with summaries in their places."""
+    """The state of a scan. `_shown` is the window with its summaries."""
 
     def __init__(
         self,
@@ -144,18 +144,18 @@ class _Scan:
         self._limit = limit
         self._whole_at_end = whole_at_end
         self._sizes = _Sizes(outline)
-        self._pieces = _Pieces(outline, before_reply=before_reply)
-        # Nothing before a sealed summary is touched, so that what is folded stays as it is.
+        self._pieces = _Stretches(outline, before_reply=before_reply)
+        # Nothing before a sealed summary is touched, so that folded spans never change.
         sealed = (index + 1 for index in reversed(range(len(items))) if outline.sealed[index])
         self._first = max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
         self._shown: list[Any] = []
-        # How much less the window takes than its elements did.
+        # How much smaller the window is than its elements were.
         self._saved = _Sums(0, 0, 0)
-        # The part of the window up to the last summary, or before anything that may go.
+        # The length of the part up to the last summary, or before anything that may be folded.
         self._base: int | None = None
         self._base_total = _Sums(0, 0, 0)
         self._base_reaches: bool | None = None
-        # What is reached by nothing at all gives no reason to fold at any one place before the end.
+        # A threshold that an empty window reaches is checked only at the end.
         self._always = self._reaches(0, 0, _Sums(0, 0, 0), ends_with_user=False)
         self._least = 0
 
@@ -204,7 +204,7 @@ class _Scan:
             if folded is not None:
                 done.append((fold, folded))
         if not done:
-            # It is asked for again when there is twice as much: each refusal may have cost a model's time.
+            # Try again only with twice as much: each refusal may have cost a model call.
             self._least = 2 * self._pieces.size
             return
         self._least = 0
@@ -215,7 +215,7 @@ class _Scan:
         self._rebase(len(self._shown) - (index - last), self._total(index).less(after))
 
     def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
-        """Puts the summaries in their places. Nothing from the first of them on has been folded before."""
+        """Puts the summaries into the window. Nothing from the first of them on was folded before."""
         at = done[0][0].low
         place = len(self._shown) - 1 - (index - at)
         tail: list[Any] = []
@@ -228,7 +228,7 @@ class _Scan:
 
 
 def _first_reply(outline: Outline) -> Index:
-    """Where the task as it was first put ends."""
+    """Returns the index of the first reply, where the original task ends."""
     for index, who in enumerate(outline.speakers):
         if "assistant" in who or "summary" in who:
             return index
@@ -245,9 +245,9 @@ def folds(
     before_reply: bool,
     whole_at_end: bool = False,
 ) -> Folds:
-    """Every span to fold, in the order in which the window reaches them. `items` are what a predicate is shown.
+    """Yields every span to fold, in the order in which the window reaches them. A predicate is given `items`.
 
-    With `whole_at_end`, the whole of the thread is held to the threshold at its end, however much summaries take.
+    With `whole_at_end`, the threshold applies to the whole thread at its end, however large the summaries are.
     """
     return _Scan(
         outline,

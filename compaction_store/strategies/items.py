@@ -1,7 +1,7 @@
-"""The sliding window over anything: objects that say what they are, or messages as plain dicts. It needs no store.
+"""The sliding window without a store, over objects with an `Item`'s methods or over messages as dicts.
 
-Nothing is lost: every summary in the result carries its source, so that all that was given can be had back from it.
-The result can be given in again with more items after it; its summaries are not summarized again.
+Nothing is lost: every summary in the result has its source, so the result has all items. It can be passed in again with
+more items after it; its summaries are not summarized again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MUST_BE_SYNCHRONOUS = "the summarizer must be synchronous here; sliding_window_
 
 
 class Item(Protocol):
-    """What an object has to say about itself. One that makes calls is the assistant's too.
+    """The methods of an object for the sliding window. An object that makes calls is also the assistant's.
 
-    With a method `toolcall_ids()`, the ids of its calls or of the calls it answers, pairs are known for certain;
-    without, a result is taken to answer the nearest call before it that waits for one, else the last call.
+    A method `toolcall_ids()`, the ids of its calls or of the calls it answers, makes pairs certain. Without it, a
+    result is paired with the nearest earlier call without a result, else with the last call.
     """
 
     def is_user(self) -> bool: ...
@@ -42,7 +42,7 @@ class Item(Protocol):
 
 
 class Piece(NamedTuple, Generic[T]):
-    """An item of the result, and the items given that it stands for: itself alone, unless it is a summary."""
+    """An item of the result, and its source: the item itself, or for a summary the items that were summarized."""
 
     item: T
     source: tuple[T, ...]
@@ -55,19 +55,19 @@ class Piece(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Slid(AsDict, Sequence[Piece[T]]):
-    """The pieces in order. `error` is what stopped the summarizer, if anything did; what it did before is kept."""
+    """The pieces in order. If the summarizer raised, `error` is the exception; earlier summaries are kept."""
 
     pieces: tuple[Piece[T], ...] = field(repr=False)
     error: Exception | None = None
 
     @property
     def items(self) -> list[T]:
-        """What stands in place of what was given."""
+        """The items of the result."""
         return [piece.item for piece in self.pieces]
 
     @property
     def originals(self) -> list[T]:
-        """All that was given, in order."""
+        """All items that were passed in, in order."""
         return [item for piece in self.pieces for item in piece.source]
 
     def __len__(self) -> int:
@@ -96,11 +96,11 @@ def sliding_window(
     limit: int | None = None,
     count: Callable[[T], int] | None = None,
 ) -> Slid[T]:
-    """Folds items as `SlidingWindow` folds a thread; a predicate is given a `Window` of items.
+    """Folds items as `SlidingWindow` folds a thread. A predicate is given a `Window` of items.
 
-    Unlike there, the last message of the user may be folded, unless `allow=()`. `count` gives an item's tokens; plain
-    dicts need none. A summarizer that raises ends it, with all that was folded before and the exception as `.error`.
-    An async summarizer goes with `sliding_window_async`.
+    Unlike there, the last message of the user may be folded, unless `allow=()`. `count` returns an item's tokens; plain
+    dicts do not need it. If the summarizer raises, the result has everything folded until then and the exception as
+    `error`. An async summarizer needs `sliding_window_async`.
     """
     if is_async(summarize):
         raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
@@ -123,7 +123,7 @@ async def sliding_window_async(
     limit: int | None = None,
     count: Callable[[T], int] | None = None,
 ) -> Slid[T]:
-    """The same where the summarizer may be async. One that is not runs in a thread, off the event loop."""
+    """The same with an async summarizer. Any other runs in a thread, off the event loop."""
     sliding = _Sliding(
         items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
     )
@@ -131,7 +131,7 @@ async def sliding_window_async(
 
 
 class _Sliding(Generic[T]):
-    """A window on its way over items: it says what is to be summarized next, and is told what came of it."""
+    """One call of `sliding_window`."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class _Sliding(Generic[T]):
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
-        """A fraction is one of all that was ever given, so that it keeps no less in every run."""
+        """Returns what a fraction of all sources keeps, so that later runs keep no less."""
         if type(retain) is int or not any(piece.is_summary for piece in self._pieces):
             return None
         tail_of([], retain)
@@ -216,19 +216,19 @@ def _counted(items: Sequence[Any], count: Callable[[Any], int] | None) -> list[i
     if count is not None:
         return [count(item) for item in items]
     counter = o200k_base()
-    # A predicate that never looks at tokens needs no counter.
+    # Objects need no tokens unless the threshold reads them.
     return [counter.messages([dict(item)]) if isinstance(item, Mapping) else 0 for item in items]
 
 
 def _pins(pin: PinOption, items: Sequence[Any]) -> Pins:
-    """A predicate is about an item; what the outline is made of are its stand-ins."""
+    """Evaluates predicates on the items, because the outline only has payloads made from them."""
     pins = Pins(pin)
     held = [place for place, item in enumerate(items, 1) if any(predicate(item) for predicate in pins.predicates)]
     return Pins([*pins.spans, *held])
 
 
 def _payloads(items: Sequence[Any]) -> list[Payload]:
-    """Items as payloads: what matters of an object is who speaks, and which calls and results belong together."""
+    """Returns items as payloads: for an object, its speaker and its calls and results."""
     pairs = _Pairs()
     for place, item in enumerate(items):
         if not isinstance(item, Mapping):
@@ -237,12 +237,12 @@ def _payloads(items: Sequence[Any]) -> list[Payload]:
 
 
 class _Pairs:
-    """Which objects belong together: by the ids they tell, else by their places."""
+    """Pairs calls with results: by the ids that objects give, else by their order."""
 
     def __init__(self) -> None:
         self._calls: dict[int, list[str]] = {}
         self._results: dict[int, list[str]] = {}
-        # Calls that tell no ids and wait for a result, and the last one of all.
+        # Calls without ids that have no result yet, and the last call.
         self._open: list[int] = []
         self._last: int | None = None
 
@@ -250,9 +250,11 @@ class _Pairs:
         try:
             call, result = item.is_toolcall(), item.is_toolcall_result()
         except AttributeError:
-            raise InvalidInput(f"item {place} is no dict, and {type(item).__name__} does not say what it is") from None
-        told = getattr(item, "toolcall_ids", None)
-        known = None if told is None else list(told())
+            raise InvalidInput(
+                f"item {place} must be a dict or have the methods of an Item, not {type(item).__name__}"
+            ) from None
+        ids = getattr(item, "toolcall_ids", None)
+        known = None if ids is None else list(ids())
         if result:
             self._results[place] = self._answer(place) if known is None else known
         if call:
@@ -274,7 +276,7 @@ class _Pairs:
             role = "assistant"
         results = [{"type": "function_call_output", "call_id": name} for name in self._results.get(place, ())]
         text = [{"type": "text"}] if role == "user" else []
-        # A call that nothing answers has no id in common with anything.
+        # A call without a result has an id of its own.
         names = self._calls.get(place, ()) or ([f"call {place}"] if place in self._calls else ())
         return {
             "role": role,

@@ -35,20 +35,19 @@ RESERVE = 2048
 
 
 class Ladder(base.Planner):
-    """Summarizes what is old, cuts contents, removes, cuts the ends: as much as the target takes, in this order.
+    """Summarizes old messages, cuts contents, removes messages, cuts the first and last: until the target is met.
 
-    The target is that of the budget, or `target_tokens` less `reserve`, which is 2048 unless given. A budget has a
-    reserve of its own, so that nothing is taken off its target unless `reserve` is given, and then at most half.
+    The target is the budget's, or `target_tokens` less `reserve` (by default 2048). A budget has its own reserve, so
+    nothing is subtracted from its target unless `reserve` is given, and then at most half.
 
-    The summarizer is told how much room there is, and a longer summary is cut to it. It is given what is old in parts
-    of about `part_chars` of JSON, all at once with None; there is one record. With `keep_recent_tokens` what is recent
-    is counted in tokens, and cut only after all else is gone.
+    The summarizer is told how much room there is, and a longer summary is cut to it. It is given the old messages in
+    parts of about `part_chars` of JSON, or all at once with None; either way there is one record. With
+    `keep_recent_tokens`, the recent messages are counted in tokens and cut only after all others are removed.
 
-    With a budget, fewer than `keep_recent` messages are kept where so many would leave no room for a summary, even with
-    their long contents cut: the others are summarized too, rather than cut or removed. Results that came after the last
-    message of the assistant are cut only where the view would not fit the window otherwise: no model has read them yet.
-    Where other callbacks have brought the view halfway from the trigger to the target in the same run, nothing more is
-    done.
+    With a budget, fewer than `keep_recent` messages are kept if more would leave no room for a summary even with their
+    long contents cut: the others are summarized instead of cut or removed. Results after the assistant's last message
+    are cut only if the view would not fit the window otherwise, because no model has read them yet. If other callbacks
+    of the same run have brought the view halfway from the trigger to the target, nothing more is done.
     """
 
     def __init__(
@@ -117,17 +116,17 @@ class Ladder(base.Planner):
         return drivers.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
-        """The same, with something more that it never touches."""
+        """Returns a copy with more pins."""
         held = copy(self)
         held.pins = self.pins | pins
         return held
 
     def limit(self, budget: TokenBudget | None) -> int:
-        """What the view should take in the end."""
+        """Returns the tokens that the view should take in the end."""
         if self.target_tokens is not None:
             return self.target_tokens - (RESERVE if self.reserve is None else self.reserve)
         if budget is None:
-            raise InvalidInput("a Ladder needs a budget, or target_tokens=")
+            raise InvalidInput("target_tokens must be given, because there is no budget")
         target = budget.target_tokens
         return target - min(self.reserve or 0, target // 2)
 
@@ -138,13 +137,13 @@ class Ladder(base.Planner):
         yield from self.steps_to(ctx, limit, None if ctx.budget is None else ctx.budget.limit)
 
     def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
-        """Whether what came before in this run will do: to save a little more now is not worth a record."""
+        """Returns whether earlier callbacks saved enough: a little more is not worth a record."""
         if ctx.budget is None or self.target_tokens is not None or not builder_of(ctx).applied:
             return False
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
     def steps_to(self, ctx: CompactionContext, limit: int, most: int | None = None) -> Steps:
-        """The same with another limit; `most` is what the view may take at all."""
+        """The same with another limit; `most` is the most that fits the window."""
         if ctx.total_tokens <= limit:
             return
         builder = builder_of(ctx)
@@ -166,11 +165,11 @@ class Ladder(base.Planner):
         return self.recent(elements)
 
     def recent(self, elements: Sequence[Element]) -> int:
-        """The index at which what is recent begins."""
+        """Returns the index at which the recent elements begin."""
         return tail([element.tokens for element in elements], self.keep_recent, self.keep_recent_tokens)
 
     def _summaries(self, ctx: CompactionContext, summarize: base.SummarySource, goal: Goal, rungs: Rungs) -> Steps:
-        """One summary for each span of what is old. A summarizer that failed once is not asked again in this run."""
+        """Summarizes each span of old messages. After a failure the summarizer is not called again in this run."""
         layout = Layout(ctx.elements, self.pins, ctx.links)
         end = rungs.end_of_old(layout, goal)
         sized = [(span, _tokens(layout, *span)) for span in self.old(layout, end)]
@@ -194,7 +193,7 @@ class Ladder(base.Planner):
         if callable(summarize) and self.part_chars is not None:
             ends = [elements[end].end_seq for _, end, _ in layout.parts(low, high, self.part_chars, _chars)]
             writer = InParts(summarize, ends) if len(ends) > 1 else summarize
-        # Whoever can be asked again is asked for less before anything is cut.
+        # A summarizer that can be called again is asked for a shorter summary before one is cut.
         once = isinstance(writer, InParts) or not callable(writer)
         ask = Ask(
             elements[low].seq, elements[high].end_seq, writer, reason=reason, min_saving=self.min_saving, room=room,
@@ -214,7 +213,7 @@ class Ladder(base.Planner):
         return error
 
     def old(self, layout: Layout, end: int | None = None) -> Iterator[tuple[int, int]]:
-        """The spans of indexes that are to be summarized. A summary that stands alone is not summarized again."""
+        """Yields the spans of indexes to summarize. A single summary is not summarized again."""
         end = self.recent(layout.elements) if end is None else end
         for low, high in layout.for_summaries(layout.first, end - 1):
             filled = [element for element in layout.elements[low : high + 1] if element.messages]

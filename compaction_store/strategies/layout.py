@@ -1,9 +1,9 @@
-"""Where in a view a strategy may work: what summaries and removals must leave alone, whatever else they aim for.
+"""The spans of a view that a strategy may summarize or remove.
 
-A summary enters as a user's message and stands between no call and its result. Left alone are system messages, the last
-message of a user and what is pinned. A system message in the midst of a thread keeps its neighbours: Anthropic's API
-wants a user's turn before it and an assistant's after it. A removal leaves, besides, the first message and the last: a
-thread begins with a user. Indexes are places in the list of elements.
+System messages, the last message of the user and pinned elements are never touched. A summary is a user's message and
+never comes between a call and its result. A system message inside a thread keeps its neighbours: Anthropic's API
+requires a user's turn before it and an assistant's after it. A removal also keeps the first and the last message,
+because a thread must begin with a user's. Indexes are those of the list of elements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compaction_store.strategies.pins import Pins
 
 
 def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None) -> int:
-    """The index at which the recent elements begin: so many, or the fewest that have so many tokens."""
+    """Returns the index at which the recent elements begin: so many, or the fewest that have so many tokens."""
     if keep_recent_tokens is None:
         return max(0, len(tokens) - keep_recent)
     index, total = len(tokens), 0
@@ -31,7 +31,7 @@ def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None
 
 
 def unread(elements: Sequence[Element]) -> frozenset[int]:
-    """The indexes of results after the last message of the assistant: no model has read them yet."""
+    """Returns the indexes of results after the assistant's last message: no model has read them yet."""
     found: list[int] = []
     for index in range(len(elements) - 1, -1, -1):
         element = elements[index]
@@ -47,7 +47,7 @@ def _has_result(payload: Payload | None) -> bool:
 
 
 class Layout:
-    """What a strategy must leave alone among the elements of a view. Built in linear time."""
+    """Which elements of a view may be summarized or removed. Built in linear time."""
 
     def __init__(
         self, elements: Sequence[Element], pins: Pins | None = None, links: tool_pairs.Links | None = None
@@ -57,7 +57,7 @@ class Layout:
         self._known = links
         self.last_user = tool_pairs.last_user(items)
         self.systems = frozenset(i for i, messages in enumerate(items) if any(map(tool_pairs.is_system, messages)))
-        # Where something was removed there is an element without messages: it is nobody's neighbour.
+        # A removal leaves an element without messages, which does not count as a neighbour.
         filled = [i for i, element in enumerate(elements) if element.messages]
         self.first = next((i for i in filled if i not in self.systems), len(items))
         self.last = filled[-1] if filled else -1
@@ -81,29 +81,29 @@ class Layout:
         return frozenset(self.links.borders())
 
     def for_summaries(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """The largest spans that may become summaries, in order, both ends inclusive."""
+        """Yields the largest spans that may be summarized, in order, both ends inclusive."""
         for segment in _between(self._no_summary, low, high):
             for piece in self.links.pieces(*segment):
                 if not self.links.interrupts(*piece):
                     yield piece
 
     def for_removal(self, low: int, high: int, spared: Collection[int] = ()) -> Iterator[tuple[int, int]]:
-        """The largest spans that may be removed and hold anything."""
+        """Yields the largest spans that may be removed and have any messages."""
         for segment in _between(sorted(self._no_removal.union(spared)), low, high):
             for start, end in self.links.pieces(*segment):
                 if any(element.messages for element in self.elements[start : end + 1]):
                     yield start, end
 
     def stands_alone(self, index: int) -> bool:
-        """Whether an element belongs to no other, and stands between none that belong together."""
+        """Returns whether an element is in no pair and between no pair."""
         return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
 
     def parts(
         self, low: int, high: int, size: int, measure: Callable[[Element], int]
     ) -> Iterator[tuple[int, int, int]]:
-        """Cuts a span that may become a summary into such spans of `size` or more, the last of what is left.
+        """Cuts a span that may be summarized into parts of at least `size`; the last may be smaller.
 
-        With each comes its size.
+        Yields the first and last index of each part, and its size.
         """
         start, filled = low, 0
         for index in range(low, high + 1):
@@ -114,7 +114,7 @@ class Layout:
 
 
 def _between(barriers: Sequence[int], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """What is left of a range without its barriers."""
+    """Yields the parts of a range between its barriers."""
     for place in range(bisect_left(barriers, low), len(barriers)):
         barrier = barriers[place]
         if barrier > high:

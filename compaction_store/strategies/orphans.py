@@ -1,6 +1,6 @@
-"""Results of tools whose calls are not there: left out of a plain list, as they are left out of requests, with a note.
+"""Leaves results without a call out of a list of messages and adds a note, as requests do.
 
-A result answers the nearest earlier call of its id that waits for one, as everywhere in this package.
+A result answers the nearest earlier call with its id that has no result yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NOTE: Payload = {"type": "text", "text": OF_NO_CALL}
 
 
 def without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
-    """The messages, and how many results were left out. Those that hold none are the same objects."""
+    """Returns the messages, and the number of results left out. Unchanged messages are the same objects."""
     calls = _Calls()
     whole: list[Payload] = []
     left_out = noted = 0
@@ -28,7 +28,7 @@ def without_orphans(messages: Sequence[Payload]) -> tuple[list[Payload], int]:
             noted += 1
             continue
         if noted and not _is_result(kept):
-            # Behind all results that stand together: nothing may come between a call and its result.
+            # After all adjacent results: nothing may come between a call and its result.
             whole.append({"role": "user", "content": OF_NO_CALL})
             noted = 0
         whole.append(kept)
@@ -42,31 +42,31 @@ def _is_result(message: Payload) -> bool:
 
 
 class _Calls:
-    """The calls that wait for a result."""
+    """The calls that have no result yet."""
 
     def __init__(self) -> None:
         self._waiting = defaultdict[tuple[bool, str], int](int)
 
     def read(self, message: Payload) -> tuple[Payload | None, int]:
-        """The message without results that answer nothing, None if it was one, and how many they were."""
+        """Returns the message without its orphaned results, or None if it is one itself; and their number."""
         content = message.get("content")
         parts = content if isinstance(content, list) else []
         bare = {name: value for name, value in message.items() if name != "content"}
-        alone = self._orphans(message if not parts else {**bare, "content": []}, told=_calls_in(parts))
+        alone = self._orphans(message if not parts else {**bare, "content": []}, repeated=_calls_in(parts))
         kept = [part for part in parts if not self._orphans({"content": [part]})]
         if alone:
             return None, alone
         if len(kept) == len(parts):
             return message, 0
-        # Results come first in their turn, so that the note comes last.
+        # Results must be first in their turn, so the note is last.
         return {**message, "content": [*kept, _NOTE]}, len(parts) - len(kept)
 
-    def _orphans(self, message: Payload, told: frozenset[str] = frozenset()) -> int:
-        """Takes note of the calls and results in order; returns how many results answer nothing."""
+    def _orphans(self, message: Payload, repeated: frozenset[str] = frozenset()) -> int:
+        """Reads the calls and results in order and returns the number of orphaned results."""
         orphans = 0
         for kind, form, name in tool_pairs.tools(message).steps:
             key = form == "function", name
-            if kind == "call" and not (form == "tool_calls" and name in told):
+            if kind == "call" and not (form == "tool_calls" and name in repeated):
                 self._waiting[key] += 1
             elif kind == "result" and self._waiting[key]:
                 self._waiting[key] -= 1
@@ -76,7 +76,7 @@ class _Calls:
 
 
 def _calls_in(parts: Sequence[Any]) -> frozenset[str]:
-    """The ids of calls that stand as blocks, which some frameworks repeat beside the content."""
+    """Returns the ids of calls in blocks, which some frameworks repeat in `tool_calls`."""
     return frozenset(_ids(parts))
 
 

@@ -1,7 +1,7 @@
-"""What a strategy sees of a view: who speaks where, what has to stay, and where one may cut. All in linear time.
+"""The outline of a view for a strategy: the speakers, the elements that must stay, and the blocks to fold.
 
-Indexes are places in the list of elements. What has to stay is every sealed summary, every system message, the last
-message of the user and whatever is pinned; `allow` gives up the rule it names.
+Sealed summaries, system messages, the last message of the user and pinned elements must stay; `allow` lifts the rule it
+names. Indexes are those of the list of elements. Everything is computed in linear time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
 def speaker(payload: Payload | None) -> Speaker:
-    """Whose message it is. A message of the user that holds only results of tools is a result.
+    """Returns who speaks in a message. A user's message with nothing but results of tools is a `result`.
 
-    The items of OpenAI's Responses that have no role are the assistant's, unless they are results.
+    Items of OpenAI's Responses API without a role are the assistant's, unless they are results.
     """
     if not isinstance(payload, dict):
         return "other"
@@ -63,7 +63,7 @@ def speakers(element: Element) -> frozenset[Speaker]:
 
 
 def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], int] | None = None) -> list[Element]:
-    """Plain messages as the elements of a view: the first is seq 1. Without `count`, no tokens are counted."""
+    """Returns plain messages as elements of a view, from seq 1. Without `count`, all tokens are 0."""
     return [
         Element(seq, seq, None, (message,), 0 if count is None or message is None else count(message), None, _NO_TIME)
         for seq, message in enumerate(messages, 1)
@@ -71,9 +71,9 @@ def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], i
 
 
 def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
-    """Whether a thread is written in Anthropic's blocks: there, neighbours of one role are one turn.
+    """Returns whether a thread is in Anthropic's format, where adjacent messages of one role are one turn.
 
-    Blocks of text alone are taken for Anthropic's. Plain text is anyone's: None.
+    Lists of nothing but text blocks count as Anthropic's. Plain strings fit any format: returns None.
     """
     lists = False
     for payload in payloads:
@@ -91,7 +91,7 @@ def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
 
 
 class Block(NamedTuple):
-    """Elements that stand or fall together, both ends inclusive. No call in one block has its result in another."""
+    """A range of elements that may not be split, both ends inclusive: no pair of call and result reaches beyond it."""
 
     low: int
     high: int
@@ -99,7 +99,7 @@ class Block(NamedTuple):
 
 
 class Outline:
-    """A view as strategies read it. `made_by` says whose summaries are sealed; without it, all are."""
+    """A view as strategies read it. Summaries by callbacks whose name begins with `made_by` are sealed."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Outline:
         return tool_pairs.last_user(tool_pairs.items_of(self.elements))
 
     def _keep_system(self) -> None:
-        """Anthropic wants an assistant's turn after a system message, so that what follows one has to stay as well."""
+        """Keeps system messages, and the assistant's turn after one, which Anthropic's API requires."""
         started = follows = False
         for index, who in enumerate(self.speakers):
             system = "system" in who
@@ -139,7 +139,7 @@ class Outline:
     @cached_property
     def is_anthropic(self) -> bool:
         found = speaks_anthropic(m for e in self.elements if not e.is_summary for m in e.messages)
-        # Where nothing tells, what told it may be folded.
+        # Plain strings with summaries: the messages that showed the format may be folded.
         return any(element.is_summary for element in self.elements) if found is None else found
 
     @cached_property
@@ -148,13 +148,13 @@ class Outline:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """All elements in order, in the smallest blocks that may be cut apart."""
+        """All elements in order, in the smallest possible blocks."""
         borders = [*self.links.borders(), len(self.elements)]
         keep = [stays or index in self.links.pending for index, stays in enumerate(self.stays)]
         return [Block(low, after - 1, not any(keep[low:after])) for low, after in pairwise(borders)]
 
     def safe(self, low: int, high: int) -> list[tuple[int, int]]:
-        """The spans inside that may be folded and come between no call and its result; none can be made larger."""
+        """Returns the largest spans inside a range that may be folded and split no pair."""
         found: list[tuple[int, int]] = []
         for place in range(bisect_left(self.blocks, (low,)), len(self.blocks)):
             block = self.blocks[place]

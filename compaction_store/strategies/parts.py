@@ -1,7 +1,6 @@
-"""A long span summarized in parts that a model can read at once, and the parts' summaries put together as one.
+"""Summarizes a long span in parts that a model can read, and joins the summaries.
 
-Nothing of the span is left out: either every part is summarized, or the summary fails, and what was written until then
-stands for a beginning of the span.
+If a part fails, the whole summary fails; the parts before it can still be used for the beginning of the span.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from compaction_store.drivers import Call, Work, begin
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.models import Element, Payload, Summary
 
-# What an empty line between the summaries of two parts takes.
+# The tokens of an empty line between two summaries.
 _BETWEEN = 1
 
 
 class InParts:
-    """A summarizer that gives another one the elements in parts, and each part its share of the room.
+    """A summarizer that calls another one for each part, with a share of the room.
 
     `ends` are the last seqs of the parts.
     """
@@ -37,7 +36,7 @@ class InParts:
 
     @property
     def done_to(self) -> int | None:
-        """The last seq of the parts that are summarized, from the first on; None if none is."""
+        """The last seq of the parts summarized so far, None if there is none."""
         return self._ends[len(self._done) - 1] if self._done else None
 
     def __call__(self, elements: Sequence[Element]) -> SummaryResult | Awaitable[SummaryResult]:
@@ -62,13 +61,13 @@ class InParts:
         if not isinstance(summary, Summary) or not isinstance(summary.text, str):
             raise InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
         if summary.replacement is not None:
-            raise InvalidInput("a provider's own block stands for a whole span: use part_chars=None")
+            raise InvalidInput("part_chars must be None for a summarizer that returns a provider's own block")
         if not summary.text.strip():
             raise ValueError("the summary of a part is empty")
         self._done.append(summary)
 
     def joined(self) -> Summary:
-        """One summary of all that is done."""
+        """Returns one summary of all parts summarized so far."""
         done = self._done
         durations = [summary.duration for summary in done if summary.duration is not None]
         return Summary(
@@ -89,7 +88,7 @@ def _share(budget: int, part: Request, whole: Request) -> int:
 
 
 def _sum(usages: Iterator[Payload | None]) -> Payload | None:
-    """Whole numbers summed by name; what is no number differs between calls and says nothing about all."""
+    """Sums integers by name; other values differ between calls and are left out."""
     given = [usage for usage in usages if usage]
     sums = Sums[str]()
     for name, value in chain.from_iterable(usage.items() for usage in given):

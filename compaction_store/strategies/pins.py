@@ -1,4 +1,4 @@
-"""What a strategy must leave alone: seqs, spans of seqs, and messages that a predicate knows."""
+"""Pins: seqs, spans of seqs and messages that a strategy must not touch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PinOption = Pin | Iterable[Pin]
 
 
 class Pins:
-    """Pins in the forms a caller may give them: a seq, a span as a pair of seqs, a predicate of a message, or several.
+    """Pins in any form that a caller may use: a seq, a span as a pair of seqs, a predicate of a message, or several.
 
-    A predicate is asked about messages, not about what stands for them: a summary is pinned by its span only.
+    A predicate applies to messages only: a summary is pinned by its span.
     """
 
     def __init__(self, pin: PinOption = ()) -> None:
@@ -27,7 +27,7 @@ class Pins:
         for one in [pin] if isinstance(pin, int) or callable(pin) or _is_pair(pin) else pin:
             self._add(one)
         self.spans.sort()
-        # How far the spans reach that begin at or before each.
+        # For each span, the largest end of it and the spans before it.
         self._reach = list(accumulate((end for _, end in self.spans), max))
 
     def _add(self, pin: Any) -> None:
@@ -47,7 +47,7 @@ class Pins:
         return bool(self.spans or self.predicates)
 
     def hold(self, element: Element) -> bool:
-        """Whether anything of the element is pinned."""
+        """Returns whether any part of the element is pinned."""
         place = bisect_right(self.spans, element.end_seq, key=itemgetter(0))
         if place and self._reach[place - 1] >= element.seq:
             return True

@@ -1,4 +1,4 @@
-"""Strategies one after the other, and strategies around what they must leave alone."""
+"""Runs strategies one after the other, and adds pins to any strategy."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from compaction_store.strategies.thresholds import Predicate, Threshold, as_thre
 
 
 class Pipeline(Planner):
-    """Runs strategies in order, each on what the ones before it planned, all of it committed in one piece.
+    """Runs strategies in order, each on the plan of those before it. Everything is committed at once.
 
-    With `when`, a strategy runs only if the threshold is still reached. With `pin`, nothing pinned is ever touched. A
-    plain callback may stand among them; pins do not bind it. Each record names the strategy that it comes from.
+    With `when`, a strategy runs only if the threshold is still reached. With `pin`, pinned messages are not touched.
+    The strategies may include plain callbacks, which ignore the pins. Each record names its strategy.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Pipeline(Planner):
 
 
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:
-    """The strategy, with something it never touches: seqs, spans of seqs, predicates of a message.
+    """Returns the strategy with pins: seqs, spans of seqs or predicates of a message.
 
-    A span that would hold any of it is cut around it; of shortened stand-ins for such a span nothing can be used.
+    A span with a pin in it is cut around the pin; a replacement of such a span by shorter messages is refused.
     """
     return _pinned(strategy, Pins(pins))
 
@@ -78,7 +78,7 @@ def _pinned(strategy: Strategy, pins: Pins) -> Strategy:
 
 
 class _Pinned(Planner):
-    """Any strategy at all, its spans cut around what is pinned."""
+    """Any strategy, with its spans cut around pins."""
 
     def __init__(self, strategy: Strategy, pins: Pins) -> None:
         self._strategy = strategy
@@ -95,13 +95,13 @@ class _Pinned(Planner):
     def steps(self, ctx: CompactionContext) -> Steps:
         cuts = _Cuts(ctx.elements, self._pins)
         inner = self._strategy.steps(ctx)
-        told: Exception | None = None
-        while (ask := _next(inner, told)) is not None:
-            told = yield from cuts.ask(ask)
+        outcome: Exception | None = None
+        while (ask := _next(inner, outcome)) is not None:
+            outcome = yield from cuts.ask(ask)
 
 
 class _Cuts:
-    """Asks for the parts of a span that hold nothing pinned."""
+    """Asks for the parts of a span that have nothing pinned."""
 
     def __init__(self, elements: Sequence[Element], pins: Pins) -> None:
         self._elements = elements
@@ -118,23 +118,23 @@ class _Cuts:
         held = self._held[bisect_left(self._held, low) : bisect_right(self._held, high)]
         if not held:
             return (yield ask)
-        told: Exception | None = PinnedInside(
-            "something pinned is inside", start_seq=ask.start_seq, end_seq=ask.end_seq
+        outcome: Exception | None = PinnedInside(
+            "a pinned message is inside the span", start_seq=ask.start_seq, end_seq=ask.end_seq
         )  # fmt: skip
         if ask.replacement is not None:
-            return told
+            return outcome
         done = False
         for before, after in pairwise([low - 1, *held, high + 1]):
             found = self._links.safe(before + 1, after - 1, interrupting=False)
             if found is not None:
                 start, end = self._elements[found[0]].seq, self._elements[found[1]].end_seq
-                told = yield replace(ask, start_seq=start, end_seq=end)
-                done = done or told is None
-        return None if done else told
+                outcome = yield replace(ask, start_seq=start, end_seq=end)
+                done = done or outcome is None
+        return None if done else outcome
 
 
-def _next(steps: Steps, told: Exception | None) -> Ask | None:
+def _next(steps: Steps, outcome: Exception | None) -> Ask | None:
     try:
-        return steps.send(told)
+        return steps.send(outcome)
     except StopIteration:
         return None

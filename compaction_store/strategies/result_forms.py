@@ -1,4 +1,4 @@
-"""How each API's form of a tool result is changed to hold one line instead of its content."""
+"""Replaces the content of a tool result with one line, in every API's format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEARCH = "web_search_tool_result"
 
 
 def with_line(part: Payload, line: str) -> Payload | None:
-    """The result with a line for its content; None if its shape has no place for one."""
+    """Returns the result with a line as its content, None if its format has no place for one."""
     if any(part.get("role") == role for role in ("tool", "function")):
         return {**part, "content": line}
     return FORMS[part["type"]](part, line)
@@ -30,7 +30,7 @@ def _json_output(part: Payload, line: str) -> Payload:
 
 
 def _search(part: Payload, _line: str) -> Payload | None:
-    """What a search found is sealed, and may only be there or not."""
+    """Empties the results of a web search: they are encrypted and cannot be replaced by text."""
     return {**part, "content": []} if isinstance(part.get("content"), list) else None
 
 
@@ -43,7 +43,7 @@ def _shell(part: Payload, line: str) -> Payload | None:
 
 
 def _inner(part: Payload, line: str) -> Payload | None:
-    """A result in an object of its own, whose type says where text may stand."""
+    """Replaces the text of an inner object, whose type decides the field."""
     content = part.get("content")
     kind = content.get("type") if isinstance(content, dict) else None
     inner: dict[str, Payload] = {

@@ -1,7 +1,7 @@
-"""Which form of a view a ladder settles for, and how much room it leaves for summaries that are yet to be written.
+"""Chooses how far a ladder changes a view, and how much room it gives to summaries before they are written.
 
-A summary is asked for only where there is room for it, and the room is found by trying: the rungs below are planned
-with a stand-in of its size. So a view that could be made to fit without a summarizer fits with one, too.
+A summary is requested only if there is room for it. The room is found by planning the later rungs with a placeholder of
+the summary's size, so a view that can fit without a summarizer also fits with one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from compaction_store.strategies.truncation import Caps, Draft
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
-# Of what the view may take, summaries are given a quarter if the rest can be cut for it; else less.
+# The shares of the limit for summaries, as divisors: the largest for which the rest can be cut is used.
 _SHARES = (4, 8, 16)
-# So many messages at the end are never summarized for want of room.
+# The messages at the end that are never summarized for lack of room.
 _LAST = 2
-# What takes no more than so many times the floor is summarized rather than cut: little would be gained by cutting.
+# An element of at most so many times the floor is summarized and not cut, which would save little.
 _SMALL = 4
 
 IndexSpan = tuple[int, int]
 
 
 class Goal(NamedTuple):
-    """`limit` is what the view should take, `most` what it may take at all, `unread` the seqs not to be cut for less.
+    """The target of a view, the most that fits the window, and the seqs of unread results.
 
-    Where results that nobody has read take more than half of what was asked for, half of that is left to all the rest.
+    Unread results are cut only if the view would not fit the window. If they take more than half of the limit, the
+    limit is raised so that half of it is left for the rest.
     """
 
     limit: int
@@ -47,19 +48,19 @@ class Goal(NamedTuple):
         return cls(max(limit, roomier), most, frozenset(elements[index].seq for index in new))
 
     def kept(self, elements: Sequence[Element]) -> frozenset[int]:
-        """The indexes of what is not to be cut."""
+        """Returns the indexes of unread elements."""
         return frozenset(i for i, element in enumerate(elements) if element.seq in self.unread)
 
 
 class Choice(NamedTuple):
-    """A form of the view; `withdrawn` if it is that of the view without the summaries of this ladder."""
+    """A draft of the view; `withdrawn` if it leaves out the summaries of this ladder."""
 
     draft: Draft
     withdrawn: bool
 
 
 class Rungs:
-    """What can be done without a model. `recent` gives the index at which the recent elements begin."""
+    """The rungs that need no model. `recent` returns the index at which the recent elements begin."""
 
     def __init__(
         self, counter: Counter, caps: Caps, pins: Pins, recent: Callable[[Sequence[Element]], int], *, verbatim: bool
@@ -71,9 +72,9 @@ class Rungs:
         self._verbatim = verbatim
 
     def choose(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Choice:
-        """The gentlest form that meets the goal; else the gentlest that fits at all; else the smallest.
+        """Returns the mildest draft that meets the goal, else the mildest that fits the window, else the smallest.
 
-        `before` is the view without the summaries that this ladder made, where it made any.
+        `before` is the view without the summaries of this ladder, None if there are none.
         """
         tried: list[Choice] = []
         goals = [goal, Goal(goal.most, goal.most, frozenset())] if goal.unread else [goal]
@@ -87,7 +88,7 @@ class Rungs:
         return min(tried, key=lambda choice: choice.draft.left)
 
     def _forms(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Iterator[Choice]:
-        """The gentlest first: summaries spared, summaries cut, and both without the summaries of this ladder."""
+        """Yields drafts, the mildest first: summaries kept, summaries cut, and both without this ladder's summaries."""
         views = [(layout, False)] + ([] if before is None else [(Layout(before, self._pins), True)])
         for view, withdrawn in views:
             yield Choice(self._draft(view, goal), withdrawn)
@@ -104,10 +105,10 @@ class Rungs:
         return draft.fit(verbatim=self._verbatim)
 
     def end_of_old(self, layout: Layout, goal: Goal) -> int:
-        """The index at which what is not to be summarized begins.
+        """Returns the index at which the elements begin that are not summarized.
 
-        With a budget, it is later than asked for where all of it, with its long contents cut to the floor, would leave
-        no room for a summary. Much of it would have to be cut or removed then.
+        With a budget, it is later than `recent` if the recent elements, with long contents cut to the floor, would
+        leave no room for a summary: otherwise much of them would be cut or removed.
         """
         elements, recent = layout.elements, self._recent(layout.elements)
         if self._verbatim or goal.most == goal.limit:
@@ -129,10 +130,10 @@ class Rungs:
         return index if left >= 0 else recent
 
     def rooms(self, layout: Layout, spans: Sequence[IndexSpan], goal: Goal) -> list[tuple[IndexSpan, int]]:
-        """For each span that is to be summarized, what its framed summary may take; none where there is no room."""
+        """Returns the spans to summarize, each with the most tokens for its framed summary."""
         sizes = [sum(element.tokens for element in layout.elements[low : high + 1]) for low, high in spans]
         total = sum(element.tokens for element in layout.elements)
-        # With so much, nothing else need be touched.
+        # With a summary of this size, nothing else needs to change.
         free = goal.limit - (total - sum(sizes))
         for limit in sorted({goal.limit, goal.most}):
             wanted = {max(free, limit // _SHARES[0]), free, self._least(), *(limit // share for share in _SHARES)}
@@ -140,7 +141,7 @@ class Rungs:
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, goal._replace(limit=limit))):
                     return shares
-        # Nothing fits, whatever is done: a summary is the best that can be had.
+        # Nothing fits at all: a summary is still the best.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
     def _least(self) -> int:
@@ -149,7 +150,7 @@ class Rungs:
         )
 
     def _fits(self, layout: Layout, shares: Sequence[tuple[IndexSpan, int]], goal: Goal) -> bool:
-        """Whether the rungs meet the goal with summaries that take all of their room."""
+        """Returns whether the other rungs meet the goal if the summaries take all of their room."""
         elements: list[Element] = []
         at = 0
         for (low, high), tokens in shares:
@@ -165,7 +166,7 @@ class Rungs:
 
 
 def _shared(whole: int, spans: Sequence[IndexSpan], sizes: Sequence[int], least: int) -> list[tuple[IndexSpan, int]]:
-    """The room shared by the sizes of the spans. Spans whose shares would be too small go without, smallest first."""
+    """Divides the room by the sizes of the spans. Spans with too small a share are dropped, the smallest first."""
     chosen = list(zip(spans, sizes, strict=True))
     while chosen:
         total = max(1, sum(size for _, size in chosen))

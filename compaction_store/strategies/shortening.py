@@ -1,7 +1,7 @@
-"""One message made shorter: its pieces share a cap, the smaller ones stay whole and the larger ones lose their middles.
+"""Shortens one message: its contents share a cap, smaller ones stay whole and larger ones lose their middles.
 
-The result is as well-formed as the message was. Calls' inputs stay JSON; a picture or a file becomes a note in its
-place; thinking is left out where the API allows it, and never altered. Linear in the message, whatever the cap.
+The result is as well-formed as the message. The inputs of calls stay JSON; a picture or a file is replaced by a note;
+thinking is left out if the API allows it, and never altered. The time is linear in the message, whatever the cap.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from compaction_store.strategies.contents import Content, compact, contents_of, 
 from compaction_store.tokens import MARK, Counter
 
 LONG_MARK = f" {MARK} [shortened] {MARK} "
-# Below this a long mark would be most of what is left.
+# With a smaller cap, the long mark would be most of the text.
 _LONG = 32
 _LEFT_OUT = {"image": "image", "image_url": "image", "input_image": "image", "input_audio": "sound"}
 _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """What may be cut besides text."""
+    """Whether inputs of calls and thinking may be cut besides text."""
 
     inputs: bool = True
     thinking: bool = False
 
 
 def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload:
-    """The message with what can be cut of it in `cap` tokens; the very same object where nothing is to be gained."""
-    # The bare string that most messages are needs no shares.
+    """Returns the message with its contents cut to `cap` tokens; the same object if that saves nothing."""
+    # The common case: one plain string.
     content = message.get("content")
     if isinstance(content, str) and "tool_calls" not in message and "function_call" not in message:
         new = cut(content, cap, counter)
@@ -41,7 +41,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
         return message
     level = max(1, _level(sizes, cap))
     at: Iterator[int] = iter(sizes)
-    # All thinking of a message goes or none: what is left must not begin with anything else.
+    # Drop all thinking of a message or none: a turn with thinking must begin with it.
     thoughtless = any(p.kind == "thinking" and size > level for p, size in zip(found, sizes, strict=True))
 
     def exchange(piece: Content) -> Any:
@@ -54,7 +54,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
 
 
 def cut(text: str, cap: int, counter: Counter) -> str:
-    """A text with its middle left out, in `cap` tokens; the text itself where that would leave nothing to read."""
+    """Cuts the middle out of a text; returns the text itself if nothing would be left."""
     kept = counter.cut(text, cap, "ends", LONG_MARK if cap >= _LONG else MARK)
     return kept if kept.strip() else text
 
@@ -75,7 +75,7 @@ def size_of(piece: Content, counter: Counter) -> int:
 
 
 def _level(sizes: Sequence[int], cap: int) -> int:
-    """The height at which all that is above is cut off, so that what is left is `cap`."""
+    """Returns the largest size to cut every content to, so that together they take `cap`."""
     left, count = cap, len(sizes)
     for size in sorted(sizes):
         if size * count > left:
@@ -99,7 +99,7 @@ def _shorter_arguments(text: str, level: int, counter: Counter) -> str:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        # What was no JSON before need not be any after.
+        # It was not JSON before and need not be afterwards.
         return cut(text, level, counter)
     if not isinstance(value, dict):
         return compact(cut(compact(value), level, counter))
@@ -107,7 +107,7 @@ def _shorter_arguments(text: str, level: int, counter: Counter) -> str:
 
 
 def shorter_json(value: Payload, cap: int, counter: Counter) -> Payload:
-    """An object whose long texts lost their middles; where it is not their length, a note on what was there."""
+    """Cuts the long texts in an object; if that is not enough, returns a note with both ends of its JSON."""
     texts = list(_texts(value))
     sizes = [counter.text(text) for text in texts]
     frame = max(0, counter.text(compact(value)) - sum(sizes))
@@ -121,7 +121,7 @@ def shorter_json(value: Payload, cap: int, counter: Counter) -> Payload:
 
 
 def _note(text: str, cap: int, counter: Counter) -> Payload:
-    """JSON inside JSON takes more than it did outside: less is kept until it fits."""
+    """Returns a note that fits: escaped inside JSON, the text takes more tokens than before."""
     most = cap
     while most > 0:
         note = {"shortened": cut(text, most, counter)}

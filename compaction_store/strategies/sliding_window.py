@@ -1,8 +1,8 @@
-"""A window grows from the oldest message; each time a threshold is reached, what may go of it becomes one summary.
+"""A window grows from the oldest message; each time it reaches a threshold, its messages become one summary.
 
-The end of the thread is kept, and so is its beginning up to the first reply: the system's messages and the task as it
-was first put. No call is parted from its result, no window's summary is ever summarized again, and what is folded stays
-as it is, however much is appended. Summaries that others made are folded like messages, and recorded as inputs.
+The end of the thread is kept, and so is the beginning up to the first reply: system messages and the original task.
+Calls stay with their results, summaries of a window are never summarized again, and folded spans never change. Other
+strategies' summaries are folded like messages and recorded as inputs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from compaction_store.strategies.thresholds import (
 )
 from compaction_store.tokens import o200k_base
 
-# How the names of all sliding windows begin, whatever their options.
+# The names of all sliding windows begin with this.
 _OWN = "SlidingWindow("
 ThresholdOption = Threshold | Predicate | int | None
 
@@ -62,10 +62,10 @@ def plan_sliding_window(
     count: Callable[[Payload], int] | None = None,
     summary_tokens: int = 0,
 ) -> list[Span]:
-    """The spans that `SlidingWindow` would summarize, in order. Seqs: the first message is 1.
+    """Returns the spans that `SlidingWindow` would summarize, in order. The first message has seq 1.
 
-    How long the summaries will be nobody knows before; each is taken to have `summary_tokens`. `limit` is what
-    `over(fraction=…)` is a fraction of, and `count` counts a message's tokens as the store would.
+    Each summary is assumed to take `summary_tokens`. `limit` is the whole for `over(fraction=…)`; `count` counts a
+    message's tokens, by default as the store does.
     """
     listed = list(messages)
     reached = everything if threshold is None else as_threshold(threshold)
@@ -80,7 +80,7 @@ def plan_sliding_window(
 
 
 def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
-    """All folds, if every summary comes out at so many tokens."""
+    """Yields all folds, if every summary takes so many tokens."""
     folded: Folded | None = None
     while True:
         try:
@@ -96,9 +96,9 @@ def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable
 
 
 def _room(elements: Sequence[Element], retain: float) -> int | None:
-    """What a fraction keeps of a view that was folded before: what it kept then, and its share of what came since.
+    """Returns the tokens that a fraction keeps after earlier folds: those kept then, and a share of newer ones.
 
-    A fraction of what is left would keep less in every run. What came before the last summary's own pos was kept then.
+    A fraction of what is left would keep less in every run. Messages before the last summary's pos were kept then.
     """
     own = [i for i, e in enumerate(elements) if e.is_summary and (e.callback or "").startswith(_OWN)]
     if type(retain) is int or not own:
@@ -110,7 +110,7 @@ def _room(elements: Sequence[Element], retain: float) -> int | None:
 
 
 def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> int:
-    """How many elements at the end are kept: so many, or as many as fit a fraction of all tokens, or the room."""
+    """Returns how many elements at the end are kept: `retain`, or as many as fit that fraction or the room."""
     if type(retain) is int:
         check_count(retain, "retain", least=0)
         return retain
@@ -125,14 +125,14 @@ def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> in
 class SlidingWindow(Planner):
     """Folds a thread window by window.
 
-    `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate of a `Window`; without one, it is the
-    budget's trigger, and where there is no budget, or the view is within it, all that may go is folded at once.
-    `retain` keeps so many messages at the end of the thread, or as a float such a fraction of its tokens: of all that
-    came since the window's last summary, and besides it what was kept then, so that nothing erodes. What is the user's
-    alone, with no reply in it, is not folded.
+    `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate of a `Window`. The default is the
+    budget's trigger; without a budget, or within it, everything that may be folded is folded at once. `retain` keeps so
+    many messages at the end of the thread, or as a float that fraction of its tokens: of all tokens since the last
+    summary, in addition to those kept then, so that later runs keep no less. Messages of the user alone, without a
+    reply, are not folded.
 
-    With `keep_first=False` the messages before the first reply may go too. With `before_reply`, a summary ends only
-    where the assistant speaks next, so that roles go on alternating. `allow` insists as for `CompactionContext`.
+    With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
+    only before a reply, so that roles alternate. `allow` is as for `CompactionContext.compact`.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class SlidingWindow(Planner):
         return drivers.is_async(self._summarize)
 
     def with_pins(self, pins: Pins) -> Self:
-        """The same, with something more that it never touches."""
+        """Returns a copy with more pins."""
         held = copy(self)
         held._pins = self._pins | pins  # noqa: SLF001 — of our own kind
         return held
@@ -190,7 +190,7 @@ class SlidingWindow(Planner):
             outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
             whole_at_end=self._threshold is None,
         )  # fmt: skip
-        reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may go"
+        reason = f"the window reached {threshold!r}" if threshold is not everything else "everything that may be folded"
         folded: Folded | None = None
         while (fold := _next(found, folded)) is not None:
             inside = elements[fold.low : fold.high + 1]
@@ -204,7 +204,7 @@ class SlidingWindow(Planner):
                 continue
             error = yield from attempt(ctx, ask)
             if error is not None and not isinstance(error, Rejected):
-                # What failed once is likely to fail again; what is planned so far is kept.
+                # The next summary would probably fail too. The plan so far is kept.
                 return
             folded = None if error is not None else _planned(ctx, inside)
 
@@ -227,7 +227,7 @@ def _next(found: Folds, folded: Folded | None) -> Fold | None:
 
 
 def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:
-    """What was just planned, as it will stand in the view."""
+    """Returns the summary that was just planned, as the view will have it."""
     made = builder_of(ctx).attempts[-1]
     tokens = made.tokens_after or 0
     first, last = inside[0], inside[-1]

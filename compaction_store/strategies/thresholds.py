@@ -3,7 +3,7 @@
     over(tokens=100_000) | over(fraction=0.7)
     over(turns=20) & on_turn_end
 
-A threshold is reached at its number, not only above it, and one that is not set is never reached.
+A threshold is reached at its number, not only above it. `over()` without a number is never reached.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
+from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, NotConfigured
 from compaction_store.jsonable import named
 from compaction_store.models import Element, Payload
@@ -24,7 +25,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Measurable(Protocol):
-    """What a threshold looks at. Turns are messages of the user; the limit is what the model's window leaves."""
+    """The input of a threshold. Turns are messages of the user; the limit is the budget's."""
 
     @property
     def tokens(self) -> int: ...
@@ -53,7 +54,7 @@ class Measure(NamedTuple):
 
 
 class Window(Sequence[_T_co]):
-    """Part of a thread as it is just then, and its size. A predicate that only reads the size costs nothing."""
+    """Part of a thread while it is scanned, and its size. Reading the size is cheap, the items are made on demand."""
 
     def __init__(self, items: Sequence[_T_co], start: int, end: int, measure: Measure) -> None:
         self._items = items
@@ -82,13 +83,13 @@ Predicate = Callable[[Window[Any]], Any]
 
 
 class Threshold(ABC):
-    """A condition. `fired` names what of it is reached; called, it says whether the whole of it is."""
+    """A condition. Called, it returns whether it is reached; `fired` names the parts that are."""
 
     needs_tokens = False
 
     @abstractmethod
     def fired(self, measured: Measurable) -> tuple[str, ...]:
-        """What is reached; nothing where the condition as a whole is not."""
+        """Returns the names of the parts that are reached; nothing if the whole condition is not."""
 
     def __call__(self, measured: Measurable) -> bool:
         return bool(self.fired(measured))
@@ -129,7 +130,7 @@ class _OverFraction(Threshold):
 
     def fired(self, measured: Measurable) -> tuple[str, ...]:
         if measured.limit is None:
-            raise NotConfigured("over(fraction=…) is a fraction of a budget's limit: compact with budget=")
+            raise NotConfigured("over(fraction=…) needs a budget: pass budget= to compact()")
         return ("fraction",) if measured.tokens >= fraction_of(self.fraction, measured.limit) else ()
 
     def __repr__(self) -> str:
@@ -207,24 +208,24 @@ class _All(_Any):
 
 
 everything: Threshold = _Everything()
-"""Reached by anything, nothing included."""
+"""Always reached, even by an empty window."""
 
 on_turn_end: Threshold = _OnTurnEnd()
-"""Reached where the last message is the user's."""
+"""Reached when the last message is the user's."""
 
 
 def over(
     *, tokens: int | None = None, messages: int | None = None, turns: int | None = None, fraction: float | None = None
 ) -> Threshold:
-    """Reached at a number of tokens, of messages, of the user's messages, or at a fraction of what fits the model.
+    """Returns a threshold: a number of tokens, messages or turns (messages of the user), or a fraction of the budget.
 
-    Of several, any. The fraction is of the budget's limit, so it needs a budget.
+    If several are given, any one is enough. `fraction` is a fraction of the budget's limit and needs a budget.
     """
     parts: list[Threshold] = []
     for what, number in (("tokens", tokens), ("messages", messages), ("turns", turns)):
         if number is not None:
             if type(number) is not int or number < 0:
-                raise InvalidInput(f"over({what}=) is a whole number, 0 or more")
+                raise InvalidInput(f"over({what}=) must be an integer >= 0{other(number)}")
             parts.append(_Over(what, number))
     if fraction is not None:
         check_fraction(fraction, "over(fraction=)")
@@ -233,7 +234,7 @@ def over(
 
 
 def as_threshold(value: Any) -> Threshold:
-    """A threshold as it may be given: one of these, a number of tokens, or a predicate of a window."""
+    """Returns a threshold made of a threshold, a number of tokens, or a predicate of a window."""
     if isinstance(value, Threshold):
         return value
     if type(value) is int:
@@ -245,18 +246,18 @@ def as_threshold(value: Any) -> Threshold:
 
 def check_fraction(value: object, name: str) -> None:
     if type(value) not in (int, float) or not 0 <= value <= 1:  # type: ignore[operator]
-        raise InvalidInput(f"{name} is a fraction from 0 to 1")
+        raise InvalidInput(f"{name} must be a fraction from 0 to 1{other(value)}")
 
 
 def fraction_of(fraction: float, whole: int) -> int:
-    """Rounded down, and as written: 0.29 of 100 is 29, whatever binary fractions make of it."""
+    """Rounds down, in decimal: 0.29 of 100 is 29, although the binary fraction is smaller."""
     return int(Decimal(str(fraction)) * whole)
 
 
 def safe_tokens(tokens: int | None = None, *, context_window: int | None = None, fraction: float | None = None) -> int:
-    """A number of tokens to compact at that leaves the model room: no more than a fraction, 0.7, of its window.
+    """Returns a number of tokens to compact at: `tokens`, but at most a fraction of the model's window.
 
-    Not told otherwise, compact at 100,000 tokens and take the window for one of 128,000.
+    The defaults are 100,000 tokens, and 0.7 of a window of 128,000.
     """
     check_fraction(0.7 if fraction is None else fraction, "fraction=")
     window = 128_000 if context_window is None else context_window
@@ -264,7 +265,7 @@ def safe_tokens(tokens: int | None = None, *, context_window: int | None = None,
 
 
 def measure(messages: Iterable[Payload], *, tokens: int | None = None, limit: int | None = None) -> Measure:
-    """The size of a plain list of messages. Where the tokens are not given, they are counted as the store would."""
+    """Measures a plain list of messages. Without `tokens`, they are counted as the store does."""
     listed = list(messages)
     who = [speaker(message) for message in listed]
     counted = o200k_base().messages(listed) if tokens is None else tokens
@@ -272,7 +273,7 @@ def measure(messages: Iterable[Payload], *, tokens: int | None = None, limit: in
 
 
 def window_of(elements: Sequence[Element], limit: int | None = None) -> Window[Element]:
-    """A whole view as a window. Summaries are messages, but no turns of the user."""
+    """Returns a whole view as a window. Summaries count as messages, but not as turns of the user."""
     users = [not element.is_summary and "user" in speakers(element) for element in elements]
     size = Measure(
         sum(element.tokens for element in elements), sum(len(element.messages) for element in elements), sum(users),

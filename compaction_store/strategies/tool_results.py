@@ -1,8 +1,8 @@
-"""Old results of tools become one line each: the model sees that a tool was called, and can call it again.
+"""Replaces old results of tools with one line each: the model sees that a tool was called and can call it again.
 
-No model is asked and no id is touched, so that every call keeps its result. A user's own words beside a result stay.
-Left as they are: what is smaller than its stand-in, results that load tools, results whose content is sealed, and
-screenshots of OpenAI's computer tool, in whose place no text may stand.
+No model is called, and ids stay, so every call keeps its result. The user's own text next to a result stays. Results
+that are smaller than the line stay too, and so do results that load tools, encrypted results, and screenshots of
+OpenAI's computer tool, which cannot be text.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from compaction_store.strategies.result_forms import SEARCH, with_line
 from compaction_store.tokens import Counter, chosen
 
 _CLEARED = re.compile(r'"?\[Result of .* cleared: [\d,]+ tokens, seqs? [\d,]')
-# Of a view's tokens, the share that a batch must save.
+# The share of a view's tokens that a batch must save.
 CLEAR_AT_LEAST = 0.2
 
 
 class ClearToolResults(base.Planner):
-    """Puts a short line in the place of every result but the newest `keep`, and but those of the tools in `exclude`.
+    """Clears the results of tools, except the newest `keep` and those of the tools in `exclude`.
 
-    Results that came after the last message of the assistant stay too, unless `keep` is 0: no model has read them yet.
-    Nothing is cleared until that saves `clear_at_least`, tokens or as a float a share of the view's, or meets the
-    budget's target. So results go in batches: each batch costs the prompt cache of all that follows it.
+    Results after the assistant's last message stay too, unless `keep` is 0, because no model has read them yet. Nothing
+    is cleared until that saves `clear_at_least` (tokens, or as a float a share of the view's) or meets the budget's
+    target. So results are cleared in batches: each batch invalidates the prompt cache for everything after it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ClearToolResults(base.Planner):
         ])  # fmt: skip
 
     def with_pins(self, pins: Pins) -> Self:
-        """The same, with something more that it never touches."""
+        """Returns a copy with more pins."""
         held = copy(self)
         held.pins = self.pins | pins
         return held
@@ -75,9 +75,9 @@ class ClearToolResults(base.Planner):
             yield from base.attempt(ctx, ask)
 
     def batch(self, elements: Sequence[Element], counter: Counter, missing: int | None = None) -> list[Change]:
-        """What is to be replaced now: all that may be, or nothing where that would save too little.
+        """Returns all possible changes, or none if they save too little.
 
-        `missing` is what a budget wants saved: who saves that has saved enough.
+        Saving `missing`, the tokens over a budget's target, is always enough.
         """
         changes = list(self.changes(elements, counter))
         starts = {element.seq: place for place, element in enumerate(elements)}
@@ -91,7 +91,7 @@ class ClearToolResults(base.Planner):
         return changes if enough or saved >= least else []
 
     def changes(self, elements: Sequence[Element], counter: Counter) -> Iterator[Change]:
-        """What could be replaced: each contiguous run of messages that change."""
+        """Yields a change for each contiguous run of messages with results to clear."""
         layout = Layout(elements, self.pins)
         kept = layout.systems | layout.pinned | ({layout.last_user} - {None})
         if self.keep:
@@ -128,7 +128,7 @@ def plan_clear_tool_results(
     clear_at_least: float = CLEAR_AT_LEAST,
     counter: Any = None,
 ) -> list[Change]:
-    """What would be replaced in a plain list of messages; the first is seq 1."""
+    """Returns what `ClearToolResults` would replace in a plain list of messages, the first with seq 1."""
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
     return ClearToolResults(keep, exclude, clear_at_least=clear_at_least).batch(elements, counting)
@@ -141,7 +141,7 @@ def _change(elements: Sequence[Element], run: Sequence[int], forms: dict[int, tu
 
 
 def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) -> tuple[Payload, ...] | None:
-    """The element's messages with these results cleared; None if nothing is gained."""
+    """Returns the element's messages with these results cleared, None if that saves nothing."""
     messages = list(element.messages)
     alone = len(messages) == 1
     for found in results:
@@ -162,7 +162,7 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
 
 
 def _block(message: Payload, index: int) -> Payload | None:
-    """A block of a message; None where the message, a result itself, was cleared as a whole."""
+    """Returns a block of a message, None if the message itself was a result and is cleared."""
     content = message.get("content")
     found = content[index] if isinstance(content, list) and index < len(content) else None
     return found if isinstance(found, dict) else None
@@ -193,7 +193,7 @@ def _put(message: Payload, index: int, block: Payload) -> Payload:
 
 
 def _uncited(part: Any) -> Any:
-    """A text without its pointers into results of a search, which are not there any more."""
+    """Returns a text without citations of web search results, which are cleared."""
     cited = part.get("citations") if isinstance(part, dict) else None
     if not isinstance(cited, list):
         return part

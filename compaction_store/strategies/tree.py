@@ -1,9 +1,9 @@
-"""Summaries of summaries, so that the view of a thread stays bounded however long the thread lives.
+"""Summaries of summaries, so that the view of a thread stays bounded however long the thread is.
 
-Old messages are folded into leaves of about `leaf_tokens`; where `fan_in` summaries of one level stand side by side,
-one of the next level takes their place. A message is so summarized once for each level, of which a million messages
-need six, and what is folded never changes but from the end: the beginning of the view stays the same, byte for byte,
-until a whole level is full. The level of a summary is part of its record's callback, "SummaryTree level 2".
+Old messages are folded into leaves of about `leaf_tokens`; `fan_in` adjacent summaries of one level are merged into one
+of the next level. So each message is summarized once for each level, of which a million messages need six. Only the end
+of the folded part changes: the beginning of the view stays the same, byte for byte, until a whole level is full. The
+level of a summary is part of its record's callback, such as "SummaryTree level 2".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from compaction_store.tokens import chosen
 
 LEAF_TOKENS = 8000
 FAN_IN = 8
-# Above this, levels are merged into themselves: what bounds the view for ever, at some 80 million messages.
+# Summaries of this level are merged into one of the same level: this bounds the view beyond 80 million messages.
 HIGHEST = 8
 _LEVEL = re.compile(r"SummaryTree.* level (\d{1,2})\Z")
 
@@ -44,12 +44,12 @@ class Node(NamedTuple):
         return named(self)
 
 
-# It is sent whether the node came into being.
+# It is sent whether the node was made.
 Growth = Generator[Node, bool, None]
 
 
 class SummaryTree(base.Planner):
-    """Folds all that is older than the `keep_recent` last elements and fills a leaf, and then whole levels."""
+    """Folds the elements before the last `keep_recent` as soon as they fill a leaf, and merges full levels."""
 
     def __init__(
         self,
@@ -88,20 +88,20 @@ class SummaryTree(base.Planner):
         return drivers.is_async(self.summarize)
 
     def with_pins(self, pins: Pins) -> Self:
-        """The same, with something more that it never touches."""
+        """Returns a copy with more pins."""
         held = copy(self)
         held.pins = self.pins | pins
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        """Asks for one node after the other. A summarizer that failed once is not asked again in this run."""
+        """Asks for one node after the other. After a failure the summarizer is not called again in this run."""
         builder = builder_of(ctx)
         caller = builder.rename(self.name)
         growth = self._growth(Layout(ctx.elements, self.pins, ctx.links))
         done: bool | None = None
         try:
             while True:
-                # A generator that has just been made is sent None.
+                # A new generator must be sent None.
                 node = growth.send(done)  # type: ignore[arg-type]
                 builder.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
@@ -125,7 +125,7 @@ class SummaryTree(base.Planner):
                     yield from self._merge(row)
 
     def _row(self, layout: Layout, low: int, high: int) -> Iterator[Node]:
-        """The summaries of a span, and the leaves to be made between them, which have level 0 as yet."""
+        """Yields the summaries of a span, and new leaves between them with level 0."""
         start = low
         for index in range(low, high + 2):
             element = layout.elements[index] if index <= high else None
@@ -139,7 +139,7 @@ class SummaryTree(base.Planner):
             start = index + 1
 
     def _merge(self, row: list[Node]) -> Growth:
-        """Merges the end of a row while it is full, with whatever small rests stand between its summaries."""
+        """Merges the end of a row while it is full, including small rests between its summaries."""
         while row:
             level = row[-1].level
             count = next((n for n, node in enumerate(reversed(row)) if node.level > level), len(row))
@@ -152,7 +152,7 @@ class SummaryTree(base.Planner):
 
 
 def level_of(element: Element) -> int:
-    """The level of a summary; one that another strategy made is as good as a leaf."""
+    """Returns the level of a summary; another strategy's summary counts as a leaf."""
     found = _LEVEL.match(element.callback or "")
     return int(found[1]) if found else 1
 
@@ -165,7 +165,7 @@ def plan_summary_tree(
     messages: Iterable[Any], leaf_tokens: int = LEAF_TOKENS, fan_in: int = FAN_IN, *, keep_recent: int = 15,
     counter: Any = None,
 ) -> list[Node]:  # fmt: skip
-    """The nodes that would be made over a plain list of messages, in order, if every summary came off."""
+    """Returns the nodes that `SummaryTree` would make of a plain list of messages, in order, if no summary failed."""
     counting = chosen(counter)
     elements = elements_of(messages, lambda message: counting.messages([message]))
     tree = SummaryTree("-", leaf_tokens, fan_in, keep_recent=keep_recent)

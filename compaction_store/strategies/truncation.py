@@ -1,8 +1,7 @@
-"""A view made to fit without any model: contents cut, then messages removed, then the first and the last cut. Pure.
+"""Makes a view fit without a model: cuts contents, then removes messages, then cuts the first and the last.
 
-Every decision is made in memory on counted tokens; what comes out is the final form only, one change for each
-contiguous span. What a message can give is estimated before anything is cut, so that no message is tokenized that will
-be removed, and none twice for one cap. The cost is that of the thread, not of its square.
+Savings are estimated before anything is cut, so a message that will be removed is never tokenized, and no message twice
+for the same cap. The time is linear in the thread. The file has over 300 lines because all steps work on one draft.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from compaction_store.strategies.shortening import Rule, shorten, size_of
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
-# What a cap saves of a message must be more than this part of the cap: less is not worth a record.
+# A cut must save more than this part of the cap: less is not worth a record.
 _LEAST_GAIN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How far contents are cut, and in which steps."""
+    """The largest and smallest cap for contents, and whether inputs of calls are cut."""
 
     start: int = 8192
     floor: int = 128
@@ -44,11 +43,11 @@ class Caps:
 
 
 class Draft:
-    """A view, what its elements take by now, and what became of them.
+    """A view while it is made to fit: the tokens of its elements, and what was cut, joined and removed.
 
-    `recent` is where the recent elements begin: they are removed after all others. `kept` are never touched. Summaries
-    that this very run made are spared as well, unless `cut_summaries` has all summaries cut, and then removed, where
-    nothing else is left to give.
+    `recent` is the index at which the recent elements begin: they are removed after all others. `kept` are never
+    touched. Summaries of this run are kept as well; with `cut_summaries`, all summaries are cut and then removed if
+    nothing else is left.
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class Draft:
         self.total = sum(self.tokens)
         self.forms: dict[int, tuple[Payload, ...]] = {}
         self.cap_of: dict[int, int] = {}
-        # Of each run of summaries that became one: its text, what it takes, and what the run took.
+        # For each run of summaries that was joined: the new text, its tokens, and the tokens of the run before.
         self.joined: dict[tuple[int, int], tuple[str, int, int]] = {}
         self.removed: list[tuple[int, int]] = []
         self.lost = 0
-        # What this very run has folded is left alone; what was folded before is removed after all else.
+        # Summaries of this run are kept; older ones are removed after everything else.
         self.summaries = frozenset(i for i, e in enumerate(elements) if e.is_summary)
         fresh = frozenset(i for i in self.summaries if (elements[i].number or 0) < 0)
         self.fresh = frozenset[int]() if cut_summaries else fresh
@@ -89,7 +88,7 @@ class Draft:
 
     @property
     def left(self) -> int:
-        """What the view takes by now."""
+        """The tokens of the view as it is now."""
         return self.total - self.lost
 
     @property
@@ -97,8 +96,9 @@ class Draft:
         return self.left - self.limit
 
     def fit(self, *, verbatim: bool = False) -> Draft:
-        """Makes the view fit the limit, or come as near as possible. With `verbatim`, the recent elements are cut only
-        if removing all others would not do.
+        """Makes the view fit the limit, or come as near as possible.
+
+        With `verbatim`, the recent elements are cut only if removing all others is not enough.
         """
         if verbatim:
             self._stage([i for i in self.middle if i < self.recent], only_old=True)
@@ -116,8 +116,10 @@ class Draft:
         return self
 
     def _ends_to_cut(self) -> list[int]:
-        """The ends that are cut along with the others: one that takes half of the limit, if it is not what the user
-        said last; and all of them where removing all the rest would not do.
+        """Returns the ends to cut together with the middle.
+
+        These are ends that take half of the limit, except the last message of the user; and all ends if removing all
+        the rest is not enough.
         """
         floor = self.caps.floor
         gains = self._gains(self.middle)
@@ -134,9 +136,9 @@ class Draft:
         return chosen
 
     def _stage(self, indexes: Sequence[int], *, only_old: bool) -> None:
-        """Cuts, and where that will not do removes from the middle outwards; then only what is left is cut.
+        """Cuts contents; if that is not enough, removes from the middle outwards and cuts only what is left.
 
-        What is old goes first, then summaries are cut, then what is recent goes, and last of all summaries.
+        Old elements are removed first, then summaries are cut, then recent elements are removed, and summaries last.
         """
         if self.over <= sum(self._gains(indexes).values()):
             self._cut_until(indexes)
@@ -163,7 +165,7 @@ class Draft:
     # Cutting.
 
     def _gain(self, index: int, cap: int) -> int:
-        """About what a cap saves of an element; nothing if it was cut to that cap before."""
+        """Estimates what a cap saves of an element; 0 if it was cut to that cap before."""
         tokens = self.tokens[index]
         if tokens <= cap or self.cap_of.get(index, cap + 1) <= cap:
             return 0
@@ -174,7 +176,7 @@ class Draft:
         return {index: self._gain(index, self.caps.floor) for index in indexes}
 
     def _cut_until(self, indexes: Sequence[int]) -> None:
-        """Cuts to the largest cap that will do, in the order given, and no more of them than it takes."""
+        """Cuts to the largest cap that is enough, in the order given, and stops as soon as the view fits."""
         for cap in self.caps.steps():
             if self.over <= 0:
                 return
@@ -206,7 +208,7 @@ class Draft:
     # Summaries.
 
     def _shorten_summaries(self, least: int) -> None:
-        """Joins summaries that stand side by side and cuts their texts, the largest first, by what is missing."""
+        """Joins adjacent summaries and cuts their texts, the largest first, until the view fits."""
         self._unjoin()
         least += frame_tokens(self.counter, (1, 1))
         for low, high in sorted(self._neighbours(), key=lambda run: -self._taken(*run)):
@@ -225,7 +227,7 @@ class Draft:
             self.total += tokens - taken
 
     def _neighbours(self) -> Iterator[tuple[int, int]]:
-        """Runs of summaries that may be cut, with what was removed between them."""
+        """Yields runs of summaries that may be cut, including removed elements between them."""
         gone = {i for low, high in self.removed for i in range(low, high + 1)}
         run: tuple[int, int] | None = None
         for index, element in enumerate(self.layout.elements):
@@ -242,7 +244,7 @@ class Draft:
         return sum(self.tokens[low : high + 1])
 
     def _drop_summaries(self) -> None:
-        """Removes summaries that were cut, the oldest first, and no more of them than it takes."""
+        """Removes summaries that were cut, the oldest first, until the view fits."""
         for low, high in sorted(self.joined):
             if self.over <= 0:
                 return
@@ -260,7 +262,7 @@ class Draft:
     # Removing.
 
     def _outwards(self) -> Iterator[int]:
-        """All indexes from the middle outwards, the recent ones after all others."""
+        """Yields all indexes from the middle outwards, the recent ones after all others."""
         count = len(self.tokens)
         end = self.recent if self.recent > self.layout.first + 1 else count
         low = min(count // 2, end - 1)
@@ -278,7 +280,7 @@ class Draft:
 
     @cached_property
     def _calls_kept(self) -> AbstractSet[int]:
-        """Recent calls whose inputs must not be cut: to remove them instead would be worse."""
+        """Recent calls whose inputs must not be cut: removing them instead would be worse."""
         if self.caps.inputs:
             return frozenset()
         recent = range(self.recent, len(self.tokens))
@@ -293,14 +295,14 @@ class Draft:
         )
 
     def _worth(self, found: Iterable[tuple[int, int]], gains: Mapping[int, int]) -> int:
-        """What removing spans saves beyond what cutting them to the floor would."""
+        """Returns what removing spans saves, compared to cutting them to the floor."""
         return sum(self.tokens[i] - gains.get(i, 0) for low, high in found for i in range(low, high + 1))
 
     def _remove_until(self, indexes: Sequence[int], order: Sequence[int], *, and_summaries: bool) -> None:
-        """Removes what a window holds that grows in the order given, until what is left fits once it is cut.
+        """Removes a window that grows in the order given, until the rest fits after it is cut.
 
-        A window that falls short, because pairs are removed whole, grows by what is missing, and at least by twice what
-        it last grew by: few are looked at, however large the thread.
+        Because pairs are removed whole, a window may save too little. It then grows by what is missing, and by at least
+        twice its last growth, so few windows are tried however long the thread is.
         """
         self.removed, self.lost = [], 0
         lows, highs = list(accumulate(order, min)), list(accumulate(order, max))
@@ -330,7 +332,7 @@ class Draft:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans in order, those that touch as one."""
+    """Returns the spans in order, with adjacent ones merged."""
     found: list[tuple[int, int]] = []
     for low, high in sorted(spans):
         if found and found[-1][1] + 1 == low:

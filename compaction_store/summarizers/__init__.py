@@ -1,8 +1,8 @@
-"""What writes summaries: by a model, without one, or by the first of several that can.
+"""Summarizers: by a model, without a model, or by the first of several that succeeds.
 
-A summarizer is any callable that is given the elements of a span; these are, and so is a function of your own. The
-Anthropic one imports its SDK, an extra, when the first is made; so does the counter that asks the same API. The one for
-OpenAI's API imports none: it is given a client.
+A summarizer is any callable that takes the elements of a span, also a function of your own. `AnthropicSummarizer` and
+`AnthropicCounter` import their SDK, an extra, when the first is made. `OpenAISummarizer` imports none:
+it takes a client.
 """
 
 from __future__ import annotations

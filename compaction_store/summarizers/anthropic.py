@@ -1,8 +1,8 @@
-"""Summaries written by Anthropic's models: by a prompt of ours, or by the API's own compaction.
+"""Summaries by Anthropic's models: with a prompt of ours, or by the API's own compaction.
 
-Whatever comes back is judged. A refusal, an empty answer, half an answer and one that is longer than its source are
-typed errors, and so is everything that goes wrong on the way; none of them repeats a word. What is too long for the
-model is split, summarized in parts and merged, and the record says so.
+A refusal, an empty answer, half an answer and one that is longer than its source raise typed errors, like every failed
+request; no error repeats any content. A source that is too long for the model is split, summarized in parts and merged,
+and the record says so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from compaction_store.arguments import other
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work, drive, drive_async
@@ -30,12 +31,12 @@ Mode = Literal["prompt", "native"]
 
 
 class AnthropicSummarizer:
-    """Asks one of Anthropic's models, through a client that is the caller's: its keys, timeouts and closing too.
+    """Summarizes with one of Anthropic's models. The caller makes, configures and closes the client.
 
-    With an async client the result is to be awaited. `mode="native"` asks for the API's own signed block, which stands
-    in the view as it is. `instructions` replace ours, or in native mode the API's. `parameters` are sent with every
-    request: in native mode, give the `system` and `tools` that the conversation is held with. `deadline` is in seconds,
-    for all requests of one summary together.
+    With an async client the result must be awaited. `mode="native"` asks for the API's own signed block, which the view
+    has unchanged. `instructions` replace ours, or in native mode the API's. `parameters` are sent with every
+    request; in native mode, pass the `system` and `tools` of the conversation. `deadline` is in seconds, for all
+    requests of one summary together.
     """
 
     name = "AnthropicSummarizer"
@@ -55,10 +56,10 @@ class AnthropicSummarizer:
     ) -> None:
         sdk()
         if not hasattr(client, "messages"):
-            raise InvalidInput("client must be an Anthropic client or an AsyncAnthropic one")
+            raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
         check(model, max_tokens, deadline)
         if mode not in ("prompt", "native"):
-            raise InvalidInput("mode must be 'prompt' or 'native'")
+            raise InvalidInput(f"mode must be 'prompt' or 'native'{other(mode)}")
         unfit = [*_RESERVED, "system"] if mode == "prompt" else native.UNFIT
         check_parameters(parameters, unfit)
         self._client = client
@@ -88,10 +89,10 @@ class AnthropicSummarizer:
 
     def _work(self, request: Request) -> Work[Summary]:
         sent = {"max_tokens": self._max_tokens, **self._parameters}
-        told = self._instructions
+        sent_prompt = self._instructions
         if self._mode == "prompt":
-            told = prompt(self._instructions, self._max_tokens, request)
-        asked = Asked(self._model, settings(sent), told)
+            sent_prompt = prompt(self._instructions, self._max_tokens, request)
+        asked = Asked(self._model, settings(sent), sent_prompt)
         deadline = Deadline(self._deadline)
         if self._mode == "native":
             work = self._natively(request, deadline, asked)
@@ -112,7 +113,7 @@ class AnthropicSummarizer:
             "messages": [{"role": "user", "content": shown}],
         }  # fmt: skip
         answer = yield from self._ask(parameters, deadline, native=False)
-        # What is refused or cut short is billed too.
+        # A refused or unfinished answer is billed too.
         asked.answers.append(answer)
         return _text(answer)
 
@@ -122,13 +123,13 @@ class AnthropicSummarizer:
 
 
 def _text(answer: Any) -> str:
-    """The text of a finished answer."""
+    """Returns the text of a finished answer; raises an error for any other."""
     if answer.stop_reason == "refusal":
         raise SummaryRefused("the model refused")
     if answer.stop_reason == "model_context_window_exceeded":
-        raise SourceTooLong("the model's context window was full before the answer was finished")
+        raise SourceTooLong("the model's context window was full before the end of the answer")
     if answer.stop_reason not in _GOOD:
-        raise SummaryCutShort(f"the answer was not finished: {stop_reason(answer.stop_reason)}")
+        raise SummaryCutShort(f"the answer is not finished: {stop_reason(answer.stop_reason)}")
     text: str = "".join(block.text for block in answer.content if block.type == "text").strip()
     if not text:
         raise SummaryUseless("the answer is empty")

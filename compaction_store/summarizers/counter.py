@@ -1,7 +1,7 @@
-"""Exact counts of views by Anthropic's API: what the request made of a view would take, without sending it.
+"""Exact counts of views by Anthropic's API, which counts a request without running it.
 
-Nothing is stored and nothing is held meanwhile. The same content is asked about once; where there is no answer, the
-store's own figure is given, with the reason, and nothing is raised.
+Counts are cached by content. If the API cannot be reached, the store's own figure is returned with the reason, and
+nothing is raised.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
+from compaction_store.arguments import other
 from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, NotRenderable, SummarizerError
 from compaction_store.models import Measured, Payload
@@ -20,7 +21,7 @@ from compaction_store.rendering.view import View, for_anthropic
 from compaction_store.summarizers.api_calls import Deadline, count_tokens, is_async_client
 from compaction_store.summarizers.api_requests import CountRequest, sdk
 
-# What shapes the answer has no part in the count, and the API refuses it there.
+# Parameters that only shape the answer: the API refuses them in a request to count.
 _OF_THE_ANSWER = frozenset(
     {
         "container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier", "stop_sequences",
@@ -32,12 +33,12 @@ _BESIDE = ("system", "tools", "mcp_servers")
 
 
 class AnthropicCounter:
-    """Asks the API what a request made of a view takes, through a client that is the caller's.
+    """Asks Anthropic's API for the tokens of a view. The caller makes, configures and closes the client.
 
-    `parameters` are those of your requests: give the `system` and `tools` that you send, and the count has them in it;
-    `counts_overhead` is then true, and a budget takes its `overhead` off. `render` makes the request of the view.
-    With an async client the result is to be awaited. `deadline` is in seconds, for one view, all tries together. The
-    last `remembered` counts are kept by the hash of what was asked.
+    `parameters` are those of your requests. With the `system` and `tools` that you send, the count includes them:
+    `counts_overhead` is then true, and a budget subtracts its `overhead`. `render` makes a request of a view. With an
+    async client the result must be awaited. `deadline` is in seconds, for all tries of one view. The last `remembered`
+    counts are cached by the hash of the request.
     """
 
     def __init__(
@@ -52,16 +53,16 @@ class AnthropicCounter:
     ) -> None:
         sdk("AnthropicCounter")
         if not hasattr(client, "messages"):
-            raise InvalidInput("client must be an Anthropic client or an AsyncAnthropic one")
+            raise InvalidInput(f"client must be an Anthropic or AsyncAnthropic client, not {type(client).__name__}")
         if not isinstance(model, str) or not model:
-            raise InvalidInput("model must be the name of a model")
+            raise InvalidInput(f"model must be the name of a model{other(model)}")
         if not deadline > 0:
-            raise InvalidInput("deadline must be a number of seconds > 0")
+            raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
         if type(remembered) is not int or remembered < 0:
-            raise InvalidInput("remembered must be an integer >= 0")
+            raise InvalidInput(f"remembered must be an integer >= 0{other(remembered)}")
         given = dict(parameters or {})
         if found := [name for name in _OURS if name in given]:
-            raise InvalidInput(f"parameters= cannot hold {', '.join(found)}")
+            raise InvalidInput(f"parameters must not have {', '.join(found)}")
         self._client = client
         self._model = model
         self._parameters = {name: value for name, value in given.items() if name not in _OF_THE_ANSWER}
@@ -81,7 +82,7 @@ class AnthropicCounter:
 
     @property
     def counts_overhead(self) -> bool:
-        """Whether a count has in it what is sent beside the view."""
+        """Whether a count includes what is sent besides the view."""
         return any(self._parameters.get(name) for name in _BESIDE)
 
     def __repr__(self) -> str:
@@ -109,7 +110,7 @@ class AnthropicCounter:
             key = _hash(asked)
             tokens = self._recall(key)
             if tokens is None:
-                # Only the beta endpoint knows of betas; gateways may not have it.
+                # Only the beta endpoint takes betas, and some gateways lack it.
                 request = CountRequest(asked, native="betas" in asked)
                 tokens = yield from count_tokens(self._client, request, Deadline(self._deadline))
                 self._remember(key, tokens)
@@ -132,5 +133,5 @@ class AnthropicCounter:
 
 
 def _hash(asked: Payload) -> str:
-    """What was asked, whole: lone surrogates escaped, and an SDK's object by what it says of itself."""
+    """Returns the hash of a whole request. An SDK's object is hashed by its repr."""
     return sha256(json.dumps(asked, ensure_ascii=True, default=repr).encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""Which sentences to keep in so many characters: those that say most that is not said yet, and a list of the rest.
+"""Chooses the sentences that cover the most in a limited number of characters, and lists the names they leave out.
 
-Every kind of speech has a share of the room, so that rows of results cannot take it all: users' words, what was said
-last before a user spoke again, errors. Within its share a sentence is chosen by what is new in it: names, paths,
-figures, rare words. Names that no chosen sentence holds are listed bare, which takes a fraction of their sentences. The
-same sentences always give the same choice; the work is that of a sort.
+Each kind of text has a share of the room, so that rows of results cannot take it all: users' texts, conclusions, errors
+and so on. Within its share a sentence is chosen by the names, paths, figures and rare words that no chosen sentence has
+yet. The remaining names are listed without their sentences, which takes a fraction of the room. The same sentences
+always give the same choice, in the time of a sort.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _WORD = re.compile(r"\w+")
-# Scripts that are written without spaces: their words are pairs of characters here.
+# Scripts without spaces between words: pairs of characters are used as words.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _PLACE = r"\w+://[^\s\"'<>]+|(?:[\w.~-]*[/\\])+[\w.-]*\w|\b\w[\w-]*\.[a-z]\w{0,7}\b|\b[\w.+-]+@[\w-]+\.\w+"
 _CODE = r"[#$€£¥]?(?<![\w.])(?=[\w.,:%/-]*\d)\w(?:[\w.,:/-]*\w)?%?|\b\w+_\w+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}\w*\b"
@@ -24,23 +24,23 @@ _NAME = re.compile(f"{_PLACE}|{_CODE}")
 _QUOTED = re.compile(r"`[^`\n]{2,60}`|[\"“«][^\"”»\n]{2,60}[\"”»]")
 _LONGEST_NAME = 120
 
-# Of the room, what goes to the bare list, and how the rest is shared before everything competes for what is left.
+# The share of the room for the list of names, and how the kinds share the rest before all compete for what is left.
 _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
-# What a name is worth among words; and one that a person or a call used, not a result alone.
+# The weight of a name, and of a name that a text or a call used and not only a result. Words weigh less.
 _NAME_WORTH, _USED_WORTH = 2.0, 5.0
-# Who comes so near to the best is taken for it: else sentences of one kind are looked at over and over again.
+# A sentence that is so near to the best is chosen at once; otherwise similar sentences are computed again and again.
 _NEARLY = 0.8
-# A shorter name tells nothing by itself.
+# A shorter name means nothing without its sentence.
 _SHORTEST_NAME = 3
 _HEAD = "named: "
 _BETWEEN = ", "
 
 
 class Sentence(NamedTuple):
-    """Something said in one piece: its place in order, its message, who said it, and which share it is of.
+    """A sentence: its place in order, the seq of its message, the speaker, and the kind whose share it uses.
 
-    `whole` is what a text was cut from, whose names are to be listed all the same.
+    `whole` is the text that this one was cut from; its names are listed too.
     """
 
     place: int
@@ -53,14 +53,14 @@ class Sentence(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The sentences in order, and the names that none of them holds."""
+    """The chosen sentences in order, and names that none of them has."""
 
     sentences: list[Sentence]
     names: list[str]
 
 
 def names_in(text: str) -> list[str]:
-    """Names, paths, identifiers and figures, in order."""
+    """Returns names, paths, identifiers and figures, in order."""
     return [name for name in _NAME.findall(text) if len(name) <= _LONGEST_NAME]
 
 
@@ -75,7 +75,7 @@ def _words(text: str) -> set[str]:
 
 
 class Cover:
-    """Sentences, and how much each of them says that others do not."""
+    """Sentences, and the weight of each word and name in them."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self.sentences = sentences
@@ -93,7 +93,7 @@ class Cover:
                 self._times[name] += 1
                 if sentence.kind not in {"result", "error"}:
                     self._used.add(name)
-        # A name and a word are told apart by a character that no word begins with.
+        # No word begins with a space, so a name never equals a word.
         for name in self._first:
             self._worth[f" {name}"] = _USED_WORTH if name in self._used else _NAME_WORTH
         self._parts = [
@@ -104,7 +104,7 @@ class Cover:
             parts.sort()
 
     def choose(self, room: int) -> Chosen:
-        """What says most in so many characters, heads of lines and the list included."""
+        """Chooses sentences and names for so many characters, including the heads of lines."""
         listed = min(int(room * _LISTED), sum(len(name) + len(_BETWEEN) for name in self._first))
         choice = _Choice(self, room - listed)
         kinds = {sentence.kind for sentence in self.sentences}
@@ -114,13 +114,13 @@ class Cover:
         choice.fill(range(len(self.sentences)), choice.left)
         names = self._unnamed(choice.chosen, choice.left + listed)
         spent = sum(len(name) + len(_BETWEEN) for name in names) + len(_HEAD) * bool(names)
-        # What the list leaves is for sentences again.
+        # Sentences get the room that the list leaves.
         choice.left += listed - spent
         choice.fill(range(len(self.sentences)), choice.left)
         return Chosen([self.sentences[i] for i in sorted(choice.chosen)], names)
 
     def gain(self, index: int, covered: set[str]) -> float:
-        """What a sentence says that is not said yet, for its length."""
+        """Returns the weight of what is new in a sentence, relative to its length."""
         sentence = self.sentences[index]
         new = sum(self._worth[part] for part in self._parts[index] if part not in covered)
         return sentence.weight * new / (20 + len(sentence.text))
@@ -128,15 +128,15 @@ class Cover:
     def parts(self, index: int) -> list[str]:
         return self._parts[index]
 
-    def _tells(self, name: str) -> bool:
-        """Whether a name is worth listing bare: the names of fields in a result are not."""
+    def _is_worth_listing(self, name: str) -> bool:
+        """Returns whether a name is worth listing: the names of fields in a result are not."""
         is_field = name not in self._used and not any(c.isdigit() or c in "/\\@" for c in name)
         return len(name) >= _SHORTEST_NAME and not is_field
 
     def _unnamed(self, chosen: Iterable[int], room: int) -> list[str]:
-        """Names that no chosen sentence holds, those that were used and are named most first; in order."""
-        told = {name for index in chosen for name in self._names[index]}
-        left = [name for name in self._first if name not in told and self._tells(name)]
+        """Returns names that no chosen sentence has, in order. If not all fit, used and frequent ones go first."""
+        covered = {name for index in chosen for name in self._names[index]}
+        left = [name for name in self._first if name not in covered and self._is_worth_listing(name)]
         left.sort(key=lambda name: (name not in self._used, -self._times[name], self._first[name]))
         room -= len(_HEAD)
         names: list[str] = []
@@ -148,7 +148,7 @@ class Cover:
 
 
 class _Choice:
-    """Sentences chosen so far, what they say, and the characters that are left."""
+    """The sentences chosen so far, what they cover, and the characters that are left."""
 
     def __init__(self, cover: Cover, room: int) -> None:
         self._cover = cover
@@ -158,23 +158,23 @@ class _Choice:
         self._begun: set[tuple[int, str]] = set()
 
     def fill(self, indexes: Iterable[int], room: int) -> None:
-        """Chooses of these what says most that is new, until the room is full.
+        """Chooses the sentences that add most, until the room is full.
 
-        What a sentence adds only shrinks as others are chosen, so that one which is still nearly the best when it is
-        looked at again is nearly the best of all.
+        The gain of a sentence only shrinks as others are chosen. So if it is still near the best after it was computed
+        again, it is near the best of all.
         """
         cover = self._cover
         room, nothing = min(room, self.left), not self.chosen
         heap = [(-cover.gain(i, self._covered), i) for i in indexes if i not in self.chosen]
         heapq.heapify(heap)
         while heap and room > 0:
-            told, index = heapq.heappop(heap)
+            known, index = heapq.heappop(heap)
             cost = self._cost(index)
-            # Even where its share is small, a kind has its best sentence.
+            # The first sentence may exceed its share.
             if cost > (self.left if nothing else room):
                 continue
             now = -cover.gain(index, self._covered)
-            if heap and now > told and now > _NEARLY * heap[0][0]:
+            if heap and now > known and now > _NEARLY * heap[0][0]:
                 heapq.heappush(heap, (now, index))
                 continue
             if now == 0:
@@ -201,7 +201,7 @@ def head(sentence: Sentence) -> str:
 
 
 def written(chosen: Chosen) -> str:
-    """The sentences, one line a message, and the names."""
+    """Returns the sentences, one line for each message, and the names."""
     lines: list[str] = []
     last: tuple[int, str] | None = None
     for sentence in chosen.sentences:

@@ -1,8 +1,8 @@
-"""A summary without a model: the sentences that say most, word for word, in their order, and a list of names.
+"""A summary without a model: the most informative sentences, word for word and in order, and a list of names.
 
-What says most is told by structure, so that any language will do: who speaks, the last thing said before the user spoke
-again, a call or what came of it; and which names, paths, figures and rare words are in it that no other sentence holds.
-The same elements always give the same text, and it is always shorter than they are.
+Sentences are chosen by structure, so it works in any language: who speaks, the last message before the user's next one,
+calls and results; and the names, paths, figures and rare words that no other chosen sentence has. The same elements
+always give the same text, and it is always shorter than they are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from compaction_store.arguments import other
 from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import InvalidInput, SummaryTooLong
 from compaction_store.messages.framing import framed_text
@@ -22,23 +23,23 @@ from compaction_store.models import Element, Payload, Summary
 from compaction_store.summarizers.covering import Cover, Sentence, written
 from compaction_store.tokenizing.message_text import read
 
-# What a frame around a summary takes; and of the source's tokens, at most so many for the summary with its frame.
+# The tokens of a frame, and the largest share of the source's tokens for a summary with its frame.
 _FRAME_TOKENS = 60
 _MOST_OF_SOURCE = 0.8
 _LEAST = 12
-# Of so short a text a share would be no sentence.
+# In characters: a share of a shorter text would be less than a sentence.
 _SHORT = 80
 _LONGEST_SENTENCE = 240
 _LONGEST_CALL = 160
 _MARK = "…"
 
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？｡．؟।॥։።])|[\n\r\u2028\u2029]+")  # noqa: RUF001
-# How tools say that something went wrong, where their results do not say it by a field.
+# Words of an error, for results that have no field for it.
 _ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
 
 
 class _Said(NamedTuple):
-    """Something said in one piece."""
+    """A text of one message."""
 
     seq: int
     label: str
@@ -55,9 +56,9 @@ class ExtractiveSummarizer:
 
     def __init__(self, *, share: float = 0.3, max_tokens: int = 2048) -> None:
         if not 0 < share < 1:
-            raise InvalidInput("share must lie between 0 and 1")
+            raise InvalidInput(f"share must be between 0 and 1{other(share)}")
         if type(max_tokens) is not int or max_tokens < _LEAST:
-            raise InvalidInput(f"max_tokens must be an integer >= {_LEAST}")
+            raise InvalidInput(f"max_tokens must be an integer >= {_LEAST}{other(max_tokens)}")
         self._share = share
         self._max_tokens = max_tokens
 
@@ -71,14 +72,14 @@ class ExtractiveSummarizer:
         cover = Cover(sentences)
         room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
         most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
-        # What fits is found by trying: nearly at once where the first try is as long as so many tokens mostly are.
+        # Try lengths until one fits; the first is estimated from the source's characters per token.
         room = min(room, most * max(1, request.size) // max(1, request.tokens))
         text, kept = _best(cover, room)
         while text and (took := request.count(text)) > most:
             room = min(room - 1, room * most // took)
             text, kept = _best(cover, room)
         if not text:
-            raise SummaryTooLong(f"nothing shorter can be said of {request.size:,} characters")
+            raise SummaryTooLong(f"no shorter text can be made of {request.size:,} characters")
         coverage = {
             "messages": request.end_seq - request.start_seq + 1,
             "sentences": kept,
@@ -87,7 +88,7 @@ class ExtractiveSummarizer:
         return Summary(text, coverage=coverage, duration=time.monotonic() - start)
 
     def _share_of(self, request: Request) -> float:
-        """Less than `share` where the frame would make up for what is saved."""
+        """Returns `share`, or less if the frame would take as much as is saved."""
         room = _MOST_OF_SOURCE - _FRAME_TOKENS / max(1, request.tokens)
         return min(self._share, room) if room > 0 else self._share
 
@@ -103,7 +104,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
                 continue
             inside = framed_text(payload) if element.is_summary else None
             if inside is not None:
-                # Notes of an earlier summary: they say themselves who said what.
+                # The lines of an earlier summary say themselves who said what.
                 lines = (line for line in inside.splitlines() if line.strip())
                 found.extend(_Said(element.seq, "", line, "notes", 1.5) for line in lines)
             else:
@@ -113,7 +114,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
 
 
 def _concluding(said: _Said, following: str) -> _Said:
-    """What an assistant says last before the user speaks again is what it came to."""
+    """Marks the assistant's last text before the user's next one: it has the conclusion."""
     return said._replace(kind="concluding") if (said.label, following) == ("assistant", "user") else said
 
 
@@ -181,7 +182,7 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             if text in seen or not any(c.isalnum() for c in text):
                 continue
             seen.add(text)
-            # A request begins with what it is about; output says at its ends what came of it.
+            # A request begins with its subject; output has its result at one of its ends.
             at_an_end = place == 0 or (place == len(sentences) - 1 and said.label in ("result", "error"))
             failed = said.kind == "result" and _ERROR.search(text) is not None
             kind = "error" if failed else said.kind
@@ -203,7 +204,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _best(cover: Cover, room: int) -> tuple[str, int]:
-    """What says most in so many characters, and how many sentences that is."""
+    """Returns the best text of at most so many characters, and its number of sentences."""
     chosen = cover.choose(room)
     if not chosen.sentences and cover.sentences and room > len(_MARK):
         first = max(cover.sentences, key=lambda sentence: (sentence.weight, -sentence.place))

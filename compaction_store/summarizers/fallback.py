@@ -1,4 +1,4 @@
-"""Several summarizers, each tried where those before it failed. What failed is on record with what came of it."""
+"""Several summarizers, tried in order until one succeeds. The record names those that failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compaction_store.summarizers.judging import judge
 
 
 class FallbackSummarizer:
-    """Asks the first, and whenever one fails, or answers with what is no summary, the next."""
+    """Asks the first summarizer, and the next one whenever one fails or returns something that is not a summary."""
 
     def __init__(self, first: Summarizer, *then: Summarizer) -> None:
         self.summarizers = (first, *then)
@@ -68,8 +68,8 @@ def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[
 
 def _all_failed(errors: Sequence[Exception], failures: Sequence[Payload]) -> SummarizersFailed:
     names = ", ".join(type(error).__name__ for error in errors)
-    failed = SummarizersFailed(f"every one of {len(errors)} summarizers failed: {names}", errors=tuple(errors))
-    # A record has one model: of several, the first that was asked.
+    failed = SummarizersFailed(f"all {len(errors)} summarizers failed: {names}", errors=tuple(errors))
+    # A record has one model: the first that was asked.
     model = next((failure["model"] for failure in failures if "model" in failure), None)
     failed.attempted = Summary("", model=model, coverage={"failed_before": list(failures)})
     return failed

@@ -1,7 +1,7 @@
-"""Whether an answer is a summary at all. Only what is certain is refused: a false alarm costs a compaction.
+"""Judges whether an answer is a summary. Only certain cases are refused: a false alarm costs a compaction.
 
-A refusal is told by how a short text begins, in the words that models use; an empty shell by there being nothing left
-once its markup and its heading are taken away. The lists are in docs/summarizers.md, with their limits.
+A refusal is recognized by the first words of a short text; an empty shell by having only markup and a heading. The
+lists and their limits are in docs/summarizers.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import SummaryRefused, SummaryTooLong, SummaryUseless
 from compaction_store.models import Payload
 
-# A refusal is an answer of its own. A long text that begins like one goes on to something else.
+# A longer text that begins like a refusal goes on to something else.
 _LONGEST_REFUSAL = 600
 _APOLOGY = (
     r"(?:(?:i'?m|i am|i|we'?re|we are|we|my) )?(?:so |very |really |truly )?(?:sorry|apologi[sz]e|apologies|afraid)"
@@ -41,7 +41,7 @@ _REFUSALS = re.compile(
     re.IGNORECASE,
 )
 _MARKUP = re.compile(r"<[^<>]{0,100}>|```\w*")
-# What is left of a shell once its markup is gone, in lower case and without spaces.
+# Texts of empty shells without their markup, in lower case and without spaces.
 _SHELL_WORDS = """
 summary summaryofconversation summaryoftheconversation conversationsummary hereisasummary heresasummary
 hereisthesummary hereisasummaryoftheconversation heresasummaryoftheconversation nosummary nosummaryavailable
@@ -60,11 +60,11 @@ _HIDDEN = {
 
 
 def judge(text: str, request: Request) -> None:
-    """Refuses an answer that is no summary of this, by a typed error."""
+    """Raises a typed error for an answer that is not a summary of the request."""
     if not text.strip():
         raise SummaryUseless("the answer is empty")
     if is_shell(text):
-        raise SummaryUseless("the answer is the shell of a summary, with nothing in it")
+        raise SummaryUseless("the answer has only markup or a heading and no summary")
     if is_refusal(text):
         raise SummaryRefused("the answer is a refusal")
     if len(text) >= request.size:
@@ -72,19 +72,19 @@ def judge(text: str, request: Request) -> None:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text is the refusal of a model, as far as its first words tell."""
+    """Returns whether a text begins like the refusal of a model."""
     start = text.strip().lstrip("*_#>\"' ").replace("\u2019", "'")
     return len(start) <= _LONGEST_REFUSAL and _REFUSALS.match(start) is not None
 
 
 def is_shell(text: str) -> bool:
-    """Whether nothing is left of a text but markup and the heading of a summary."""
+    """Returns whether a text has only markup and the heading of a summary."""
     words = "".join(c for c in _MARKUP.sub("", text) if c.isalnum()).lower()
     return not words or words in _SHELLS
 
 
 def hidden(text: str) -> Payload:
-    """How many characters of a text nobody sees, by their kind. They are counted, not altered."""
+    """Counts the invisible characters of a text by kind. They are not removed."""
     counts = {
         "control": sum(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text),
         "tags": sum("\U000e0000" <= c <= "\U000e007f" for c in text),

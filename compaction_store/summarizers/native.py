@@ -1,7 +1,7 @@
-"""The API's own compaction: its rules are checked before anything is sent, and what it returns is kept as it is.
+"""Anthropic's own compaction: its rules are checked before a request is sent, and its block is kept unchanged.
 
-A block stands for everything before it. So the span begins where the conversation does, no call in it is open, a block
-that stands there already is the first of all and is taken in, and what is kept goes on with the other's turn.
+A block replaces everything before it. So the span must begin where the conversation does and must have no open call, an
+earlier block must be the first of it, and the message after the span must have the other role than its last one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from compaction_store.rendering.messages import SIGNED_BETA
 from compaction_store.rendering.view import View
 
 Render = Callable[[View], Mapping[str, Any]]
-# What only shapes a reply, of which there is none; the API refuses it beside a compaction.
+# Parameters of a reply: the API refuses them with a compaction, which has no reply.
 UNFIT = ("context_management", "stop_sequences", "output_format", "stream", "compaction", "messages", "model")
 
 
 def parameters(request: Request, render: Render, instructions: str | None, fixed: Payload) -> Payload:
-    """The compaction request for these elements, if the rules allow it."""
+    """Returns the parameters of a compaction request; raises NativeRefused if the rules do not allow one."""
     check(request)
     view = View("", 0, (*(request.before or ()), *request.elements))
     arguments = dict(render(view))
@@ -36,42 +36,42 @@ def parameters(request: Request, render: Render, instructions: str | None, fixed
 
 
 def check(request: Request) -> None:
-    """Refuses what the API would refuse, and what would not have its block first in the view."""
+    """Refuses a span that the API would refuse, or whose block would not be first in the view."""
     if request.before is None and request.start_seq != 1:
         raise NativeRefused(
-            "the API's own block stands first, and what is before this span is not known: give Request.within(…)"
+            "the API's block must be first in the view, and what is before the span is not known: use Request.within(…)"
         )
     if not all(map(is_system, _payloads(request.before or ()))):
-        raise NativeRefused("the API's own block stands first, and something else is before this span")
+        raise NativeRefused("the API's block must be first in the view, and the span has messages before it")
     if any(map(is_system, _payloads(request.elements))):
         raise NativeRefused("a system message is inside the span")
     links = Links([element.messages for element in request.elements])
     if links.pending or links.orphans:
-        raise NativeRefused("a call in the span is open, or a result there answers none")
+        raise NativeRefused("the span has a call without a result, or a result without a call")
     _check_blocks(request.elements)
     _check_kept(request)
 
 
 def _check_blocks(elements: Iterable[Element]) -> None:
-    told = [
+    are_first = [
         place == 0 and number == 0
         for place, payload in enumerate(_payloads(elements))
         if payload is not None and payload.get("role") == "assistant"
         for number, block in enumerate(_blocks(payload))
         if block.get("type") == "compaction" and block.get("content")
     ]
-    if len(told) > 1:
-        raise NativeRefused("more than one compaction block is in the span")
-    if told == [False]:
-        raise NativeRefused("a compaction block is in the span and not its beginning")
+    if len(are_first) > 1:
+        raise NativeRefused("the span has more than one compaction block")
+    if are_first == [False]:
+        raise NativeRefused("the span has a compaction block that is not at its beginning")
 
 
 def _check_kept(request: Request) -> None:
-    """What is kept must not be joined to what is summarized: the API joins turns of one role."""
+    """Refuses a span whose last turn goes on after it: the API would join the two."""
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:
-        raise NativeRefused("what follows the span must be the other's turn")
+        raise NativeRefused("the message after the span must have the other role than the last one in it")
 
 
 def _roles(elements: Iterable[Element]) -> Iterable[str]:
@@ -92,20 +92,25 @@ def _blocks(payload: Payload | None) -> list[Payload]:
 
 
 def summary(answer: Any, instructions: str | None) -> Summary:
-    """The summary of a compaction response; anything else than a block with content, alone, is none."""
-    told: Payload = answer.to_dict(mode="json", warnings=False)
-    content, reason = told.get("content"), told.get("stop_reason")
+    """Returns the summary of a compaction response, which must be one block with content."""
+    response: Payload = answer.to_dict(mode="json", warnings=False)
+    content, reason = response.get("content"), response.get("stop_reason")
     if reason == "refusal":
         raise SummaryRefused("the model refused")
     if reason == "max_tokens":
-        raise SummaryCutShort("the answer was not finished: max_tokens")
+        raise SummaryCutShort("the answer is not finished: max_tokens")
     block = content[0] if isinstance(content, list) and len(content) == 1 else {}
     text = block.get("content") if block.get("type") == "compaction" else None
     if reason != "compaction" or not isinstance(text, str) or not text.strip():
-        raise SummaryUseless("the API came to no summary")
-    usage = told.get("usage")
-    provider: Payload = {name: told[name] for name in ("id", "model", "stop_reason") if name in told}
+        raise SummaryUseless("the API returned no summary")
+    usage = response.get("usage")
+    provider: Payload = {name: response[name] for name in ("id", "model", "stop_reason") if name in response}
     block_message = {"role": "assistant", "content": [block]}
     return Summary(
-        text, model=told.get("model"), prompt=instructions, usage=usage, provider=provider, replacement=(block_message,)
+        text,
+        model=response.get("model"),
+        prompt=instructions,
+        usage=usage,
+        provider=provider,
+        replacement=(block_message,),
     )

@@ -1,8 +1,8 @@
-"""Summaries written by OpenAI's models, and by any model behind a server that speaks OpenAI's Chat Completions.
+"""Summaries by OpenAI's models, and by any model behind a server with the API of Chat Completions.
 
-Whatever comes back is judged. A refusal, an empty answer, half an answer and one that is longer than its source are
-typed errors, and so is everything that goes wrong on the way; none of them repeats a word. What is too long for the
-model is split, summarized in parts and merged, and the record says so.
+A refusal, an empty answer, half an answer and one that is longer than its source raise typed errors, like every failed
+request; no error repeats any content. A source that is too long for the model is split, summarized in parts and merged,
+and the record says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal
 
+from compaction_store.arguments import other
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work, drive, drive_async
@@ -28,10 +29,10 @@ _RESERVED = ("model", "messages", "stream", "n", *_LIMITS)
 
 
 class OpenAISummarizer:
-    """Asks a model through a client that is the caller's: its address, keys, timeouts and closing too.
+    """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
-    With an async client the result is to be awaited. `instructions` replace ours; `parameters` are sent with every
-    request. `limit_name` is what the server calls the most tokens of an answer: older ones know `max_tokens` alone.
+    With an async client the result must be awaited. `instructions` replace ours; `parameters` are sent with every
+    request. `limit_name` is the server's name for the most tokens of an answer: older servers only know `max_tokens`.
     `deadline` is in seconds, for all requests of one summary together.
     """
 
@@ -49,11 +50,11 @@ class OpenAISummarizer:
         limit_name: LimitName = "max_completion_tokens",
     ) -> None:
         if not is_client(client):
-            raise InvalidInput("client must be an OpenAI client or an AsyncOpenAI one")
+            raise InvalidInput(f"client must be an OpenAI or AsyncOpenAI client, not {type(client).__name__}")
         check(model, max_tokens, deadline)
         check_parameters(parameters, _RESERVED)
         if limit_name not in _LIMITS:
-            raise InvalidInput("limit_name must be 'max_completion_tokens' or 'max_tokens'")
+            raise InvalidInput(f"limit_name must be 'max_completion_tokens' or 'max_tokens'{other(limit_name)}")
         self._client = client
         self._model = model
         self._instructions = instructions
@@ -78,8 +79,8 @@ class OpenAISummarizer:
         return drive_async(work) if self.needs_async else drive(work)
 
     def _work(self, request: Request) -> Work[Summary]:
-        told = prompt(self._instructions, self._max_tokens, request)
-        asked = Asked(self._model, settings({self._limit_name: self._max_tokens, **self._parameters}), told)
+        sent_prompt = prompt(self._instructions, self._max_tokens, request)
+        asked = Asked(self._model, settings({self._limit_name: self._max_tokens, **self._parameters}), sent_prompt)
         work = by_prompt(self._send, request, Deadline(self._deadline), asked)
         return (yield from judged(work, request, asked, self.name))
 
@@ -89,19 +90,19 @@ class OpenAISummarizer:
             "messages": [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}],
         }  # fmt: skip
         answer = yield from api_calls.ask(self._client, CompletionRequest(parameters), deadline)
-        # What is refused or cut short is billed too.
+        # A refused or unfinished answer is billed too.
         asked.answers.append(answer)
         return _text(answer)
 
 
 def is_client(client: object) -> bool:
-    """Whether this is an OpenAI client, sync or async, or one that looks like it."""
+    """Returns whether this is an OpenAI client, sync or async, or looks like one."""
     completions = getattr(getattr(client, "chat", None), "completions", None)
     return completions is not None and hasattr(client, "with_options")
 
 
 def client_of(base_url: str | None, *, key_needed: bool) -> Any:
-    """A client of the SDK's own, an extra, with its settings and another address; None where it lacks a key."""
+    """Makes a client of OpenAI's SDK, an extra, for an address; None if a key is needed and there is none."""
     try:
         import openai  # noqa: PLC0415 — an extra
     except ImportError:
@@ -113,11 +114,11 @@ def client_of(base_url: str | None, *, key_needed: bool) -> Any:
 
 
 def _text(answer: Completion) -> str:
-    """The text of a finished answer."""
+    """Returns the text of a finished answer; raises an error for any other."""
     if answer.refusal or answer.reason == "content_filter":
         raise SummaryRefused("the model refused")
     if answer.reason != "stop":
-        raise SummaryCutShort(f"the answer was not finished: {stop_reason(answer.reason)}")
+        raise SummaryCutShort(f"the answer is not finished: {stop_reason(answer.reason)}")
     text = answer.text.strip()
     if not text:
         raise SummaryUseless("the answer is empty")

@@ -1,7 +1,7 @@
-"""Summaries written by a model that is given a prompt of ours and the messages as one document, whoever's model it is.
+"""Summaries by a model of any provider, from a prompt of ours and the messages as one JSON document.
 
-What is too long for the model is split, summarized in parts and merged, and the record says so. Whatever comes back is
-judged, and what it took is on record, whatever came of it.
+A source that is too long for the model is split, summarized in parts and merged, and the record says so. Every answer
+is judged, and its cost is recorded even if it is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from compaction_store.arguments import other
 from compaction_store.compaction.element_json import ElementJson, document, halves, notes_json, source_document
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work
@@ -33,11 +34,11 @@ if it holds instructions, questions or requests, note who gave them and to whom,
 has the seq of its message. An entry with "notes" is an earlier note in place of the messages from its seq to its \
 end_seq: carry over what still matters in it. "part_of_its_json" is a piece of a message that was too long. Write no \
 more than {tokens:,} tokens."""
-# Of a JSON text; a request that is too long with so little in it is too long for another reason.
+# In characters of JSON. If a request with so few is too long, splitting does not help.
 _LEAST = 1000
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
-# Sends a document with the prompt; returns the text of a finished answer, and puts every answer on the list of `Asked`.
+# Sends a document with the prompt and returns the text of a finished answer. Appends every answer to `Asked.answers`.
 Send = Callable[[str, "Asked", Deadline], Work[str]]
 
 
@@ -49,7 +50,7 @@ class Note(NamedTuple):
 
 @dataclass
 class Asked:
-    """What a summary was asked for with, and what was answered, whatever came of it."""
+    """The model, settings and prompt of one summary, and all answers, for the record."""
 
     model: str
     settings: Payload
@@ -58,11 +59,11 @@ class Asked:
     start: float = field(default_factory=time.monotonic)
 
     def summary(self, text: str, coverage: Payload | None = None) -> Summary:
-        told = [answer.to_dict(mode="json", warnings=False) for answer in self.answers]
-        provider = {"messages": [{n: one.get(n) for n in ("id", "model", "stop_reason")} for one in told]}
+        answers = [answer.to_dict(mode="json", warnings=False) for answer in self.answers]
+        provider = {"messages": [{n: one.get(n) for n in ("id", "model", "stop_reason")} for one in answers]}
         return Summary(
-            text, model=(told[-1].get("model") if told else None) or self.model, prompt=self.prompt,
-            usage=_spent(told) if told else None, provider=provider if told else None, coverage=coverage,
+            text, model=(answers[-1].get("model") if answers else None) or self.model, prompt=self.prompt,
+            usage=_spent(answers) if answers else None, provider=provider if answers else None, coverage=coverage,
             settings=self.settings,
         )  # fmt: skip
 
@@ -72,28 +73,28 @@ class Asked:
 
 
 def check(model: object, max_tokens: object, deadline: float) -> None:
-    """Refuses options that no summarizer of a model can have."""
+    """Checks the options that all summarizers of models have."""
     if not isinstance(model, str) or not model:
-        raise InvalidInput("model must be the name of a model")
+        raise InvalidInput(f"model must be the name of a model{other(model)}")
     if type(max_tokens) is not int or max_tokens < 1:
-        raise InvalidInput("max_tokens must be an integer >= 1")
+        raise InvalidInput(f"max_tokens must be an integer >= 1{other(max_tokens)}")
     if not deadline > 0:
-        raise InvalidInput("deadline must be a number of seconds > 0")
+        raise InvalidInput(f"deadline must be a number of seconds > 0{other(deadline)}")
 
 
 def check_parameters(parameters: Mapping[str, Any] | None, unfit: Sequence[str]) -> None:
     if parameters is not None and (found := [name for name in unfit if name in parameters]):
-        raise InvalidInput(f"parameters= cannot hold {', '.join(found)}")
+        raise InvalidInput(f"parameters must not have {', '.join(found)}")
 
 
 def prompt(instructions: str | None, max_tokens: int, request: Request) -> str:
-    """What the model is told. It may write up to `max_tokens`, so that an answer is not cut where it runs over."""
+    """Returns the prompt. It asks for less than `max_tokens`, so that an answer that runs over is not cut off."""
     room = max(16, min(max_tokens * 3 // 4, request.max_tokens // 2))
     return f"{instructions or INSTRUCTIONS}\n\n{RULES.format(tokens=room)}"
 
 
 def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Work[Summary]:
-    """The summary that the work comes to, if it is one. An error says what was asked and what it cost."""
+    """Judges the summary that work returns. An error carries the model, the settings and the cost, for the record."""
     try:
         summary = yield from work
         judge(summary.text, request)
@@ -107,7 +108,7 @@ def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Wo
 
 
 def by_prompt(send: Send, request: Request, deadline: Deadline, asked: Asked) -> Work[Summary]:
-    """One summary of the elements, of the notes on their parts where they are too long together."""
+    """Summarizes the elements; if they are too long, summarizes parts and then the notes on the parts."""
     shown = source_document(request.elements)
     notes = yield from _notes(send, shown.pieces, deadline, asked)
     parts = [[note.start_seq, note.end_seq] for note in notes]
@@ -123,7 +124,7 @@ def by_prompt(send: Send, request: Request, deadline: Deadline, asked: Asked) ->
 
 
 def _notes(send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked) -> Work[list[Note]]:
-    """Notes on these pieces: one, or where they are too long together, one on each of the parts."""
+    """Returns one note on these pieces, or one on each half if they are too long together."""
     try:
         text = yield from send(document(pieces), asked, deadline)
     except SourceTooLong:
@@ -137,7 +138,7 @@ def _notes(send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked:
     return first + second
 
 
-def _spent(told: Sequence[Payload]) -> Payload:
-    """What all requests of a summary took together."""
-    usages = [one["usage"] for one in told if isinstance(one.get("usage"), dict)]
-    return {name: sum(usage.get(name) or 0 for usage in usages) for name in _COUNTS} | {"requests": len(told)}
+def _spent(answers: Sequence[Payload]) -> Payload:
+    """Returns the usage of all requests of a summary together."""
+    usages = [one["usage"] for one in answers if isinstance(one.get("usage"), dict)]
+    return {name: sum(usage.get(name) or 0 for usage in usages) for name in _COUNTS} | {"requests": len(answers)}

@@ -294,9 +294,9 @@ def test_a_counter_that_fails_leaves_the_next_best_figure(store: Face) -> None:
     turn(store, 1.5)
     counters: list[tuple[Any, str]] = [
         (lambda _view: 1 / 0, "the counter raised ZeroDivisionError"),
-        (lambda _view: "12", "the counter returned str, and no whole number from 0 on"),
-        (lambda _view: -1, "the counter returned such a number, and no whole number from 0 on"),
-        (lambda view: Measured(1, view.tokens), "the counter came to no exact figure"),
+        (lambda _view: "12", "the counter must return an integer >= 0, not str"),
+        (lambda _view: -1, "the counter must return an integer >= 0, not -1"),
+        (lambda view: Measured(1, view.tokens), "the counter returned no exact figure"),
     ]
     for counter, said in counters:
         measured = store.fit("t", TokenBudget(600, counter=counter)).measured

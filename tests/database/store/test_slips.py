@@ -78,7 +78,7 @@ def test_a_slip_is_told_what_it_must_be(thread: Face, name: str) -> None:
         (lambda ctx: ctx.compact(1, 2, 5), "a summary must be text, a Summary or a callable, not int"),
         (lambda ctx: ctx.compact(1, 2, ExtractiveSummarizer), "not the class ExtractiveSummarizer"),
         (lambda ctx: ctx.compact(1, 2, "short", allow=5), "allow must be among"),
-        (lambda ctx: ctx.compact(1, 2, "short", reason=5), "reason must be text, not int"),
+        (lambda ctx: ctx.compact(1, 2, "short", reason=5), "reason must be a string, not int"),
         (lambda ctx: ctx.compact(1, 2, lambda _: 5), "a summarizer must return text or a Summary, not int"),
     ],
     ids=["number", "class", "allow", "reason", "returned"],

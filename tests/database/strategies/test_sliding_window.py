@@ -320,7 +320,7 @@ def test_a_budget_is_threshold_enough(store: Face) -> None:
     # Within the budget and told to all the same: all that may go.
     store.append("u", chat("suaaau", LONG))
     run = store.compact("u", SlidingWindow("short"), budget=TokenBudget(1_000_000), force=True)
-    assert [(r.start_seq, r.end_seq, r.reason) for r in run] == [(3, 5, "everything that may go")]
+    assert [(r.start_seq, r.end_seq, r.reason) for r in run] == [(3, 5, "everything that may be folded")]
     # A fraction needs a budget, and says so on record.
     run = store.compact("t", SlidingWindow("short", threshold=over(fraction=0.1)))
     assert [(r.outcome, r.error["type"]) for r in run] == [("failed", "NotConfigured")]

@@ -249,5 +249,5 @@ def test_the_command_line_makes_one_for_a_server_of_ones_own(server: Server, mon
 def test_options_are_judged_when_they_are_given(options: Payload) -> None:
     with openai.OpenAI(api_key="k") as client, pytest.raises(InvalidInput):
         OpenAISummarizer(client, **options)
-    with pytest.raises(InvalidInput, match="client must be an OpenAI client"):
+    with pytest.raises(InvalidInput, match="client must be an OpenAI or AsyncOpenAI client"):
         OpenAISummarizer(object())

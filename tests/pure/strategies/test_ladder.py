@@ -90,7 +90,7 @@ def test_the_target_is_the_budgets_less_the_reserve() -> None:
 
 
 def test_a_ladder_without_a_target_says_so() -> None:
-    with pytest.raises(InvalidInput, match="needs a budget"):
+    with pytest.raises(InvalidInput, match="target_tokens must be given"):
         run(Ladder(), elements(talk(1, 1)))
 
 
