@@ -1,4 +1,4 @@
-"""What an `on_compact` callback works with: it looks at the view and plans what replaces parts of it."""
+"""The argument of an `on_compact` callback: it shows the view and plans compactions of it."""
 
 from __future__ import annotations
 
@@ -140,12 +140,14 @@ class CompactionContext:
         options = SummaryOptions(allowed_rules(allow, reason), reason, role)
         if isinstance(start_seq, range | slice):
             if summary is not None:
-                raise InvalidInput("compact() takes a range and a summary, or two seqs and a summary")
+                raise InvalidInput(
+                    "the arguments of compact() must be a range and a summary, or two seqs and a summary"
+                )
             span, summary = self._span_at(start_seq), end_seq
             if span is None:
                 return self.planned()
         elif summary is None:
-            raise InvalidInput("compact() takes two seqs and a summary, or a range and a summary")
+            raise InvalidInput("the arguments of compact() must be two seqs and a summary, or a range and a summary")
         else:
             span = Span(start_seq, end_seq)
         return self._builder.summarize(span, cast("SummaryResult | Summarize", summary), options)

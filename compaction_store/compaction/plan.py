@@ -25,7 +25,7 @@ EVERYTHING = 0
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan(AsDict):
-    """What a compaction would do: the records it would write, the reason, and the view before and after.
+    """The result of `plan`: the records that a compaction would write, the reason, and the view before and after.
 
     `errors` are the exceptions of callbacks and summarizers, in order.
     """
@@ -179,7 +179,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRun(AsDict, Sequence[Compaction]):
-    """What one call of `compact` did: its records in order, whatever their outcome; the reason; and the new view.
+    """The result of one call of `compact`: its records in order, whatever their outcome; the reason; and the new view.
 
     `errors` are the exceptions of callbacks and summarizers, in order. With a budget, the view's `measured` is the best
     figure known for its size.

@@ -43,7 +43,7 @@ class PlanBuilder:
         self.measured = view.measured or Measured(view.tokens, view.tokens)
         self.counter = counter
         self.plan = Plan(view.elements)
-        #: What callbacks and summarizers raised, in order.
+        #: The errors of callbacks and summarizers, in order.
         self.errors: list[Exception] = []
         #: Why nothing is planned; a strategy sets a better reason if it knows one.
         self.idle_reason = "the callbacks found nothing to compact"

@@ -21,7 +21,7 @@ _EMPTY: Payload = {"role": "user", "content": ""}
 
 
 class SummaryOptions(NamedTuple):
-    """What a summary must meet. Without `framed`, its text must be smaller than the span, and its frame is not counted.
+    """The conditions of a summary. Without `framed`, only its text must be smaller than the span, not its frame.
 
     `room` is the most tokens that it may take, `stated_room` a smaller number to tell the summarizer. With `cut`, a
     summary that is too long is shortened.
@@ -43,7 +43,7 @@ class SummaryOptions(NamedTuple):
         return most if self.room is None else min(self.room, self.room if most is None else most)
 
     def text_tokens(self, before: int, counter: Counter, span: Sequence[int]) -> int | None:
-        """Returns the most tokens that the summarizer is told it may write, None if there is no limit."""
+        """Returns the most tokens to ask the summarizer for, None if there is no limit."""
         most = self.most_tokens(before)
         if most is None:
             return None

@@ -40,7 +40,7 @@ class Ladder(base.Planner):
     The target is the budget's, or `target_tokens` less `reserve` (by default 2048). A budget has its own reserve, so
     nothing is subtracted from its target unless `reserve` is given, and then at most half.
 
-    The summarizer is told how much room there is, and a longer summary is cut to it. It is given the old messages in
+    The summarizer gets the room as its budget, and a longer summary is cut to it. It is given the old messages in
     parts of about `part_chars` of JSON, or all at once with None; either way there is one record. With
     `keep_recent_tokens`, the recent messages are counted in tokens and cut only after all others are removed.
 
