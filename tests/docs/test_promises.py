@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -17,22 +18,18 @@ _PROMISING = {
 }
 
 
-@pytest.fixture(scope="module")
-def collected() -> set[str]:
-    """Every test that is run by default, under its own name and under its file's."""
-    files = sorted({name.partition("::")[0] for name in promises.named()})
-    missing = [file for file in files if not (ROOT / file).exists()]
-    assert not missing, f"named in the documentation, and not there: {missing}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *files],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    tests = {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
-    return tests | {test.partition("::")[0] for test in tests}
+def _run_by_default(file: str) -> set[str]:
+    """The tests of a file but those marked slow, and the file itself."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")]
+    slow = {each.name for each in functions if "pytest.mark.slow" in map(ast.unparse, each.decorator_list)}
+    return {file} | {f"{file}::{each.name}" for each in functions if each.name not in slow}
 
 
-def test_every_test_that_is_named_is_there_and_is_run(collected: set[str]) -> None:
+def test_every_test_that_is_named_is_there_and_is_run() -> None:
+    files = {name.partition("::")[0] for name in promises.named()}
+    assert files
+    collected = set().union(*(_run_by_default(file) for file in files if (ROOT / file).exists()))
     missing = {test: sorted(places) for test, places in promises.named().items() if test not in collected}
     assert not missing
 
