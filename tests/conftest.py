@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from cli.running import Forks
 from support import cluster
 from support.faces import Face, Faces
 from support.promises import (  # noqa: F401 — hooks: a test that the documentation names is not skipped
@@ -158,3 +159,10 @@ def faces(request: pytest.FixtureRequest) -> Iterator[Faces]:
 def store(faces: Faces, url: str) -> Face:
     """A store on an empty database, sync and async in turn."""
     return faces.open(url)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    made = Forks()
+    yield made
+    made.close()

@@ -13,13 +13,6 @@ from cli.running import SECRET, THREAD, Forks, Run
 from compaction_store.strategies import AssistantRuns
 
 
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    made = Forks()
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def run(forks: Forks, url: str, tmp_path: Path) -> Run:
     return Run(forks, tmp_path, url)

@@ -1,7 +1,7 @@
 """Keeps the program loaded and forks it for every run, because loading it takes longer than most of what it does.
 
 Started with the path of a socket. A request is JSON (arguments, environment, folder) with three open files; the answers
-are the process's number and, when it has ended, its exit code.
+are the process's number and, when it has ended, its exit code. With a `script`, that is run in place of the program.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -32,13 +33,18 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     os.chdir(request["folder"])
-    sys.argv = ["compaction-store", *request["arguments"]]
+    script = request["script"]
+    sys.argv = [script or "compaction-store", *request["arguments"]]
     # As Python makes them where the locale is one of UTF-8.
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    main()
+    if script is None:
+        main()
+    else:
+        sys.path[0] = os.path.dirname(script)  # noqa: PTH120 — as Python has it
+        runpy.run_path(script, run_name="__main__")
 
 
 def _end(error: SystemExit) -> NoReturn:
@@ -78,9 +84,9 @@ def _answer(connection: socket.socket) -> None:
         connection.close()
         try:
             _become(json.loads(text), files)
+            sys.exit(0)
         except SystemExit as error:
             _end(error)
-        sys.exit(0)
     for file in files:
         os.close(file)
     connection.send(f"{number}\n".encode())

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,10 +14,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from cli.asking import request
 
 SECRET = "marmalade-7741"
 THREAD = "t-1"
@@ -78,12 +81,15 @@ class Forks:
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
 
-    def start(self, arguments: tuple[str, ...], env: dict[str, str], folder: Path, files: list[int]) -> Running:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._path)
-        request = {"arguments": arguments, "environment": env, "folder": str(folder)}
-        socket.send_fds(connection, [json.dumps(request).encode()], files)
-        return Running(connection)
+    def start(
+        self, arguments: Sequence[str], env: dict[str, str], folder: Path, files: list[int], script: Path | None = None
+    ) -> Running:
+        """Runs the program, or a script of Python's that may import it."""
+        return Running(request(self._path, arguments, env, str(folder), files, None if script is None else str(script)))
+
+    def command(self) -> str:
+        """What a shell calls in place of the program: the same, by a fork."""
+        return shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("asking.py")), self._path])
 
     def close(self) -> None:
         self._server.terminate()

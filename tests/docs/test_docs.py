@@ -6,8 +6,11 @@ import codeop
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from typer.main import get_command
 
 sys.path.insert(0, str(ROOT / "examples"))
 import local_model
+from cli.running import Forks
 
 from compaction_store.cli.program import program as commands
 
@@ -46,13 +50,13 @@ def model() -> Iterator[str]:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def program(forks: Forks, tmp_path: Path) -> Path:
     """A folder with `compaction-store` and `python`, as an installation has them."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for command, arguments in (("compaction-store", "-m compaction_store"), ("python", "")):
-        path = folder / command
-        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n', encoding="utf-8")
+    for name, command in (("compaction-store", forks.command()), ("python", shlex.quote(sys.executable))):
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
         path.chmod(0o755)
     return folder
 
@@ -66,7 +70,7 @@ def test_every_python_block_of_the_documentation_compiles() -> None:
 
 @pytest.mark.parametrize("path", _WITH_BLOCKS, ids=pages.name)
 def test_the_blocks_of_a_page_run_in_order_and_print_what_they_say(
-    path: Path, url: str, tmp_path: Path, model: str, program: Path
+    path: Path, url: str, tmp_path: Path, model: str, program: Path, forks: Forks
 ) -> None:
     blocks = pages.blocks(path)
     environment = os.environ | {
@@ -78,20 +82,32 @@ def test_the_blocks_of_a_page_run_in_order_and_print_what_they_say(
     }  # fmt: skip
     script = tmp_path / "page.py"
     script.write_text(pages.script(blocks, _BEFORE.get(pages.name(path), "")), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    _, *printed = done.stdout.split(f"{pages.MARK}\n")
-    if done.returncode:
-        failed = blocks[min(max(len(printed) - 1, 0), len(blocks) - 1)]
-        pytest.fail(f"the block of {failed.where}:{failed.line}\n{done.stdout[-2000:]}\n{done.stderr}")
+    code, printed, complaints = _run(forks, script, environment)
+    _, *outputs = printed.split(f"{pages.MARK}\n")
+    if code:
+        failed = blocks[min(max(len(outputs) - 1, 0), len(blocks) - 1)]
+        pytest.fail(f"the block of {failed.where}:{failed.line}\n{printed[-2000:]}\n{complaints}")
     wrong = [
         f"{block.where}:{block.line} printed\n{output}"
-        for block, output in zip(blocks, printed, strict=False)
+        for block, output in zip(blocks, outputs, strict=False)
         if block.output is not None and not pages.matches(block.output, output)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def _run(forks: Forks, script: Path, environment: dict[str, str]) -> tuple[int, str, str]:
+    """Runs a script by a fork of a process that has the package loaded; its exit code and what it printed."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open("rb") as null:
+        files = [null.fileno(), out.fileno(), err.fileno()]
+        running = forks.start((), environment, script.parent, files, script)
+        killer = threading.Timer(120, running.kill, [signal.SIGKILL])
+        killer.start()
+        code = running.wait()
+        killer.cancel()
+        killer.join()
+        out.seek(0)
+        err.seek(0)
+        return code, out.read().decode(), err.read().decode()
 
 
 @pytest.mark.parametrize("path", pages.PAGES, ids=pages.name)

@@ -58,6 +58,25 @@ def test_the_wheel_brings_the_command(wheel: Path) -> None:
         assert b"compaction-store = compaction_store.cli:main" in archive.read(name)
 
 
+def test_the_wheel_carries_the_ranks_and_their_licence(wheel: Path, tmp_path: Path) -> None:
+    folder = ROOT / "compaction_store" / "tokenizing" / "ranks"
+    with zipfile.ZipFile(wheel) as archive:
+        for path in folder.iterdir():
+            assert archive.read(f"compaction_store/tokenizing/ranks/{path.name}") == path.read_bytes()
+        archive.extractall(tmp_path / "installed")
+    assert {path.name for path in folder.iterdir()} == {"LICENSE", "o200k_base.regex", "o200k_base.zlib"}
+    assert "Copyright (c) 2022 OpenAI" in (folder / "LICENSE").read_text(encoding="utf-8")
+    code = f"""
+import sys
+sys.path[:0] = [{str(tmp_path / "installed")!r}]
+from compaction_store import tokens
+assert tokens.__file__.startswith({str(tmp_path)!r})
+print(tokens.count_text("hello world"))
+"""
+    done = _python(code, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
 def test_the_wheel_migrates_and_stores_without_the_source_tree(wheel: Path, empty_url: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")

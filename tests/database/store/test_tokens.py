@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import importlib.util
 import itertools
 import os
 import random
@@ -13,7 +12,6 @@ import re
 import subprocess
 import sys
 import threading
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -458,29 +456,6 @@ def _alone(code: str, folder: Path, **environment: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def test_the_wheel_carries_the_ranks_and_their_licence(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
-    if importlib.util.find_spec("hatchling"):
-        build.insert(4, "--no-isolation")
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = ROOT / "compaction_store" / "tokenizing" / "ranks"
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        for path in folder.iterdir():
-            assert wheel.read(f"compaction_store/tokenizing/ranks/{path.name}") == path.read_bytes()
-        wheel.extractall(tmp_path / "installed")
-    assert {path.name for path in folder.iterdir()} == {"LICENSE", "o200k_base.regex", "o200k_base.zlib"}
-    assert "Copyright (c) 2022 OpenAI" in (folder / "LICENSE").read_text(encoding="utf-8")
-    code = f"""
-import sys
-sys.path[:0] = [{str(tmp_path / "installed")!r}]
-from compaction_store import tokens
-assert tokens.__file__.startswith({str(tmp_path)!r})
-print(tokens.count_text("hello world"))
-"""
-    assert _alone(code, tmp_path) == "2\n"
 
 
 def test_long_texts_are_counted_off_the_event_loop_and_short_ones_on_it(
