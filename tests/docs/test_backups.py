@@ -107,7 +107,7 @@ def is_protected(url: str) -> None:
     ("page", "after", "old", "new"),
     [
         ("how-to/backups.md", "migrate first and restore the data:", "COMPACTION_STORE_URL", "NEW"),
-        ("embedded.md", "## Moving to a server of one's own", "EMBEDDED_URL", "URL"),
+        ("embedded.md", "## Moving to your own server", "EMBEDDED_URL", "URL"),
     ],
 )
 def test_a_dump_is_restored_as_documented(

@@ -149,7 +149,7 @@ BUGS = (
         {_REPLY_LOST: "SequenceConflict"},
     ),
     Bug(
-        "an unknown outcome is told as a failure",
+        "an unknown outcome is reported as a failure",
         (Edit("compaction_store/postgres/call.py", "(verdict.unknown and key is not None)", "False"),),
         {
             "tests/reliability/test_faults.py::test_an_unknown_outcome_is_settled_with_its_key[async]": "DatabaseUnavailable"
@@ -308,7 +308,7 @@ BUGS = (
         {f"{_FORKED}::test_a_reply_to_a_view_that_is_lost_is_refused[sync-1-False-20-True]": "DID NOT RAISE"},
     ),
     Bug(
-        "a commit whose wait for the standby was cancelled is told as done",
+        "a commit whose wait for the standby was cancelled is reported as done",
         (Edit("compaction_store/postgres/call.py", "if writes and waiter.is_in_doubt:", "if False:"),),
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
     ),
