@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import typer
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from compaction_store import Compaction, Element, Explanation, Reader
-from compaction_store.cli import options, saying, values
+from compaction_store import Compaction, Explanation
+from compaction_store.cli import options, values
+from compaction_store.cli.json_text import encoded
 from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url
-from compaction_store.cli.output import Column, Output, Progress, encoded, figures, moment, number
-from compaction_store.cli.visible import lines, shown
+from compaction_store.cli.output import Column, Output, figures, moment, number
+from compaction_store.cli.progress import Progress
 
-_WIDEST = 160
-_SIDE_BY_SIDE = 90
-# What `show` prints of each original without --full.
-_LONGEST = 1000
-_AT_EACH_END = 10
-_FACTS = (
-    "created_at", "kind", "outcome", "status", "callback", "trigger", "actor", "model", "counter", "run_id", "error",
-)  # fmt: skip
 _Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")]
 _EVENTS: list[str | Column] = [
     Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
@@ -129,132 +118,6 @@ def _list_records(out: Output, found: Iterable[Compaction], *, own: bool, text: 
             out.wrapped(head, style="bold")
             for line in rest:
                 out.wrapped(line, indent=4)
-
-
-def show(
-    thread: Thread,
-    number_: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
-    full: Annotated[bool, typer.Option("--full", help="Show every original message in full.")] = False,
-    url: Url = None,
-    tenant: Tenant = "default",
-    as_json: AsJson = None,
-) -> None:
-    """Shows one compaction record beside the messages that it replaces.
-
-    Long messages are shortened, and of a long span only the first and last messages are shown; --full shows everything.
-    On a terminal, output longer than the screen goes through your pager.
-    """
-    out = Output(as_json=as_json)
-    with options.reader(url, tenant) as store:
-        record = store.compaction(thread, number_)
-        originals = [] if record.start_seq is None else list(store.originals(record))
-        inside = [branch.record.number for branch in store.tree(record).inside]
-        read = _read(store, record) if inside else None
-    if out.as_json:
-        parts = values.compaction(record, text=True) | {"inside": inside}
-        if read is not None:
-            parts["made_from"] = [_element(element) for element in read]
-        messages = ",".join(values.message(message) for message in originals)
-        out.json_text(f'{{"compaction":{encoded(parts)},"originals":[{messages}]}}')
-        return
-    left = [(f"{m.seq:,} {values.role(m.payload)}", saying.said(m.payload)) for m in originals]
-    right = [(values.role(payload), saying.said(payload)) for payload in record.replacement or []]
-    if record.redacted:
-        right = [("", "(erased)")]
-    elif record.replacement is None and record.summary_text is not None:
-        right = [("a summary that was not applied", record.summary_text)]
-    sides = [("originals", left if full else _shortened(left)), ("replacement", right)]
-    if read is not None:
-        # The summarizer was given the replacements of earlier records instead of these originals.
-        made_from = [_said(element) for element in read]
-        sides.insert(1, ("input of the summarizer", made_from if full else _shortened(made_from)))
-    with out.paged():
-        _show_record(out, record, inside)
-        _side_by_side(out, sides)
-
-
-def _read(store: Reader, record: Compaction) -> list[Element]:
-    """Returns the input of a record's summarizer: the view within its span, just before the record."""
-    start, end = record.start_seq or 0, record.end_seq or 0
-    return [e for e in store.view(record.thread_id, at=record.pos - 1).elements if start <= e.seq and e.end_seq <= end]
-
-
-def _element(element: Element) -> dict[str, Any]:
-    return {
-        "start_seq": element.seq, "end_seq": element.end_seq, "compaction": element.number,
-        "messages": list(element.messages),
-    }  # fmt: skip
-
-
-def _said(element: Element) -> tuple[str, str]:
-    head = values.span(element.seq, element.end_seq)
-    if element.number is not None:
-        head += f" compaction {element.number}"
-    return head, "\n".join(saying.said(message) for message in element.messages)
-
-
-def _shortened(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Shortens long messages, and drops those in the middle of many."""
-    cut = [
-        (head, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)")
-        for head, text in said
-    ]
-    if len(cut) <= 2 * _AT_EACH_END + 1:
-        return cut
-    left_out = len(cut) - 2 * _AT_EACH_END
-    return [*cut[:_AT_EACH_END], (f"… {left_out:,} more; --full shows them", ""), *cut[-_AT_EACH_END:]]
-
-
-def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
-    facts = {name: getattr(record, name) for name in _FACTS}
-    facts["error"] = None if record.error is None else values.error(record.error)
-    facts["created_at"] = moment(record.created_at)
-    facts["reason"] = record.reason
-    facts["summarizer"] = record.summarizer
-    facts["failed before"] = "; ".join(map(values.failure, record.failed_before))
-    facts["settings"] = encoded(record.settings) if record.settings else None
-    facts["prompt"] = record.prompt
-    facts["usage"] = encoded(record.usage) if record.usage else None
-    facts["includes"] = ", ".join(f"compaction {number}" for number in inside)
-    head = f"compaction {record.number} of thread {record.thread_id}"
-    if record.start_seq is not None:
-        head += f": seqs {values.span(record.start_seq, record.end_seq)}, {number(record.tokens_before)}"
-        head += f" to {number(record.tokens_after)} tokens" if record.tokens_after is not None else " tokens"
-    out.text(head, "bold")
-    out.facts({}, [(name.removesuffix("_at"), str(value)) for name, value in facts.items() if value])
-
-
-def _side_by_side(out: Output, sides: list[tuple[str, list[tuple[str, str]]]]) -> None:
-    """Prints originals and replacement in columns, or one below the other on a narrow terminal."""
-    if not any(side for _, side in sides):
-        return
-    cells = [_blocks(side) for _, side in sides]
-    if out.console.width < _SIDE_BY_SIDE:
-        for (name, _), cell in zip(sides, cells, strict=True):
-            out.text()
-            out.text(name, "bold")
-            out.console.print(cell)
-        return
-    table = Table(box=None, padding=(1, 2, 0, 0), expand=True, header_style="bold", show_edge=False)
-    for name, _ in sides:
-        table.add_column(name, ratio=1, overflow="fold")
-    table.add_row(*cells)
-    # A wider table would be mostly spaces.
-    out.print_table(table, width=min(out.console.width, _WIDEST))
-
-
-def _blocks(said: list[tuple[str, str]]) -> Group:
-    """Indents every line of a text below its heading."""
-    if not said:
-        return Group(Text("nothing"))
-    parts: list[RenderableType] = []
-    for head, text in said:
-        parts += [
-            *([Text()] if parts else []),
-            Text(shown(head), "dim"),
-            Padding(Text("\n".join(lines(text))), (0, 0, 0, 2), expand=False),
-        ]
-    return Group(*parts)
 
 
 def explain(

@@ -10,7 +10,8 @@ import typer
 from compaction_store.cli import options
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import AsJson, Tenant, Url
-from compaction_store.cli.output import Column, Output, Progress, note, number
+from compaction_store.cli.output import Column, Output, note, number
+from compaction_store.cli.progress import Progress
 from compaction_store.deploy import doctor
 
 

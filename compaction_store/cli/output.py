@@ -1,4 +1,4 @@
-"""The output of verbs: tables for people, JSON lines for programs, progress bars.
+"""The output of verbs: tables for people, JSON lines for programs.
 
 A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` is given. All text from users goes
 through `visible`, so that it cannot move the cursor, change a colour or start a line: a long line continues indented,
@@ -7,22 +7,16 @@ and so does a text of several lines. In a pipe, JSON is printed as it is stored.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from threading import Timer
-from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
-from uuid import UUID
+from typing import Any, NoReturn
 
-import rich.progress
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -33,15 +27,14 @@ from rich.text import Text
 
 from compaction_store.cli import visible
 from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
+from compaction_store.cli.json_text import encoded
 from compaction_store.cli.visible import shown
 
-_T = TypeVar("_T")
 # Replacements for the characters of charts in a locale without them.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
 # Wide enough that nothing is cut in a pipe.
 _PIPE_WIDTH = 4000
 _WIDEST_CELL = 100
-_PROGRESS_DELAY = 1.0
 _NARROWEST = 9
 # The indentation of the rest of a long line, and of the lines of a user's text.
 _CONTINUED = "    "
@@ -116,30 +109,6 @@ class _Cell:
 
     def __rich_console__(self, to: Console, options: ConsoleOptions) -> Iterator[Text]:
         yield from _rows(to, options.max_width, self._text, "", _QUOTED)
-
-
-def encoded(value: Any) -> str:
-    """Returns compact JSON, in which lone surrogates are escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-    return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=_plain)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, UUID):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 class Output:
@@ -317,55 +286,3 @@ class Column:
 
 def figures(*names: str) -> list[Column]:
     return [Column(name, right=True) for name in names]
-
-
-class Progress:
-    """A progress bar with rate and time left, on stderr if that is a terminal. It appears after a second."""
-
-    def __init__(self, what: str, unit: str, total: int | None = None) -> None:
-        self._unit = unit
-        self._done = 0
-        self._start = time.monotonic()
-        self._timer: Timer | None = None
-        self._bar: rich.progress.Progress | None = None
-        if sys.stderr.isatty():
-            parts = (
-                rich.progress.TextColumn("{task.description}"),
-                rich.progress.BarColumn(24),
-                rich.progress.TextColumn("{task.fields[state]}"),
-                rich.progress.TimeRemainingColumn(compact=True),
-            )
-            self._bar = rich.progress.Progress(*parts, console=console(stderr=True), transient=True)
-            self._task = self._bar.add_task(shown(what), total=total, state="")
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._timer = Timer(_PROGRESS_DELAY, self._bar.start)
-            self._timer.daemon = True
-            self._timer.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._timer is not None and self._bar is not None:
-            self._timer.cancel()
-            self._timer.join()
-            if self._bar.live.is_started:
-                self._bar.stop()
-
-    def advance(self, count: int = 1) -> None:
-        self.reached(self._done + count)
-
-    def reached(self, done: int, total: int | None = None, unit: str | None = None) -> None:
-        self._done = done
-        self._unit = unit or self._unit
-        if self._bar is not None:
-            rate = done / max(1e-3, time.monotonic() - self._start)
-            state = f"{done:,} {self._unit}, {rate:,.0f}/s"
-            self._bar.update(self._task, completed=done, total=total, state=state)
-
-    def over(self, items: Iterable[_T]) -> Iterator[_T]:
-        for item in items:
-            yield item
-            self.advance()

@@ -29,6 +29,7 @@ from compaction_store.cli import (
     importing,
     output,
     reading,
+    showing,
     stats,
     verifying,
     visible,
@@ -77,7 +78,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "compactions", "List compaction records, with filters.", "compactions --since 7d --actor nightly",
             auditing.compactions,
         ),
-        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", auditing.show),
+        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", showing.show),
         Verb("explain", "Show what happened to a message.", "explain t-1 42", auditing.explain),
         Verb("events", "List erasures, holds and retentions of a thread.", "events t-1", auditing.events),
         Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", stats.stats),
@@ -137,7 +138,7 @@ class Program(TyperGroup):
 
     def main(self, *arguments: Any, **more: Any) -> Any:
         """Prints a usage error in one line, like every other error."""
-        stands_alone = more.get("standalone_mode", True)
+        is_standalone = more.get("standalone_mode", True)
         try:
             code = super().main(*arguments, **more | {"standalone_mode": False})
         except typer.Abort:
@@ -149,7 +150,7 @@ class Program(TyperGroup):
                 error.show()
             else:
                 output.note(f"compaction-store: {_in_one_line(error)}")
-        if stands_alone:
+        if is_standalone:
             sys.exit(code)
         return code
 

@@ -14,7 +14,8 @@ from compaction_store import Compaction, Reader
 from compaction_store.cli import charts, costs, options, values
 from compaction_store.cli.charts import Course, Step
 from compaction_store.cli.options import AsJson, Tenant, Url, misuse
-from compaction_store.cli.output import Column, Output, Progress, figures, note, number
+from compaction_store.cli.output import Column, Output, figures, note, number
+from compaction_store.cli.progress import Progress
 from compaction_store.cli.visible import shown
 
 _HEIGHT = 8
@@ -80,9 +81,9 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
         # Before the table: a closed pipe would end the verb.
         _draw(svg, line, thread)
     if out.as_json:
-        stand = store.thread(thread)
+        now = store.thread(thread)
         out.json({
-            "thread_id": thread, "messages": stand.last_seq, "view_tokens": stand.view_tokens,
+            "thread_id": thread, "messages": now.last_seq, "view_tokens": now.view_tokens,
             "highest_view_tokens": line.top, "groups": _groups(records), "costs": cost.listed(),
             "compactions": [values.compaction(record) for record in applied],
             "course": [[point.pos, point.tokens] for point in line.points],

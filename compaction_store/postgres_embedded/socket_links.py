@@ -1,4 +1,4 @@
-"""Links to a data folder whose own path is unusable for a socket, and the list by which the last user removes them."""
+"""Short links to a data folder whose path is too long for a socket. The folder lists them; the last user removes them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from compaction_store.tokens import Counter
 
 _HITS = 10
 _EXCERPT_TOKENS = 160
-# Of a summary in a list, of a reason, of an error.
+# The maximum length of a reason, an error, or a summary in a list.
 _SHORT_TOKENS = 120
 # How many records one call reads to find those of a range.
 _MOST_RECORDS = 2000

@@ -1,0 +1,70 @@
+"""Progress bars on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from threading import Timer
+from types import TracebackType
+from typing import Self, TypeVar
+
+import rich.progress
+
+from compaction_store.cli.output import console
+from compaction_store.cli.visible import shown
+
+_T = TypeVar("_T")
+_DELAY = 1.0
+
+
+class Progress:
+    """A progress bar with rate and time left, on stderr if that is a terminal. It appears after a second."""
+
+    def __init__(self, what: str, unit: str, total: int | None = None) -> None:
+        self._unit = unit
+        self._done = 0
+        self._start = time.monotonic()
+        self._timer: Timer | None = None
+        self._bar: rich.progress.Progress | None = None
+        if sys.stderr.isatty():
+            parts = (
+                rich.progress.TextColumn("{task.description}"),
+                rich.progress.BarColumn(24),
+                rich.progress.TextColumn("{task.fields[state]}"),
+                rich.progress.TimeRemainingColumn(compact=True),
+            )
+            self._bar = rich.progress.Progress(*parts, console=console(stderr=True), transient=True)
+            self._task = self._bar.add_task(shown(what), total=total, state="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._timer = Timer(_DELAY, self._bar.start)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None and self._bar is not None:
+            self._timer.cancel()
+            self._timer.join()
+            if self._bar.live.is_started:
+                self._bar.stop()
+
+    def advance(self, count: int = 1) -> None:
+        self.reached(self._done + count)
+
+    def reached(self, done: int, total: int | None = None, unit: str | None = None) -> None:
+        self._done = done
+        self._unit = unit or self._unit
+        if self._bar is not None:
+            rate = done / max(1e-3, time.monotonic() - self._start)
+            state = f"{done:,} {self._unit}, {rate:,.0f}/s"
+            self._bar.update(self._task, completed=done, total=total, state=state)
+
+    def over(self, items: Iterable[_T]) -> Iterator[_T]:
+        for item in items:
+            yield item
+            self.advance()
