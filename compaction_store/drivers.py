@@ -126,10 +126,10 @@ async def iterate_async(work: Work[object]) -> AsyncGenerator[Any, None]:
 
 
 class _Outcome:
-    """The answer to a request, or the error that came instead.
+    """The answer to a request, or the error that was raised.
 
-    It gives the error away only once: while a frame of an error's own traceback refers to the error, all those frames
-    stay alive until the garbage collector runs.
+    Taking the error clears it here. Otherwise a frame in the error's traceback would refer to the error, and the cycle
+    would keep all frames alive until the garbage collector runs.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ async def _rest(run: _Run[_T]) -> _T:
 
 
 def _outcome(request: Any) -> _Outcome:
-    """Answers a request. The error is returned, so that the work does not run inside an `except` of ours."""
+    """Answers a request. An error is returned, so that it does not become the `__context__` of later errors."""
     outcome = _Outcome()
     try:
         if isinstance(request, Call):

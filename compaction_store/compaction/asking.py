@@ -29,8 +29,8 @@ class Stalled(NamedTuple):
 class Ask:
     """A strategy's request to summarize, replace or remove a span. The strategy is sent None, or the error.
 
-    A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. With `room`, the framed
-    summary may take at most so many tokens; a longer one is rejected, or with `cut` shortened. `stated_room` is a
+    A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. `room` is the most tokens
+    that the framed summary may take; a longer one is rejected, or with `cut` shortened. `stated_room` is a
     smaller number to give to the summarizer.
     """
 
@@ -99,7 +99,7 @@ class Planned(Sequence["Payload | None"]):
         return len(self._list())
 
     def __bool__(self) -> bool:
-        # A lambda may return it before it is awaited.
+        # Without this, bool() would call len(), which fails before this is awaited.
         return True
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Records what callbacks try on a plan: what came into force, what a rule rejected, and what failed."""
+"""Records the attempts of callbacks on a plan: applied, rejected by a rule, or failed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AttemptLog:
         allow: frozenset[str],
         reason: str | None,
     ) -> None:
-        """Puts a compaction in force in the plan."""
+        """Adds a compaction to the plan."""
         before = self._plan.tokens(*indexes)
         attempt = Attempt(
             self.callback, kind, "applied", *span, before, tokens_after, replacement, summary, inputs, allow, reason

@@ -44,7 +44,7 @@ class TokenBudget:
             if not (fraction or type(value) is int) or not 0 < self._tokens(value) <= self.limit:
                 raise InvalidInput(f"{name} must be a fraction in (0, 1] or 1 to {self.limit} tokens{other(value)}")
         if self.target_tokens > self.trigger_tokens:
-            raise InvalidInput("target must be at most trigger")
+            raise InvalidInput(f"target must be <= trigger ({self.trigger_tokens} tokens), not {self.target_tokens}")
 
     def _tokens(self, mark: float) -> int:
         return mark if isinstance(mark, int) else round(mark * self.limit)
@@ -63,11 +63,11 @@ class TokenBudget:
         return self._tokens(self.target)
 
     def is_over(self, view: View | int) -> bool:
-        """Returns whether a view, or one of so many tokens, should be compacted."""
+        """Returns whether a view, or a number of tokens, is over the trigger."""
         return _best(view) > self.trigger_tokens
 
     def fits(self, view: View | int) -> bool:
-        """Returns whether a view, or one of so many tokens, fits the model's window."""
+        """Returns whether a view, or a number of tokens, fits the model's window."""
         return _best(view) <= self.limit
 
 

@@ -69,12 +69,12 @@ def run_steps(builder: PlanBuilder, steps: Steps) -> Work[None]:
             builder.errors.append(error)
             outcome = error
         if planned.is_waiting:
-            # Nothing awaits it here; `finish` refuses the callback for it.
+            # The synchronous driver cannot await it; `finish` refuses the callback.
             return
 
 
 def _advance(builder: PlanBuilder, steps: Steps, outcome: Exception | None) -> list[Planned]:
-    """Takes steps until one must be awaited, and returns that one in a list, for the driver would await it bare."""
+    """Runs steps until one must be awaited, and returns that one, in a list so that the driver does not await it."""
     while (step := _next(steps, outcome)) is not None:
         try:
             planned = builder.ask(step)

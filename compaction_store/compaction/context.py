@@ -181,7 +181,7 @@ class CompactionContext:
         self._builder.replace(Span(start_seq, end_seq), messages, allowed_rules(allow, reason), reason)
 
     def remove(self, start_seq: int, end_seq: int, *, allow: Collection[str] = (), reason: str | None = None) -> None:
-        """Plans that a span leaves nothing in the view."""
+        """Plans to remove a span from the view."""
         self._builder.remove(Span(start_seq, end_seq), allowed_rules(allow, reason), reason)
 
 

@@ -1,6 +1,6 @@
 """Shows elements to a model as one JSON document: whatever a message says stays a string inside it.
 
-No text in it can look like a tag or like a turn of the conversation. Media and sealed texts are left out.
+No text in it can look like a tag or like a turn of the conversation. Media and encrypted texts are left out.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _input(usage: Any) -> int | None:
 
 
 def calibrated(local: int, budget: TokenBudget, found: Reported | None) -> Measured:
-    """Estimates a view of so many of the store's tokens from the measurement of an earlier view."""
+    """Estimates a view of `local` tokens from the measurement of an earlier view."""
     if found is None or found.local < 1 or (own := found.tokens - budget.overhead) < found.local * _LEAST_RATE:
         return Measured(local, local)
     then = Measured(own, found.local, "calibrated", min(_MOST_RATE, own / found.local), seq=found.seq)
@@ -129,7 +129,7 @@ def in_own_tokens(budget: TokenBudget | None, view: View) -> TokenBudget | None:
     return TokenBudget(limit, trigger=trigger, target=min(trigger, max(1, measured.own(budget.target_tokens))))
 
 
-def told(view: View) -> str:
+def describe(view: View) -> str:
     """Returns a view's size for an error text, and its source if that is not the store's own counter."""
     measured = view.measured
     if measured is None or measured.source == "local":

@@ -1,4 +1,4 @@
-"""Plans one summary: asks the summarizer, and holds what it returns to the rules."""
+"""Plans one summary: calls the summarizer and checks its result."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SummaryPlanner:
     def take(
         self, indexes: Indexes, span: Span, result: Any, options: SummaryOptions, call: CallRecord | None = None
     ) -> None:
-        """Plans a summary that is there, unless it is empty or too large."""
+        """Plans a summary, or rejects it if it is empty or too large."""
         summary = self._summary(span, result, call)
         replacement = summary.replacement or (framing.frame(summary.text, *span, options.role),)
         if any(map(tool_pairs.is_system, replacement)):

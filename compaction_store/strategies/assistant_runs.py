@@ -53,7 +53,7 @@ def plan_assistant_runs(
 
 
 class AssistantRuns(Planner):
-    """Summarizes each run of the assistant's messages; with `first_only`, only the first run.
+    """Summarizes each run of the assistant's messages; with `first_only`, only the first that can be.
 
     With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are not touched.
     With `when`, nothing is done below that threshold. If the summary of a run fails, that is recorded, and the other

@@ -76,7 +76,7 @@ MIN_SAVING = 0.1
 
 
 def worth(ctx: CompactionContext, tokens: int, summarize: SummarySource, min_saving: float) -> bool:
-    """Returns whether a summary of a span of so many tokens could save enough."""
+    """Returns whether a summary of a span of `tokens` could save enough."""
     return tokens - least_summary(ctx, summarize) > summary_room.least_saving(min_saving, tokens)
 
 

@@ -45,7 +45,7 @@ _INNER = {
     "file_search_call": ("results",),
     "program_output": ("result",),
 }
-# A refusal of a shape that holds these fields, such as an error, has neither.
+# The text fields of parts that have no type.
 _BARE = ("stdout", "stderr", "text")
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 

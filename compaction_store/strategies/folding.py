@@ -245,9 +245,10 @@ def folds(
     before_reply: bool,
     whole_at_end: bool = False,
 ) -> Folds:
-    """Yields every span to fold, in the order in which the window reaches them. A predicate is given `items`.
+    """Yields every span to fold, in the order in which the window reaches them. Predicates see `items`.
 
-    With `whole_at_end`, the threshold applies to the whole thread at its end, however large the summaries are.
+    With `whole_at_end`, the end of the thread is checked with the whole thread, even if the summaries alone reach the
+    threshold.
     """
     return _Scan(
         outline,

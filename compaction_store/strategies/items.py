@@ -167,7 +167,7 @@ class _Sliding(Generic[T]):
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
-        """Returns what a fraction of all sources keeps, so that later runs keep no less."""
+        """Returns the tokens that a fraction of all sources keeps; of the summaries, it would be less in every run."""
         if type(retain) is int or not any(piece.is_summary for piece in self._pieces):
             return None
         tail_of([], retain)

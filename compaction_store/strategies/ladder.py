@@ -1,10 +1,13 @@
-"""A view brought under a target rung by rung: a summary, shorter contents, removals, and last of all the ends.
+"""Brings a view under a target in steps (rungs), each only if those before were not enough.
 
-Each rung is stepped on only if the one before did not suffice. Old messages are summarized and the recent ones kept;
-then contents are cut to 8192 tokens, 4096, … down to 128; then messages are removed from the middle outwards; then the
-first and the last are cut as well; at the very last, summaries are cut, removed or withdrawn. Pairs of calls and
-results go whole. Only the final form is committed: a record for each contiguous span, and one for a summary that
-failed.
+1. Old messages are summarized, recent ones kept.
+2. Contents are cut to 8192 tokens, 4096, … down to 128.
+3. Messages are removed from the middle outwards.
+4. The first and the last message are cut.
+5. Summaries are cut, removed or withdrawn.
+
+Calls are removed together with their results. Only the final form is committed: one record for each contiguous span,
+and one for a summary that failed.
 """
 
 from __future__ import annotations

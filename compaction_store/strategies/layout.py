@@ -20,7 +20,7 @@ from compaction_store.strategies.pins import Pins
 
 
 def tail(tokens: Sequence[int], keep_recent: int, keep_recent_tokens: int | None) -> int:
-    """Returns the index at which the recent elements begin: so many, or the fewest that have so many tokens."""
+    """Returns where the recent elements begin: the last `keep_recent`, or the fewest with `keep_recent_tokens`."""
     if keep_recent_tokens is None:
         return max(0, len(tokens) - keep_recent)
     index, total = len(tokens), 0
@@ -95,7 +95,7 @@ class Layout:
                     yield start, end
 
     def stands_alone(self, index: int) -> bool:
-        """Returns whether an element is in no pair and between no pair."""
+        """Returns whether an element is not part of a pair and not between the two of a pair."""
         return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
 
     def parts(

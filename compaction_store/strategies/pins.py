@@ -8,6 +8,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
+from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Element, Payload
 
@@ -38,10 +39,10 @@ class Pins:
         elif _is_pair(pin) and 1 <= pin[0] <= pin[1]:
             self.spans.append((pin[0], pin[1]))
         else:
-            raise InvalidInput("a pin must be a seq, a span of two seqs, or a predicate of a message")
+            raise InvalidInput(f"a pin must be a seq >= 1, a span of two seqs, or a predicate of a message{other(pin)}")
 
-    def __or__(self, other: Pins) -> Pins:
-        return Pins([*self.spans, *self.predicates, *other.spans, *other.predicates])
+    def __or__(self, more: Pins) -> Pins:
+        return Pins([*self.spans, *self.predicates, *more.spans, *more.predicates])
 
     def __bool__(self) -> bool:
         return bool(self.spans or self.predicates)

@@ -21,7 +21,7 @@ from compaction_store.tokens import Counter
 _SHARES = (4, 8, 16)
 # The messages at the end that are never summarized for lack of room.
 _LAST = 2
-# An element of at most so many times the floor is summarized and not cut, which would save little.
+# Elements up to this many times the floor are summarized and not cut, which would save little.
 _SMALL = 4
 
 IndexSpan = tuple[int, int]
@@ -141,7 +141,7 @@ class Rungs:
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, goal._replace(limit=limit))):
                     return shares
-        # Nothing fits at all: a summary is still the best.
+        # Nothing fits: a summary still comes nearest.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
     def _least(self) -> int:

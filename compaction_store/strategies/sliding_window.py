@@ -44,7 +44,7 @@ from compaction_store.strategies.thresholds import (
 )
 from compaction_store.tokens import o200k_base
 
-# The names of all sliding windows begin with this.
+# How the names of all sliding windows begin.
 _OWN = "SlidingWindow("
 ThresholdOption = Threshold | Predicate | int | None
 
@@ -64,7 +64,7 @@ def plan_sliding_window(
 ) -> list[Span]:
     """Returns the spans that `SlidingWindow` would summarize, in order. The first message has seq 1.
 
-    Each summary is assumed to take `summary_tokens`. `limit` is the whole for `over(fraction=…)`; `count` counts a
+    Each summary is assumed to take `summary_tokens`. `over(fraction=…)` is a fraction of `limit`; `count` counts a
     message's tokens, by default as the store does.
     """
     listed = list(messages)
@@ -80,7 +80,7 @@ def plan_sliding_window(
 
 
 def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
-    """Yields all folds, if every summary takes so many tokens."""
+    """Yields all folds, if every summary takes `tokens`."""
     folded: Folded | None = None
     while True:
         try:
@@ -126,10 +126,10 @@ class SlidingWindow(Planner):
     """Folds a thread window by window.
 
     `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate of a `Window`. The default is the
-    budget's trigger; without a budget, or within it, everything that may be folded is folded at once. `retain` keeps so
-    many messages at the end of the thread, or as a float that fraction of its tokens: of all tokens since the last
-    summary, in addition to those kept then, so that later runs keep no less. Messages of the user alone, without a
-    reply, are not folded.
+    budget's trigger; without a budget, or within it, everything that may be folded is folded at once. `retain` is
+    the number of messages to keep at the end of the thread, or as a float a fraction of its tokens: a fraction of the
+    tokens since the last summary is kept in addition to those kept then, so that later runs keep no less. Messages of
+    the user alone, without a reply, are not folded.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
     only before a reply, so that roles alternate. `allow` is as for `CompactionContext.compact`.

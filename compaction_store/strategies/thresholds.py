@@ -54,7 +54,7 @@ class Measure(NamedTuple):
 
 
 class Window(Sequence[_T_co]):
-    """Part of a thread while it is scanned, and its size. Reading the size is cheap, the items are made on demand."""
+    """Part of a thread during a scan, and its size. The items are read only on demand."""
 
     def __init__(self, items: Sequence[_T_co], start: int, end: int, measure: Measure) -> None:
         self._items = items
@@ -241,7 +241,7 @@ def as_threshold(value: Any) -> Threshold:
         return over(tokens=value)
     if callable(value):
         return _Predicate(value)
-    raise InvalidInput("a threshold must be over(…), on_turn_end, a number of tokens, or a predicate of a window")
+    raise InvalidInput(f"a threshold must be over(…), on_turn_end, a number of tokens or a predicate{other(value)}")
 
 
 def check_fraction(value: object, name: str) -> None:

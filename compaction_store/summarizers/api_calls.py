@@ -96,7 +96,7 @@ def _unseen(answer: Any) -> Any:
 
 
 def _for_one_try(client: Any, seconds: float) -> Any:
-    """Returns the client without its own retries, and with no timeout longer than so many seconds."""
+    """Returns the client without its own retries, and with no timeout longer than `seconds`."""
     return client.with_options(max_retries=0, timeout=_timeout(client.timeout, seconds))
 
 

@@ -29,7 +29,7 @@ _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
 # The weight of a name, and of a name that a text or a call used and not only a result. Words weigh less.
 _NAME_WORTH, _USED_WORTH = 2.0, 5.0
-# A sentence that is so near to the best is chosen at once; otherwise similar sentences are computed again and again.
+# A gain of at least this part of the best one is good enough: otherwise similar sentences are computed over and over.
 _NEARLY = 0.8
 # A shorter name means nothing without its sentence.
 _SHORTEST_NAME = 3
@@ -104,7 +104,7 @@ class Cover:
             parts.sort()
 
     def choose(self, room: int) -> Chosen:
-        """Chooses sentences and names for so many characters, including the heads of lines."""
+        """Chooses sentences and names that take at most `room` characters, including the heads of lines."""
         listed = min(int(room * _LISTED), sum(len(name) + len(_BETWEEN) for name in self._first))
         choice = _Choice(self, room - listed)
         kinds = {sentence.kind for sentence in self.sentences}

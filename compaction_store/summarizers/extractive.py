@@ -27,7 +27,7 @@ from compaction_store.tokenizing.message_text import read
 _FRAME_TOKENS = 60
 _MOST_OF_SOURCE = 0.8
 _LEAST = 12
-# In characters: a share of a shorter text would be less than a sentence.
+# The least number of characters: fewer would not hold a sentence.
 _SHORT = 80
 _LONGEST_SENTENCE = 240
 _LONGEST_CALL = 160
@@ -204,7 +204,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _best(cover: Cover, room: int) -> tuple[str, int]:
-    """Returns the best text of at most so many characters, and its number of sentences."""
+    """Returns the best text of at most `room` characters, and its number of sentences."""
     chosen = cover.choose(room)
     if not chosen.sentences and cover.sentences and room > len(_MARK):
         first = max(cover.sentences, key=lambda sentence: (sentence.weight, -sentence.place))

@@ -240,7 +240,7 @@ class Store(Reader):
         if budget.fits(view):
             return view
         raise BudgetExceeded(
-            f"the view takes {size_estimate.told(view)}, {budget.limit} fit{arguments.about(thread_id)}", view=view
+            f"the view takes {size_estimate.describe(view)}, {budget.limit} fit{arguments.about(thread_id)}", view=view
         ) from failure
 
     def revoke(
