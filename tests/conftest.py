@@ -16,15 +16,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from cli.running import Forks
+from cli.program import Forks
 from support import cluster
+from support.databases import TEMPLATE, Server, database, left
 from support.faces import Face, Faces
 from support.promises import (  # noqa: F401 — hooks: a test that the documentation names is not skipped
     pytest_runtest_logreport,
     pytest_sessionfinish,
     pytest_terminal_summary,
 )
-from support.servers import TEMPLATE, Server, database, left
 
 from compaction_store import migrate
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
-from cli.running import SECRET, THREAD, Forks, Run
+from cli.program import SECRET, THREAD, Forks, Run
 from compaction_store.strategies import AssistantRuns
 
 

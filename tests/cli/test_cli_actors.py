@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import compaction_store as cs
-from cli.running import THREAD, Run
+from cli.program import THREAD, Run
 
 
 def test_what_is_done_without_an_actor_is_recorded_with_the_user_and_the_host(run: Run, filled: cs.Store) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import compaction_store as cs
-from cli.running import SECRET, THREAD, Forks, Run
+from cli.program import SECRET, THREAD, Forks, Run
 from compaction_store import migrate, offline
 
 

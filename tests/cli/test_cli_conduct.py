@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from cli.running import SECRET, THREAD, Forks, Run, command, environment
+from cli.program import SECRET, THREAD, Forks, Run, command, environment
 from compaction_store.cli import exits
 from compaction_store.cli.program import VERBS
 from compaction_store.errors import (

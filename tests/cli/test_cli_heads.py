@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import compaction_store as cs
-from cli.running import Run
+from cli.program import Run
 
 _ONE = '{"role":"user","content":"one"}'
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
-from cli.running import SECRET, THREAD, Run, command, environment
+from cli.program import SECRET, THREAD, Run, command, environment
 from compaction_store.cli import documentation
 from compaction_store.cli.program import PANELS, VERBS
 from compaction_store.errors import MissingExtra, SummaryRefused

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 import compaction_store as cs
-from cli.running import SECRET, THREAD, Forks, Run
+from cli.program import SECRET, THREAD, Forks, Run
 from compaction_store.checkpoints import check_proof
 
 _FIXTURES = Path(__file__).parent.parent / "importers" / "fixtures"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import compaction_store as cs
-from cli.running import SECRET, THREAD, Run
+from cli.program import SECRET, THREAD, Run
 
 
 def test_threads_are_listed_by_name_with_where_they_stand(run: Run, filled: cs.Store) -> None:

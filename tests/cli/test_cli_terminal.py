@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
-from cli.running import Run
+from cli.program import Run
 from compaction_store.cli import visible
 
 _FORGED = "ledger: 1 entries by content: no findings"

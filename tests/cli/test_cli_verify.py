@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import compaction_store as cs
-from cli.running import THREAD, Run
+from cli.program import THREAD, Run
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import compaction_store as cs
-from cli.running import SECRET, Run
+from cli.program import SECRET, Run
 
 _ASK = ("--window", "1000", "--strategy", "ladder:keep_recent=2", "--every", "0.2")
 _SLOW = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import compaction_store as cs
-from cli.running import SECRET, THREAD, Run
+from cli.program import SECRET, THREAD, Run
 from compaction_store.models import Payload
 
 

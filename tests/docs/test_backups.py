@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store.deploy import doctor

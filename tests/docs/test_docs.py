@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import pages
-from support.places import ROOT, TESTS
+from support import doc_pages as pages
+from support.paths import ROOT, TESTS
 from typer.main import get_command
 
 sys.path.insert(0, str(ROOT / "examples"))
 import local_model
-from cli.running import Forks
+from cli.program import Forks
 
 from compaction_store.cli.program import program as commands
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support import pages
+from support import doc_pages as pages
 
 import compaction_store as cs
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.places import ROOT
+from support.paths import ROOT
 
 from compaction_store import Store
 from compaction_store.integrity import chain

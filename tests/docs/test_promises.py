@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import promises
-from support.places import ROOT, TESTS
+from support.paths import ROOT, TESTS
 
 # The lines of these pages that promise something, and must name what proves it.
 _PROMISING = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from support.places import ROOT
+from support.paths import ROOT
 
 
 def test_the_figures_and_pictures_are_as_drawn() -> None:

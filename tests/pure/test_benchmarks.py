@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from support.places import ROOT
+from support.paths import ROOT
 
 sys.path.insert(0, str(ROOT))
 

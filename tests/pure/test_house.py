@@ -7,7 +7,7 @@ from typing import Any
 
 import grimp
 import pytest
-from support.places import ROOT, TESTS
+from support.paths import ROOT, TESTS
 
 LONGEST_TEST_FILE = 600
 # All that may import SQLAlchemy, psycopg or alembic: `embedded` is the public door of `postgres_embedded`.

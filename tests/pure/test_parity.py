@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.places import ROOT
+from support.paths import ROOT
 from support.prose import Passage, passages
 
 _OLD_VOICE = re.compile(

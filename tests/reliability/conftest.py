@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.contended_thread import chat
 from support.embedded_servers import (
     FAST_FOLDER,
     is_roomy,
@@ -22,7 +23,6 @@ from support.embedded_servers import (
     wait_until,
 )
 from support.faces import Face
-from support.runs import chat
 
 from reliability.rigs.ground import Postgres
 

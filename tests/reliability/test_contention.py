@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from support.contended_thread import BUDGET, LONG, chat, held, said, span
 from support.faces import Face, Faces
-from support.runs import BUDGET, LONG, chat, held, said, span
 
 import compaction_store as cs
 

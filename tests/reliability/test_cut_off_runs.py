@@ -13,9 +13,9 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from support.contended_thread import BUDGET, LONG, chat, held, span
 from support.faces import Face, Faces
 from support.lost_replies import Proxy
-from support.runs import BUDGET, LONG, chat, held, span
 
 import compaction_store as cs
 from compaction_store.errors import EmptySummary

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.bases import base
 from support.faces import Face
-from support.forks import Fork, forked
+from support.rewound_database import Fork, forked
+from support.view_base import base
 
 import compaction_store as cs
 from compaction_store.integrity import chain

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.loading import CHUNK, messages, sound, stored
+from support.load_sources import CHUNK, messages, sound, stored
 
 import compaction_store as cs
 from compaction_store.messages import load_chunk

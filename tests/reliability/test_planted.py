@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.places import ROOT
+from support.paths import ROOT
 
 from reliability.rigs import plant
 from reliability.rigs.planted import BUGS, Bug, Edit, Rotten, planted

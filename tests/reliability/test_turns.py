@@ -19,7 +19,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from support.faces import Face, Faces
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store.integrity import chain

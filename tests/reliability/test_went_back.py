@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from support.faces import Face, Faces
-from support.forks import forked
+from support.rewound_database import forked
 
 import compaction_store as cs
 from compaction_store.store.last_seq_cache import LastSeqCache

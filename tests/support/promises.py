@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import pages
+from support import doc_pages as pages
 
 _NAMED = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)*)`")
 _skipped: dict[str, str] = {}

@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.bundles import Line, Thread, entry, golden, rich, said, sealed
+from support.databases import TEMPLATE, Server, database
 from support.faces import Face, Faces
-from support.servers import TEMPLATE, Server, database
+from support.handmade_bundles import Line, Thread, entry, golden, rich, said, sealed
 
 import compaction_store as cs
 from compaction_store import offline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.compacting import chat
+from support.compactable_thread import chat
 from support.faces import Face
 
 

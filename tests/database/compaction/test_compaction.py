@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from support.compacting import LONG, chat, log, span
+from support.compactable_thread import LONG, chat, log, span
 from support.faces import Face, Faces
 
 import compaction_store as cs

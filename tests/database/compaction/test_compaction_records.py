@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.compacting import LONG, chat, log, span
+from support.compactable_thread import LONG, chat, log, span
 from support.faces import Face, Faces
 
 import compaction_store as cs

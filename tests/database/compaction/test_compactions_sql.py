@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.bases import base as base_at
+from support.view_base import base as base_at
 
 import compaction_store as cs
 from compaction_store.integrity import chain

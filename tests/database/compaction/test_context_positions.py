@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.faces import Face
-from support.plain import attempts_of, context_of
+from support.strategy_runs import attempts_of, context_of
 
 from compaction_store import CompactionContext, InvalidInput
 from compaction_store.errors import InvalidSpan

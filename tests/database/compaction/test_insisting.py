@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.bundles import Thread
+from support.handmade_bundles import Thread
 
 import compaction_store as cs
 from compaction_store.integrity import chain

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.places import SUPPORT
+from support.paths import SUPPORT
 
 import compaction_store as cs
 from compaction_store.deploy import citus

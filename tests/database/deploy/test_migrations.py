@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store import migrate

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.erasing import PLAIN, SECRET
 from support.faces import Face
+from support.redactable_thread import PLAIN, SECRET
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.erasing import LATER, PLAIN, SECRET, STUB, check, commit, dump, events, record, span
 from support.faces import Face, Faces
+from support.redactable_thread import LATER, PLAIN, SECRET, STUB, check, commit, dump, events, record, span
 
 import compaction_store as cs
 from compaction_store.integrity import chain

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.erasing import BEFORE, LEVELS, STUB, UID, check, dump, events, span
 from support.faces import Face, Faces
+from support.redactable_thread import BEFORE, LEVELS, STUB, UID, check, dump, events, span
 
 import compaction_store as cs
 from compaction_store.errors import PermissionDenied

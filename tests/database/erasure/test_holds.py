@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.erasing import BEFORE, LATER, UID, check, events, rows, span
 from support.faces import Face
+from support.redactable_thread import BEFORE, LATER, UID, check, events, rows, span
 
 import compaction_store as cs
 from compaction_store.integrity import erasure

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.erasing import PLAIN, SECRET, check, commit, dump, events, record, rows, shape, span
 from support.faces import Face
-from support.places import ROOT
+from support.paths import ROOT
+from support.redactable_thread import PLAIN, SECRET, check, commit, dump, events, record, rows, shape, span
 
 import compaction_store as cs
 

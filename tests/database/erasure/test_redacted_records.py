@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.erasing import LEVELS, PLAIN, SECRET, check, commit, dump, events, record, shape, span
 from support.faces import Face
+from support.redactable_thread import LEVELS, PLAIN, SECRET, check, commit, dump, events, record, shape, span
 
 import compaction_store as cs
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.erasing import LATER, PLAIN, SECRET, check, dump, events
 from support.faces import Face
+from support.redactable_thread import LATER, PLAIN, SECRET, check, dump, events
 
 import compaction_store as cs
 

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.types.json import Json
-from support.places import TESTS
+from support.paths import TESTS
 
 from compaction_store.integrity import chain
 

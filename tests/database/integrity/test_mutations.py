@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 from psycopg import sql
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store.postgres import schema

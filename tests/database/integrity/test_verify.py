@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.bases import base
-from support.places import ROOT
+from support.paths import ROOT
+from support.view_base import base
 
 import compaction_store as cs
 from compaction_store import migrate

@@ -16,7 +16,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from support.faces import Face, Faces
-from support.forging import TABLES, as_role, unlock
+from support.superuser_edits import TABLES, as_role, unlock
 
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey

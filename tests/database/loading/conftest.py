@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.loading import CHUNK
+from support.load_sources import CHUNK
 
 from compaction_store.store import loading
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.loading import CHUNK, message, messages, sound, stored
+from support.load_sources import CHUNK, message, messages, sound, stored
 
 import compaction_store as cs
 from compaction_store.errors import (

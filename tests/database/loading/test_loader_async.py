@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.loading import message, messages
+from support.load_sources import message, messages
 
 import compaction_store as cs
 

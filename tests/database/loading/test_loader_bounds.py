@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.bundles import START, Thread, golden
 from support.faces import Face, Faces
+from support.handmade_bundles import START, Thread, golden
 
 import compaction_store as cs
 from compaction_store.deploy import roles

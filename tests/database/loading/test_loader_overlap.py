@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pydantic
 import pytest
-from support.loading import message, sound
+from support.load_sources import message, sound
 
 import compaction_store as cs
 from compaction_store.errors import (

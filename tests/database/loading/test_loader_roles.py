@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.loading import message, messages, sound
+from support.load_sources import message, messages, sound
 
 import compaction_store as cs
 from compaction_store.errors import (

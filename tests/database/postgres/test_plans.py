@@ -16,8 +16,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.bases import base
-from support.places import ROOT
+from support.paths import ROOT
+from support.view_base import base
 
 from compaction_store import CompactionContext, Store, TokenBudget, migrate
 from compaction_store.integrity import chain

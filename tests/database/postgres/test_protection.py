@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store import migrate

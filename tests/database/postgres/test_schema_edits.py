@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.places import ROOT
+from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store.deploy import doctor, roles

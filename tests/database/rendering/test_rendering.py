@@ -16,7 +16,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming as ResponsesArguments
 from pydantic import TypeAdapter
 from support.faces import Face
-from support.threads import FORMATS, WELL_FORMED, scripts, written
+from support.random_threads import FORMATS, WELL_FORMED, scripts, written
 
 from compaction_store import InvalidInput, Summary
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses

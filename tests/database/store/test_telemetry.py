@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from opentelemetry.trace import SpanKind, StatusCode
 from support.faces import Face, Faces
-from support.told import Told
+from support.recorded_telemetry import RecordedTelemetry
 
 import compaction_store as cs
 from compaction_store.compaction.context import CompactionContext
@@ -30,12 +30,12 @@ TALK = [
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> RecordedTelemetry:
+    return RecordedTelemetry()
 
 
 @pytest.fixture
-def store(faces: Faces, url: str, told: Told) -> Face:
+def store(faces: Faces, url: str, told: RecordedTelemetry) -> Face:
     return faces.open(url, telemetry=told.telemetry)
 
 
@@ -43,7 +43,7 @@ def fold(ctx: CompactionContext) -> Any:
     return ctx.compact(1, 6, f"{MARKER} in short")
 
 
-def test_an_append_is_one_span_with_its_statement_in_it(store: Face, told: Told, url: str) -> None:
+def test_an_append_is_one_span_with_its_statement_in_it(store: Face, told: RecordedTelemetry, url: str) -> None:
     store.append("t-1", TALK, key=MARKER)
     span = told.one("compaction_store.append")
     assert (span.kind, span.status.status_code) == (SpanKind.INTERNAL, StatusCode.UNSET)
@@ -67,7 +67,7 @@ def test_an_append_is_one_span_with_its_statement_in_it(store: Face, told: Told,
     assert {labels["db.system.name"] for labels, _ in told.points("db.client.operation.duration")} == {"postgresql"}
 
 
-def test_a_run_tells_its_tokens_and_what_its_records_came_to(store: Face, told: Told) -> None:
+def test_a_run_tells_its_tokens_and_what_its_records_came_to(store: Face, told: RecordedTelemetry) -> None:
     store.append("t-1", TALK)
     before = store.view("t-1").tokens
 
@@ -105,7 +105,7 @@ def test_tokens_before_are_exact_where_one_run_folds_its_own_summary(store: Face
     assert conventions.tokens_of_run(run) == (before, run.view.tokens)
 
 
-def test_an_error_is_told_by_its_type_and_our_text(store: Face, told: Told) -> None:
+def test_an_error_is_told_by_its_type_and_our_text(store: Face, told: RecordedTelemetry) -> None:
     store.append("t-1", TALK[0], key=MARKER)
     with pytest.raises(cs.IdempotencyConflict) as raised:
         store.append("t-1", TALK[1], key=MARKER)
@@ -121,7 +121,7 @@ def test_an_error_is_told_by_its_type_and_our_text(store: Face, told: Told) -> N
     assert failed == [{"compaction_store.operation": "append", "error.type": "IdempotencyConflict"}]
 
 
-def test_of_anothers_error_only_the_type_is_told(store: Face, told: Told) -> None:
+def test_of_anothers_error_only_the_type_is_told(store: Face, told: RecordedTelemetry) -> None:
     class Unfit:
         def model_dump(self, **_: object) -> None:
             raise ValueError(MARKER)
@@ -136,7 +136,7 @@ def test_of_anothers_error_only_the_type_is_told(store: Face, told: Told) -> Non
 
 
 def test_a_statement_that_is_sent_again_says_so(
-    store: Face, told: Told, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    store: Face, told: RecordedTelemetry, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append("t-1", TALK[0])
     monkeypatch.setattr(call, "_FIRST_PAUSE", 0.0)
@@ -155,7 +155,7 @@ def test_a_statement_that_is_sent_again_says_so(
     assert (labels["db.query.summary"], count) == ("SELECT compaction_store.append", 1)
 
 
-def test_nothing_that_anybody_said_is_told(store: Face, told: Told) -> None:
+def test_nothing_that_anybody_said_is_told(store: Face, told: RecordedTelemetry) -> None:
     store.append("t-1", TALK, key=MARKER, meta={"note": MARKER})
     store.set_metadata("t-1", {"title": MARKER})
     store.compact("t-1", fold)
@@ -178,7 +178,7 @@ def test_nothing_that_anybody_said_is_told(store: Face, told: Told) -> None:
     assert {"append", "view", "explain", "tree", "revoke", "verify", "redact", "erase"} <= operations
 
 
-def test_a_thread_is_named_on_spans_and_not_on_metrics(store: Face, told: Told) -> None:
+def test_a_thread_is_named_on_spans_and_not_on_metrics(store: Face, told: RecordedTelemetry) -> None:
     with pytest.raises(cs.InvalidInput):
         store.append("\ud800", TALK[0])
     store.append(f"{MARKER}-t", TALK[0])
@@ -189,7 +189,7 @@ def test_a_thread_is_named_on_spans_and_not_on_metrics(store: Face, told: Told) 
         assert MARKER not in json.dumps([labels for labels, _ in told.points(name)])
 
 
-def test_tasks_at_once_have_their_own_spans(url: str, told: Told) -> None:
+def test_tasks_at_once_have_their_own_spans(url: str, told: RecordedTelemetry) -> None:
     import asyncio  # noqa: PLC0415 — only here
 
     async def run() -> None:
@@ -212,7 +212,7 @@ def test_every_method_is_told_of_or_gives_an_iterator() -> None:
         assert inspect.isasyncgenfunction(method) or AsyncIterator.__name__ in given, name
 
 
-def test_a_store_that_tells_keeps_its_signatures(url: str, told: Told) -> None:
+def test_a_store_that_tells_keeps_its_signatures(url: str, told: RecordedTelemetry) -> None:
     with cs.Store.open(url, telemetry=told.telemetry) as store:
         for name in conventions.OPERATIONS:
             plain = inspect.signature(getattr(cs.Store, name)).parameters

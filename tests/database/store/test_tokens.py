@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.places import ROOT
+from support.paths import ROOT
 from tiktoken import Encoding
 
 import compaction_store as cs

@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.bundles import Thread
 from support.faces import Face
-from support.forging import unlock
+from support.handmade_bundles import Thread
+from support.superuser_edits import unlock
 
 import compaction_store as cs
 from compaction_store.errors import Unreadable

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support import threads
+from support import random_threads as threads
 from support.faces import Face, Faces
-from support.patterns import Payload, calm, chat, literal_runs
-from support.threads import WELL_FORMED
+from support.random_threads import WELL_FORMED
+from support.thread_patterns import Payload, calm, chat, literal_runs
 
 from compaction_store import InvalidInput, Store, Summary
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.faces import Face, Faces
-from support.patterns import chat
+from support.thread_patterns import chat
 
 from compaction_store import CompactionContext, InvalidInput, TokenBudget
 from compaction_store.compaction.asking import Steps

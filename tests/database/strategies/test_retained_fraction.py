@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.faces import Face
-from support.plain import Payload
+from support.strategy_runs import Payload
 
 from compaction_store.errors import InvalidCallback
 from compaction_store.strategies import SlidingWindow, sliding_window, sliding_window_async

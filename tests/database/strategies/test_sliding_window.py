@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import threads
+from support import random_threads as threads
 from support.faces import Face, Faces
-from support.patterns import Payload, calm, chat
-from support.plain import attempts_of, context_of, run_strategy
-from support.threads import WELL_FORMED
+from support.random_threads import WELL_FORMED
+from support.strategy_runs import attempts_of, context_of, run_strategy
+from support.thread_patterns import Payload, calm, chat
 
 from compaction_store import TokenBudget, View
 from compaction_store.api_rules import refused_by_anthropic, refused_by_openai, refused_by_openai_responses

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from support.faces import Face
-from support.plain import COUNTER, Payload, attempts_of, committed, elements, run
+from support.strategy_runs import COUNTER, Payload, attempts_of, committed, elements, run
 
 from compaction_store import TokenBudget
 from compaction_store.models import Element

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.faces import Face
 from support.messages_server import elements
-from support.threads import FORMATS, WELL_FORMED, scripts, written
+from support.random_threads import FORMATS, WELL_FORMED, scripts, written
 
 from compaction_store import InvalidInput
 from compaction_store.compaction.summary_request import texts

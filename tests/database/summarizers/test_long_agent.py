@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.messages_server import Handler, Payload, Server, answers, serving
-from support.places import ROOT
+from support.paths import ROOT
 
 from compaction_store import Store
 from compaction_store.api_rules import refused_by_anthropic

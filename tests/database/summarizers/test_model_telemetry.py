@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 from support.faces import Face, Faces
 from support.messages_server import BLOCK, USAGE, Server, answers, compacts, fails, message, says, serving, talk
-from support.told import Told
+from support.recorded_telemetry import RecordedTelemetry
 
 from compaction_store.summarizers import AnthropicSummarizer
 from compaction_store.telemetry import conventions
@@ -34,7 +34,7 @@ def api() -> Iterator[Server]:
 class Agent:
     """A store that tells, with a thread, and a summarizer for its kind of client."""
 
-    def __init__(self, faces: Faces, url: str, api: Server, told: Told) -> None:
+    def __init__(self, faces: Faces, url: str, api: Server, told: RecordedTelemetry) -> None:
         self.told = told
         self._faces = faces
         self._api = api
@@ -57,7 +57,7 @@ class Agent:
 
 @pytest.fixture
 def agent(faces: Faces, url: str, api: Server) -> Agent:
-    return Agent(faces, url, api, Told())
+    return Agent(faces, url, api, RecordedTelemetry())
 
 
 def test_a_call_of_a_model_is_told_as_the_conventions_say(agent: Agent, api: Server) -> None:
@@ -113,7 +113,7 @@ def test_nothing_that_was_said_is_told_unless_asked_for(agent: Agent) -> None:
 
 
 def test_content_that_is_asked_for_is_where_the_conventions_put_it(faces: Faces, url: str, api: Server) -> None:
-    agent = Agent(faces, url, api, Told(content=True))
+    agent = Agent(faces, url, api, RecordedTelemetry(content=True))
     assert agent.compact(instructions=f"Mind {MARKER}.").applied
     attributes = agent.told.one("chat claude-x").attributes
     assert attributes is not None
@@ -175,7 +175,7 @@ def test_what_shapes_an_answer_is_told_as_the_numbers_it_is() -> None:
 
 
 def test_outside_a_store_nothing_is_told(api: Server) -> None:
-    told = Told()
+    told = RecordedTelemetry()
     with anthropic.Anthropic(api_key="k", base_url=api.url) as client:
         AnthropicSummarizer(client, model="claude-x")(talk())
     assert told.spans == ()

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses.response_input_content_param import ResponseInputContentParam
 from openai.types.responses.response_output_message_param import Content as OutputContent
-from support import threads
+from support import random_threads as threads
 
 from compaction_store.api_rules import (
     Problem,

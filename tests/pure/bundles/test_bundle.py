@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import bundles
-from support.bundles import Line, Thread, golden, rich, said, sealed
-from support.places import ROOT
+from support import handmade_bundles as bundles
+from support.handmade_bundles import Line, Thread, golden, rich, said, sealed
+from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store import offline

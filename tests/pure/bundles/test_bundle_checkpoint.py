@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from support.bundles import Line, Thread, said, sealed
+from support.handmade_bundles import Line, Thread, said, sealed
 
 import compaction_store as cs
 from compaction_store import offline

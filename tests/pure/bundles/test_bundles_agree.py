@@ -6,7 +6,7 @@ import random
 
 import pytest
 from reliability.rigs import apart
-from support.bundles import Thread, said, sealed
+from support.handmade_bundles import Thread, said, sealed
 
 
 def test_three_thousand_changed_bundles_are_judged_alike() -> None:

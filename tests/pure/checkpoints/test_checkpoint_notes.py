@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoints import KEY, OTHER, heads
-from support.places import TESTS
+from support.paths import TESTS
 
 import compaction_store as cs
 from compaction_store.checkpoints import check_proof, keys, notes, proofs

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.places import ROOT
-from support.plain import attempts_of, context_of, run_strategy
+from support.paths import ROOT
+from support.strategy_runs import attempts_of, context_of, run_strategy
 
 import compaction_store as cs
 from compaction_store.compaction.asking import Stalled

@@ -12,8 +12,8 @@ import openai.types.responses.response_input_item_param as openai_items
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import threads
-from support.threads import FORMATS, Format, Word
+from support import random_threads as threads
+from support.random_threads import FORMATS, Format, Word
 
 from compaction_store.messages import tool_pairs
 from compaction_store.messages.tool_pairs import Links, call_and_result_ids, is_system, last_user

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.plain import COUNTER, Payload, attempts_of, committed, elements, run
+from support.strategy_runs import COUNTER, Payload, attempts_of, committed, elements, run
 
 from compaction_store import InvalidInput, TokenBudget
 from compaction_store.strategies import ClearToolResults, plan_clear_tool_results

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.plain import COUNTER, FORMS, REFUSED, Payload, malformed, well_formed
+from support.strategy_runs import COUNTER, FORMS, REFUSED, Payload, malformed, well_formed
 
 from compaction_store.errors import InvalidMessage
 from compaction_store.strategies import CompressResult, compress_context, compress_context_async

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.plain import Payload, elements, run
+from support.strategy_runs import Payload, elements, run
 
 from compaction_store import TokenBudget
 from compaction_store.strategies import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.patterns import Said, calm, chat, said, shown
+from support.thread_patterns import Said, calm, chat, said, shown
 
 from compaction_store import InvalidInput
 from compaction_store.strategies import Piece, Slid, Window, over, plan_sliding_window, sliding_window

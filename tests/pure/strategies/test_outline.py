@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import threads
-from support.patterns import calm, chat
+from support import random_threads as threads
+from support.thread_patterns import calm, chat
 
 from compaction_store.strategies import speaker
 from compaction_store.strategies.outline import Outline, elements_of, speaks_anthropic

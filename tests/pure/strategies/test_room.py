@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.plain import COUNTER, FORMS, REFUSED, Payload, attempts_of, elements, run, well_formed
+from support.strategy_runs import COUNTER, FORMS, REFUSED, Payload, attempts_of, elements, run, well_formed
 
 from compaction_store import InvalidInput, Summary, TokenBudget
 from compaction_store.compaction.context import builder_of

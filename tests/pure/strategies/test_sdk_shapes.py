@@ -10,7 +10,7 @@ from anthropic.types.beta import BetaMessageParam
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
-from support.plain import COUNTER, Payload
+from support.strategy_runs import COUNTER, Payload
 
 from compaction_store.api_rules import refused_by_openai_responses
 from compaction_store.strategies import plan_clear_tool_results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.patterns import chat
+from support.thread_patterns import chat
 
 from compaction_store import InvalidInput, NotConfigured
 from compaction_store.strategies import Measure, SlidingWindow, Threshold, measure, on_turn_end, over, safe_tokens

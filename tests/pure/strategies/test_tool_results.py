@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
-from support.plain import (
+from support.strategy_runs import (
     COUNTER,
     FORMS,
     REFUSED,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.plain import (
+from support.strategy_runs import (
     FORMS,
     REFUSED,
     Payload,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from support.messages_server import elements
-from support.places import ROOT
+from support.paths import ROOT
 
 from benchmarks.recall import recall
 from compaction_store.summarizers import ExtractiveSummarizer

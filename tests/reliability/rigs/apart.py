@@ -14,7 +14,7 @@ import struct
 from collections import Counter
 from typing import Any
 
-from support.bundles import Line, Thread, entry, golden, said, sealed
+from support.handmade_bundles import Line, Thread, entry, golden, said, sealed
 
 import compaction_store as cs
 from compaction_store import offline

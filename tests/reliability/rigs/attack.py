@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from support.forging import TABLES, as_role, columns, unlock
+from support.superuser_edits import TABLES, as_role, columns, unlock
 
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey

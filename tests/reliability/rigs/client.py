@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from support.places import ROOT, TESTS
+from support.paths import ROOT, TESTS
 
 import compaction_store as cs
 from reliability.rigs.book import marked, whole_view

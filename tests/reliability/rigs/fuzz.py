@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.places import TESTS
+from support.paths import TESTS
 
 import compaction_store as cs
 from compaction_store import importers, offline

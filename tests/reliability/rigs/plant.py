@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.places import ROOT
+from support.paths import ROOT
 
 from reliability.rigs.planted import BUGS, Bug, planted
 

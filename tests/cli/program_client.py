@@ -1,4 +1,4 @@
-"""Asks the process that keeps the program loaded for a run of it: `asking.py SOCKET ARGUMENT…`.
+"""Asks the process that keeps the program loaded for a run of it: `program_client.py SOCKET ARGUMENT…`.
 
 It imports hardly anything, because it stands in for a program that starts often.
 """

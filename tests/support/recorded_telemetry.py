@@ -1,4 +1,4 @@
-"""What a store has told OpenTelemetry, kept in memory and looked through."""
+"""Spans and metrics that a store reports to OpenTelemetry, recorded in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from compaction_store import Telemetry
 
 
-class Told:
+class RecordedTelemetry:
     def __init__(self, **options: Any) -> None:
         self._spans = InMemorySpanExporter()
         self._reader = InMemoryMetricReader()
@@ -40,7 +40,7 @@ class Told:
         return [s.name for s in self.spans if s.parent is not None and s.parent.span_id == parent.context.span_id]
 
     def points(self, metric: str) -> list[tuple[dict[str, Any], float]]:
-        """What a metric has, with its labels: a counter's value, or a histogram's sum."""
+        """A metric's points with their labels: a counter's value, or a histogram's sum."""
         data: Any = self._reader.get_metrics_data()
         found = [
             point

@@ -1,4 +1,4 @@
-"""Changes that a superuser makes behind the store's back: everything that stands in the way is put aside."""
+"""Edits by a superuser behind the store's back: checks, unique keys and triggers are removed first."""
 
 from __future__ import annotations
 

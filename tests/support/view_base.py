@@ -1,4 +1,4 @@
-"""What commit_compactions is told of the view it goes with: a pos, and the entry of the thread's chain there."""
+"""The base of a view, as commit_compactions takes it: a pos, and the entry of the thread's chain there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 
 
 def base(connection: psycopg.Connection[Any], uid: UUID, pos: int | None = None) -> tuple[int, bytes | None]:
-    """That of the view at a pos, or of the newest, as a superuser finds it."""
+    """Returns the base of the view at a pos, or of the newest view, as a superuser reads it."""
     found = connection.execute(
         "SELECT b.pos, compaction_store.entry_at(%s, b.pos) FROM ("
         " SELECT coalesce(%s, (SELECT h.last_pos FROM compaction_store.heads AS h WHERE h.thread_uid = %s), 0) AS pos"

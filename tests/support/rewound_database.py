@@ -1,4 +1,4 @@
-"""A database that is put back to an earlier moment while stores have it open, as a failover or a restore does it."""
+"""A database that goes back to an earlier moment under open stores, as after a failover or a restore."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from support.places import ROOT
+from support.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARK = "=== the end of a block ==="

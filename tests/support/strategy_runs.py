@@ -17,7 +17,7 @@ from compaction_store.models import Attempt, Element
 from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import elements_of
 from compaction_store.tokens import Counter, o200k_base
-from support import threads
+from support import random_threads as threads
 
 Payload = dict[str, Any]
 COUNTER = o200k_base()
@@ -26,7 +26,7 @@ REFUSED: dict[str, Callable[[Sequence[Payload | None]], list[Problem]]] = {
     "chat": refused_by_openai,
     "responses": refused_by_openai_responses,
 }
-# What a strategy must never be told; that a summary is not smaller is in the nature of things.
+# Refusals that a strategy must never cause. A summary that is not smaller may happen to any.
 MISTAKES = frozenset({"SplitPair", "PendingCall", "SystemInside", "LastUserInside", "IdsChanged", "EmptySummary"})
 FORMS = sorted(REFUSED)
 

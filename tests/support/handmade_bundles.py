@@ -1,4 +1,4 @@
-"""Bundles made by hand, entry by entry, as a store would have written them: for the golden ones and for random ones."""
+"""Bundles made entry by entry as a store writes them, for golden files and random tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from compaction_store.bundles import line_format
 from compaction_store.integrity import chain
-from support.places import TESTS
+from support.paths import TESTS
 
 GOLDEN = TESTS / "golden"
 Line = dict[str, Any]

@@ -13,7 +13,7 @@ import psycopg
 import compaction_store as cs
 from compaction_store.integrity import chain
 from compaction_store.integrity.thread import Level
-from support.bases import base as base_at
+from support.view_base import base as base_at
 
 SECRET = "s3cr3t-of-the-user"
 PLAIN = "nothing to see here " * 8

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cli.asking import request
+from cli.program_client import request
 
 SECRET = "marmalade-7741"
 THREAD = "t-1"
@@ -76,7 +76,7 @@ class Forks:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="csf")
         self._path = f"{self._folder.name}/s"
-        script = Path(__file__).with_name("forking.py")
+        script = Path(__file__).with_name("program_server.py")
         self._server = subprocess.Popen([sys.executable, str(script), self._path], stdout=subprocess.PIPE)
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
@@ -89,7 +89,7 @@ class Forks:
 
     def command(self) -> str:
         """What a shell calls in place of the program: the same, by a fork."""
-        return shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("asking.py")), self._path])
+        return shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("program_client.py")), self._path])
 
     def close(self) -> None:
         self._server.terminate()
