@@ -1,4 +1,4 @@
-"""What callers give, judged before anything is sent; and how an error names a thread."""
+"""Checks the arguments of public calls before anything is sent, and words the errors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from compaction_store.errors import InvalidInput, InvalidKey, InvalidThreadId
 _LARGEST = 2**53
 _HEAD_BYTES = 32
 MAX_NAME_BYTES = 255
+_NAME = f"text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL"
 
 
 def about(thread_id: str) -> str:
-    """The end of an error's sentence."""
+    """Returns the end of an error's sentence, which names the thread."""
     return f" (thread {thread_id!r})"
 
 
 def other(value: object) -> str:
-    """The end of a sentence on what a value must be: what it is. Of texts, which may be content, only the kind."""
+    """Returns the end of a sentence on what a value must be: what was given. Text may be content: only its type."""
     if isinstance(value, datetime):
         return ", not one without" if value.tzinfo is None else ""
     return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
@@ -26,7 +27,7 @@ def other(value: object) -> str:
 
 def name(value: object, what: str) -> None:
     if not _is_name(value):
-        raise InvalidInput(f"{what} must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL{other(value)}")
+        raise InvalidInput(f"{what} must be {_NAME}{_given(value)}")
 
 
 def optional_name(value: object, what: str) -> None:
@@ -50,7 +51,7 @@ def seconds(value: object, what: str) -> None:
 
 
 def head(value: object, what: str) -> None:
-    """One entry of a thread's chain."""
+    """Checks an entry of a thread's chain."""
     if not isinstance(value, bytes) or len(value) != _HEAD_BYTES:
         given = f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
         raise InvalidInput(f"{what} must be {_HEAD_BYTES} bytes, not {given}")
@@ -62,16 +63,28 @@ def moment(value: object, what: str) -> None:
 
 
 def instance(value: object, kind: type, what: str) -> None:
-    """Refuses what is of another kind, such as a record's number where the record is wanted."""
+    """Checks the type of a value, such as a compaction where a caller may pass its number."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise InvalidInput(f"{what} must be {article} {kind.__name__}, not {type(value).__name__}")
 
 
 def text(value: object, what: str) -> None:
-    """Free text that is kept: anything JSON can carry."""
+    """Checks free text that is stored; None is allowed."""
     if value is not None and not isinstance(value, str):
         raise InvalidInput(f"{what} must be text{other(value)}")
+
+
+def _given(value: object) -> str:
+    """Returns the end of a sentence on what a name must be. Text is not quoted."""
+    if not isinstance(value, str):
+        return other(value)
+    if "\0" in value:
+        return ", not text with a NUL"
+    try:
+        return f", not {len(value.encode()):,} bytes"
+    except UnicodeEncodeError:
+        return ", not text with a lone surrogate"
 
 
 def _is_name(value: object) -> bool:
@@ -85,15 +98,15 @@ def _is_name(value: object) -> bool:
 
 def check_thread_id(thread_id: object) -> None:
     if not _is_name(thread_id):
-        raise InvalidThreadId(f"thread_id must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
+        raise InvalidThreadId(f"thread_id must be {_NAME}{_given(thread_id)}")
 
 
 def check_new_thread_id(thread_id: str) -> None:
-    """Refuses a name for a new thread that could be taken for the stub of an erased one."""
+    """Refuses a name for a new thread that only an erased thread can have."""
     if thread_id.startswith("erased:"):
         raise InvalidThreadId('a thread_id must not begin with "erased:"')
 
 
 def check_key(key: object) -> None:
     if not _is_name(key):
-        raise InvalidKey(f"key must be text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
+        raise InvalidKey(f"key must be {_NAME}{_given(key)}")

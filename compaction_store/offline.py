@@ -1,16 +1,16 @@
-"""Checks an export bundle from the file alone: no network, no database, nothing but Python 3.9 and its library.
+"""Checks an export bundle from the file alone, with Python 3.9 or newer and nothing else: no network, no database.
 
     python offline.py bundle.jsonl …
     python offline.py bundle.jsonl … --public-key HEX
     python offline.py bundle.jsonl --head HEX [--pos N]
 
-Written from `docs/integrity.md` and `docs/bundles.md` alone, so that it is a second opinion: it shares no code with the
-store that wrote the bundle, and this one file can be copied anywhere. The exit code is 0 only when nothing was found,
-1 when something was, 2 when nothing could be checked.
+It is a second opinion: it was written from `docs/integrity.md` and `docs/bundles.md` alone, shares no code with the
+store that wrote the bundle, and can be copied anywhere as this one file. The exit code is 0 if there are no findings,
+1 if there are some, 2 if a file could not be read.
 
-Without a head that was kept elsewhere, a bundle proves that it is whole and agrees with itself: not that nobody wrote
-all of it anew. With the public key of whoever signs checkpoints, the one that the bundle carries is checked as well:
-the signature, that the thread is in the tree that was signed, and that the bundle has the entry it had there.
+A bundle alone proves that it is complete and agrees with itself, not that nobody computed all of it anew. That takes a
+head that was kept elsewhere (--head), or the public key of the signer of checkpoints: the checkpoint in the bundle is
+then checked too, that it is signed, that the thread is in the signed tree, and that the bundle has the same entry.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ STUB = re.compile("erased:" + UUID.pattern)
 
 
 class Unreadable(Exception):
-    """Says what is wrong with the form of a line."""
+    """A line does not have the form of a bundle's line; the text says why."""
 
 
 # ---- the form of a line
@@ -76,7 +76,7 @@ def is_text(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    # Half of a surrogate pair, which only an escape can bring, is refused with the line: a bundle has no such escapes.
+    # A lone surrogate can only come from an escape that a bundle never has, so that its line is refused anyway.
     return is_text(value) and 1 <= len(value.encode("utf-8", "surrogatepass")) <= 255  # noqa: PLR2004
 
 
@@ -144,7 +144,7 @@ NAMES = {kind: ["type", *[name for name, _ in checks]] for kind, checks in FIELD
 
 
 def whole(digits: str) -> int:
-    # No limit of its own in older Pythons, which then take minutes.
+    # Older Pythons have no limit of their own and take minutes.
     if len(digits.lstrip("-")) > MOST_DIGITS:
         raise ValueError
     return int(digits)
@@ -193,7 +193,7 @@ def read(data: bytes) -> Line:
 
 
 def document(kind: str, content: str) -> dict[str, Any] | None:
-    """The object that a payload, a meta, metadata or a body is; None where it breaks the rule for them."""
+    """Parses a payload, a meta, metadata or a body; None if it breaks the rule for documents."""
     if len(content.encode("utf-8")) > SIZES.get(kind, LONGEST_LINE) or depth(content) > LEVELS[kind]:
         return None
     try:
@@ -204,7 +204,7 @@ def document(kind: str, content: str) -> dict[str, Any] | None:
 
 
 def depth(content: str) -> int:
-    """How many brackets are open at once, outside of strings."""
+    """Returns the largest number of brackets that are open at once, outside of strings."""
     outside = content.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     level = deepest = 0
     for bracket in re.findall(r"[\[\]{}]", "".join(outside)):
@@ -214,7 +214,7 @@ def depth(content: str) -> int:
 
 
 def is_document(line: Line, content: str) -> bool:
-    """Whether the content of a line is what the rule allows there."""
+    """Says whether the content of a line obeys the rule for it."""
     said = document("payload" if line["type"] == "message" else "body", content)
     if said is None:
         return False
@@ -279,7 +279,7 @@ def entry_of(line: Line, previous: bytes) -> str:
 
 
 def uid_of(tenant: str, thread_id: str) -> bytes:
-    """The thread's UUID: that in the name of an erased thread, else made from the name."""
+    """Returns the thread's UUID: from the name of an erased thread, else computed from the name."""
     if STUB.fullmatch(thread_id):
         return bytes.fromhex(thread_id[7:].replace("-", ""))
     name = "[" + quoted(tenant) + "," + quoted(thread_id) + "]"
@@ -316,11 +316,11 @@ HEAD = b"compaction-store/head/v1\0"
 
 
 class Unproved(Exception):
-    """Says why a checkpoint proves nothing."""
+    """A checkpoint proves nothing; the text says why."""
 
 
 def point(given: bytes) -> Point | None:
-    """The point of the curve that 32 bytes stand for: its y, and in the highest bit the sign of its x."""
+    """Decodes a point of the curve: 32 bytes with its y, and the sign of its x in the highest bit."""
     y = int.from_bytes(given, "little")
     sign, y = y >> 255, y % 2**255
     square = (y * y - 1) * pow(CURVE * y * y + 1, FIELD - 2, FIELD) % FIELD
@@ -360,9 +360,9 @@ BASE = point((4 * pow(5, FIELD - 2, FIELD) % FIELD).to_bytes(32, "little")) or N
 
 
 def is_key(key: bytes) -> bool:
-    """Whether 32 bytes may be a public key: the one form of a point that is not of small order.
+    """Says whether 32 bytes may be a public key: a canonical point that is not of small order.
 
-    With a key of small order one signature holds for any text.
+    With a key of small order, one signature is valid for any text.
     """
     found = point(key)
     if int.from_bytes(key, "little") % 2**255 >= FIELD:
@@ -371,7 +371,7 @@ def is_key(key: bytes) -> bool:
 
 
 def is_signed(key: bytes, signature: bytes, data: bytes) -> bool:
-    """RFC 8032, 5.1.7. A signature has one form: its second half is below the order of the base point."""
+    """Checks a signature (RFC 8032, 5.1.7). Its second half must be below the order of the base point."""
     public = point(key)
     if len(signature) != 64 or public is None:  # noqa: PLR2004
         return False
@@ -394,7 +394,7 @@ def unbase64(given: str) -> bytes:
 
 
 def read_note(note: str, keys: Sequence[bytes]) -> tuple[str, int, bytes, str]:
-    """The origin, the size, the root and the time of a note that one of the keys signed."""
+    """Returns the origin, the size, the root and the time of a note that one of the keys signed."""
     text, _, signatures = note.rpartition("\n\n")
     text += "\n"
     found = NOTE.fullmatch(text)
@@ -414,7 +414,7 @@ def read_note(note: str, keys: Sequence[bytes]) -> tuple[str, int, bytes, str]:
 
 
 def leads(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
-    """RFC 9162, 2.1.3.2: whether a path leads from a leaf to the root of a tree."""
+    """Says whether a path leads from a leaf to the root of a tree (RFC 9162, 2.1.3.2)."""
     if not 0 <= index < size:
         return False
     at, last, found = index, size - 1, leaf
@@ -432,7 +432,7 @@ def leads(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
 
 
 def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
-    """The pos and the entry that the thread had at the checkpoint, and a sentence on it."""
+    """Returns the pos and the entry that the thread had at the checkpoint, and a sentence about it."""
     carried = manifest["checkpoint"]
     if carried is None:
         raise Unproved("the bundle carries none")
@@ -455,7 +455,7 @@ def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
 
 
 class Ranges:
-    """Numbers that come in order, as ranges: two arrays, because half of a long thread may be erased."""
+    """Ascending numbers as ranges, in two arrays, because half of a long thread may be erased."""
 
     def __init__(self) -> None:
         self.starts, self.ends = array("q"), array("q")
@@ -469,7 +469,7 @@ class Ranges:
 
 
 def named_by(body: str) -> tuple[dict[str, Ranges], bytes | None] | None:
-    """The messages and records that the body of a redaction names, and a genesis; None where it is no such body."""
+    """Returns the messages and records that a redaction names, and the genesis it keeps; None if it names none."""
     try:
         said = decode(body)
         found = {"message": ranges_of(said["seqs"]), "compaction": ranges_of(said["records"])}
@@ -495,7 +495,7 @@ def ranges_of(pairs: Any) -> Ranges:
 
 
 class Walk:
-    """Line by line along a bundle; `findings` are (line, pos, what) and never hold content."""
+    """A walk over a bundle, line by line. Its findings are (line, pos, what) and never hold content."""
 
     def __init__(self, head: str | None = None, pos: int | None = None, keys: Sequence[bytes] = ()) -> None:
         self.kept_head, self.kept_pos = head, pos
@@ -531,7 +531,7 @@ class Walk:
             self.findings.append((None, None, "there are more findings than are listed"))
 
     def feed(self, data: bytes) -> bool:
-        """Checks one line; False where nothing can be said of what follows."""
+        """Checks one line; returns False if the lines after it cannot be checked."""
         self.line += 1
         try:
             if self.is_ended:
@@ -596,7 +596,7 @@ class Walk:
             self.find("the entry is not the one kept elsewhere", line["pos"])
         if self._proved is not None and line["pos"] == self._proved[0] and line["entry"] != self._proved[1]:
             self.find("the entry is not the one that the checkpoint was made over", line["pos"])
-        # From the entry as it is written: so one changed line is one finding.
+        # Go on from the entry in the line, so that one changed line is one finding.
         self._previous = bytes.fromhex(line["entry"])
 
     def _content(self, line: Line) -> None:
@@ -673,7 +673,7 @@ class Walk:
             self.notes.append("the checkpoint that the manifest carries was not looked at: give --public-key")
 
     def _stub(self, manifest: Line) -> None:
-        """The rules for a thread that was erased whole, and is named by its thread_uid."""
+        """Checks the rules for a thread that was erased as a whole and is named by its thread_uid."""
         kept = "it was not computed"
         if manifest["metadata"] != "{}":
             self.find("an erased thread has metadata", line=1)
@@ -708,7 +708,7 @@ class Walk:
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is none of a bundle's, however long, only the beginning."""
+    """Yields the lines of a file; of a long line that is not a bundle's, only the beginning."""
     while True:
         data = stream.readline(PIECE)
         if not data:
@@ -755,15 +755,15 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pos", metavar="N", type=int, help="the pos of the entry kept elsewhere")
     parser.add_argument(
         "--public-key", metavar="HEX", action="append", default=[],
-        help="who may have signed the checkpoint that a bundle carries; may be given again",
+        help="a key that may have signed the checkpoint in a bundle; may be repeated",
     )  # fmt: skip
     found = parser.parse_args(given)
     if found.head is not None and not HASH.fullmatch(found.head):
         parser.error("--head must be 64 lower-case hexadecimal digits")
     if found.pos is not None and (found.head is None or found.pos < 1):
-        parser.error("--pos must be a whole number from 1 on, and is given with --head")
+        parser.error("--pos must be an integer >= 1, and needs --head")
     if found.head is not None and len(found.bundles) > 1:
-        parser.error("--head is the entry of one bundle")
+        parser.error("--head must come with one bundle only")
     if not all(HASH.fullmatch(key) and is_key(bytes.fromhex(key)) for key in found.public_key):
         parser.error("--public-key must be 64 lower-case hexadecimal digits, and not a key of small order")
     return found
@@ -781,7 +781,7 @@ def main(given: Sequence[str] | None = None) -> int:
                 with open(name, "rb") as stream:  # noqa: PTH123 — no more than is needed
                     walk = check(stream, found.head, found.pos, keys)
         except (OSError, ValueError) as error:
-            # The second is a name that no file can have.
+            # ValueError: a name that no file can have.
             why = getattr(error, "strerror", None) or "no such name"
             sys.stderr.write(f"offline.py: cannot read the file: {why}\n")
             unread += 1

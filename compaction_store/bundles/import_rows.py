@@ -1,8 +1,7 @@
-"""A bundle on its way into a store: proved whole, and laid ready as the rows that COPY takes, before anything is sent.
+"""Verifies a bundle to its end and writes it as rows for COPY, before anything is sent to the database.
 
-What is laid ready is in memory, and beyond a few megabytes in temporary files that have no name and go with the
-process: a bundle of any length takes little memory, no transaction waits for whoever brings the lines, and a copy that
-was cut off can be tried again.
+The rows are kept in memory, and beyond a few megabytes in unnamed temporary files that end with the process. So a
+bundle of any length takes little memory, no transaction waits for the source of the lines, and a COPY can be retried.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from compaction_store.models import Imported
 KINDS = ("message", "compaction", "event")
 _IN_MEMORY = 8 * 1024 * 1024
 _BLOCK_BYTES = 64 * 1024
-# Ten times what the database takes to hold an entry to its chain.
+# Ten times the measured time in which the database checks an entry.
 _SECONDS_AN_ENTRY = 0.0005
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
@@ -76,7 +75,7 @@ _ENTRY: _Columns = {
     "pos": ("pos", _large), "created_at": ("microseconds", _moment), "salt": ("salt", _bytes),
     "commitment": ("commitment", _bytes), "entry": ("entry", _bytes),
 }  # fmt: skip
-# The columns of each kind, each with the line's field it is made of.
+# The columns of each kind: the line's field that each is made from, and how it is written.
 _COLUMNS: dict[str, _Columns] = {
     "message": {
         **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
@@ -103,7 +102,7 @@ COLUMNS = {kind: ("type", *columns) for kind, columns in _COLUMNS.items()}
 
 
 class Staged:
-    """A bundle's lines, one after the other, until `finish`; then its rows."""
+    """A bundle that is being imported: `add` takes its lines, `finish` ends them, then `blocks` returns its rows."""
 
     def __init__(self, tenant: str, *, stubs: bool) -> None:
         self.stubs = stubs
@@ -144,24 +143,24 @@ class Staged:
 
     @property
     def seconds(self) -> float:
-        """The time besides a call's own deadline that a slow line and a slow database would take."""
+        """The time to add to the deadline for a slow network and a slow database."""
         return self.size / load_chunk.SLOWEST_BYTES_A_SECOND + self.count * _SECONDS_AN_ENTRY
 
     def add(self, data: object) -> None:
         line = self._verifier.feed(check_line(data))
-        self._judge()
+        self._raise_finding()
         if line is not None:
-            self._lay(line)
+            self._write(line)
         elif self._verifier.lines == 1:
             self._open()
 
     def finish(self) -> None:
         self._verifier.finish()
-        self._judge()
+        self._raise_finding()
         if not self.count:
             self._refuse("the bundle has no entries", None)
         if not self.manifest["last_seq"]:
-            self._refuse("the bundle has no messages, and no store writes such a thread", None)
+            self._refuse("the bundle has no messages: a thread must have one", None)
         for file in self._files.values():
             file.write(_TRAILER)
 
@@ -172,7 +171,7 @@ class Staged:
         )  # fmt: skip
 
     def blocks(self, kind: str) -> Iterator[bytes]:
-        """What COPY takes for a kind, from the start each time."""
+        """Yields the COPY data of a kind, from the start on every call."""
         file = self._files[kind]
         file.seek(0)
         while block := file.read(_BLOCK_BYTES):
@@ -180,27 +179,27 @@ class Staged:
 
     def _open(self) -> None:
         if self.manifest["tenant"] != self._tenant:
-            self._refuse("the bundle is of another tenant", None)
+            self._refuse("the bundle belongs to another tenant", None)
         if not self.stubs and erasure.stub_uid(self.manifest["thread_id"]) is not None:
             self._refuse(
-                "the bundle is of an erased thread, which proves neither its tenant nor its key: stubs=True takes it",
+                "the bundle of an erased thread proves neither its tenant nor its key; pass stubs=True to import it",
                 None,
             )
         for kind, file in self._files.items():
             self._beginnings[kind] = struct.pack(">h", len(COLUMNS[kind])) + _text(kind)
             file.write(_SIGNATURE)
 
-    def _lay(self, line: Line) -> None:
+    def _write(self, line: Line) -> None:
         kind = line["type"]
         if line["salt"] is None and line.get("redacted_pos") is None:
-            self._refuse("the content is withheld, and a store takes a thread only with all of it", line["pos"])
+            self._refuse("the content is withheld: a bundle must have all of it to be imported", line["pos"])
         values = [(line[name], write) for name, write in _COLUMNS[kind].values()]
         row = b"".join([_NULL if value is None else write(value) for value, write in values])
         self._files[kind].write(self._beginnings[kind] + row)
         self.count += 1
         self.size += len(row)
 
-    def _judge(self) -> None:
+    def _raise_finding(self) -> None:
         finding = self._verifier.first_finding
         if finding is not None:
             raise InvalidBundle(finding.what, line=finding.line, pos=finding.pos)

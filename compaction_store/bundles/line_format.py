@@ -42,7 +42,7 @@ def _small(value: object) -> bool:
 
 
 def _text(value: object) -> bool:
-    # Postgres holds no NUL in text, so no row ever had one.
+    # Postgres stores no NUL in text, so no row can have one.
     return type(value) is str and "\0" not in value
 
 
@@ -51,7 +51,7 @@ def _hash(value: object) -> bool:
 
 
 def _salt(value: object) -> bool:
-    # Of another length, bytes could move between the salt and what it salts.
+    # With another length, bytes could move between salt and content under the same commitment.
     return value is None or (type(value) is str and _SALT.fullmatch(value) is not None)
 
 
@@ -72,7 +72,7 @@ def _exactly(only: str) -> Callable[[object], bool]:
 
 
 def is_checkpoint(value: object) -> bool:
-    """Whether this is what a manifest carries from a checkpoint: its note, and the proof that the thread is in it."""
+    """Says whether a value is a checkpoint as a manifest carries it: a note, and the proof that the thread is in it."""
     return (
         type(value) is dict
         and tuple(value) == ("note", "proof", "leaf_index", "key")
@@ -124,7 +124,7 @@ def _refuse_constant(_name: str) -> None:
 
 
 def _whole(digits: str) -> int:
-    # Python takes a time that grows with the square of the digits.
+    # Python's time to parse grows with the square of the number of digits.
     if len(digits) > _MOST_DIGITS:
         raise ValueError
     return int(digits)
@@ -134,7 +134,7 @@ _decode = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse_constant).de
 
 
 def parse(line: bytes) -> Line:
-    """A line as the object it says; `ValueError` says what is wrong with its form, and nothing of what it says."""
+    """Parses a line. Raises ValueError, which says what is wrong with the form of the line and never quotes it."""
     if len(line) > LONGEST_LINE:
         raise ValueError("the line is too long")
     if not line.endswith(b"\n"):
@@ -150,12 +150,12 @@ def parse(line: bytes) -> Line:
         raise ValueError("the line is not the JSON of a bundle") from None
     kind = found.get("type") if type(found) is dict else None
     if type(kind) is not str or NAMES.get(kind) != tuple(found):
-        raise ValueError("the line has not the fields of a bundle's line")
+        raise ValueError("the line does not have the fields of a bundle's line")
     for name, is_right in FIELDS[kind].items():
         if not is_right(found[name]):
-            raise ValueError(f"the {name} is none that a {kind} has")
+            raise ValueError(f"{name} is not valid in a {kind} line")
     if not same:
-        raise ValueError("the line is not written as a bundle's line is")
+        raise ValueError("the line is not in the canonical form")
     return cast("Line", found)
 
 

@@ -1,7 +1,7 @@
-"""What the events around an erasure say, and what a thread is called that has no name any more: pure.
+"""The bodies of redactions, holds and retentions, and the name of an erased thread. Pure.
 
-The event of a redaction names every row it erased, as ranges, so that `verify` tells an erasure that was ordered from
-one that was not.
+A redaction names every row it erased, as ranges, so that `verify` can tell an erasure that was ordered from one that
+was not.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
+from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.integrity import chain
 from compaction_store.messages import documents, encoding
@@ -27,12 +28,12 @@ Range = tuple[int, int]
 
 
 def stub_name(thread_uid: UUID) -> str:
-    """What an erased thread is called; no other thread can be called so."""
+    """Returns the name of an erased thread. No other thread can have it."""
     return f"erased:{thread_uid}"
 
 
 def stub_uid(thread_id: str) -> UUID | None:
-    """The thread_uid in the name of an erased thread; None for any other name."""
+    """Returns the thread_uid in the name of an erased thread; None for any other name."""
     found = _STUB.fullmatch(thread_id) if thread_id.startswith("erased:") else None
     return UUID(found[1]) if found else None
 
@@ -43,7 +44,7 @@ def thread_uid(tenant: str, thread_id: str) -> UUID:
 
 
 def ranges(numbers: Iterable[int]) -> list[Range]:
-    """Whole numbers as ranges, inclusive at both ends, in order and never touching."""
+    """Returns integers as ranges, inclusive at both ends, in order and never touching."""
     found: list[Range] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number - 1:
@@ -54,18 +55,20 @@ def ranges(numbers: Iterable[int]) -> list[Range]:
 
 
 def seq_ranges(seqs: int | Iterable[int]) -> list[Range]:
-    """The seqs a caller gives, one or many, as ranges."""
+    """Checks the seqs that a caller gives, one or several, and returns them as ranges."""
     given = [seqs] if isinstance(seqs, int) else seqs
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise InvalidInput(f"seqs must be a seq or several, not {type(seqs).__name__}")
+        raise InvalidInput(f"seqs must be an integer >= 1 or several of them, not {type(seqs).__name__}")
     listed = list(given)
-    if not listed or any(type(seq) is not int or not 1 <= seq < _LARGEST for seq in listed):
-        raise InvalidInput("seqs must be integers >= 1, at least one")
+    if not listed:
+        raise InvalidInput("seqs must hold at least one seq")
+    for seq in listed:
+        arguments.number(seq, "every seq in seqs", least=1)
     return ranges(listed)
 
 
 def missing(wanted: Iterable[Range], there: Iterable[Range]) -> list[Range]:
-    """The parts of the ranges wanted that are not there. Both are in order and never touch."""
+    """Returns the parts of `wanted` that `there` does not cover. In both, ranges are in order and never touch."""
     found = []
     others = iter(there)
     other = next(others, None)
@@ -84,34 +87,34 @@ def missing(wanted: Iterable[Range], there: Iterable[Range]) -> list[Range]:
 
 
 def check_text(value: object, what: str, *, optional: bool = False) -> None:
-    """A reason, or whatever else a person will read in the event for as long as the thread exists."""
+    """Checks a reason or another text for people that an event keeps."""
     if value is None and optional:
         return
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"{what} must be a non-empty string")
-    if len(value.encode(errors="surrogatepass")) > MOST_REASON_BYTES:
-        raise InvalidInput(f"{what} must be at most {MOST_REASON_BYTES:,} bytes")
+        given = "blank" if isinstance(value, str) else type(value).__name__
+        raise InvalidInput(f"{what} must be a non-empty string, not {given}")
+    if (size := len(value.encode(errors="surrogatepass"))) > MOST_REASON_BYTES:
+        raise InvalidInput(f"{what} must be at most {MOST_REASON_BYTES:,} bytes, not {size:,}")
 
 
 def body(**parts: str | None) -> str:
-    """An event's body: what is there of its parts, in their order."""
-    # ASCII with escapes: a lone surrogate cannot travel otherwise.
+    """Makes an event's body of the parts that are not None, in their order."""
+    # ASCII with escapes, because UTF-8 cannot carry a lone surrogate.
     return json.dumps({name: part for name, part in parts.items() if part is not None}, separators=(",", ":"))
 
 
 def until_text(until: object) -> str:
-    """The end of a retention as its event says it, which SQL reads without parsing the JSON around it."""
-    if not isinstance(until, datetime) or until.tzinfo is None:
-        raise InvalidInput("until must be a datetime with a time zone")
+    """Checks the end of a retention and returns it as its event holds it, in a form that SQL finds without a parser."""
+    arguments.moment(until, "until")
     try:
-        moment = until.astimezone(UTC)
+        moment = cast("datetime", until).astimezone(UTC)
     except OverflowError:
-        raise InvalidInput("until= is out of range") from None
+        raise InvalidInput("until must be within the years 1 to 9999 in UTC") from None
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 class Named(NamedTuple):
-    """What a redaction's event names: ranges of seqs and of records' numbers, and the genesis of a whole thread."""
+    """The rows that a redaction names: ranges of seqs and of records' numbers. Of a whole thread also its genesis."""
 
     seqs: list[Range]
     records: list[Range]
@@ -119,7 +122,7 @@ class Named(NamedTuple):
 
 
 def named(text: str) -> Named | None:
-    """What an event's body names; None where it is none that a redaction writes."""
+    """Parses the body of a redaction; None if it is not one that a redaction writes."""
     try:
         said = encoding.decode(text)
         genesis = said.get("genesis")
@@ -141,7 +144,7 @@ def _checked(given: Any) -> list[Range]:
 
 
 def names(event: Event, seq: int) -> bool:
-    """Whether a redaction's event names a message."""
+    """Says whether a redaction names a message."""
     try:
         ranges = _checked(event.body.get("seqs", ()))
     except (ValueError, TypeError):
@@ -156,7 +159,7 @@ def event(thread_id: str, row: tuple[Any, ...]) -> Event:
 
 
 def redaction(row: tuple[Any, ...]) -> Redaction:
-    """What a redaction erased, from ranges as Postgres has them: without their upper bound."""
+    """Makes a Redaction of a row. Its ranges come from Postgres, without their upper bound."""
     pos, seqs, numbers = row
     return Redaction(pos, _numbers(seqs), _numbers(numbers))
 

@@ -1,8 +1,7 @@
-"""What is stored of a thread, judged by its key alone, before its chain is walked: pure.
+"""Checks the name and the head of whatever is stored under a thread_uid, before its chain is walked. Pure.
 
-A thread is read by its key and called by its name, and the key follows from the name. Whoever may write to the tables
-may part the two: a name that another thread has, an empty one, none at all. Each shows here, so that no thread is taken
-for another and none is passed over.
+A thread's uid follows from its name. Somebody who can write to the tables can give a thread another's name, an empty
+one, or none. Each of these is a finding here, so that `verify_all` mistakes no thread for another and skips none.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from compaction_store.models import Finding, Report
 
 
 class Stored(NamedTuple):
-    """A key under which a tenant has rows. `thread_id` is None where the thread's name is gone."""
+    """A thread_uid under which a tenant has rows. `thread_id` is None if the thread's name is gone."""
 
     thread_uid: UUID
     thread_id: str | None
@@ -25,12 +24,12 @@ class Stored(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is a chain to walk: the name to start from and the head to end at."""
+        """Whether the chain can be walked: there is a name to start from and a head to end at."""
         return self.thread_id is not None and self.has_head
 
 
 def findings(tenant: str, stored: Stored) -> tuple[Finding, ...]:
-    """What is wrong with a thread's rows in `threads` and `heads`."""
+    """Says what is wrong with a thread's rows in `threads` and `heads`."""
     name = stored.thread_id
     found = []
     if name is None:
@@ -45,19 +44,19 @@ def findings(tenant: str, stored: Stored) -> tuple[Finding, ...]:
         try:
             arguments.check_thread_id(name)
         except InvalidInput:
-            found.append("the thread is stored under a name that no thread can have")
+            found.append("the thread is stored under an invalid name")
         if erasure.thread_uid(tenant, name) != stored.thread_uid:
-            found.append("the thread is stored under a name that is not its own")
+            found.append("the thread is stored under a name that does not lead to its thread_uid")
     return tuple(Finding(None, what) for what in found)
 
 
 def place(tenant: str, after: object) -> UUID | None:
-    """The key behind which a walk over all threads goes on: that of a report, of a name, or the key itself."""
+    """Returns the thread_uid after which `verify_all` begins, from a report, a name, or a thread_uid."""
     if after is None or isinstance(after, UUID):
         return after
     if isinstance(after, Report):
         if after.thread_uid is None:
-            raise InvalidInput("after must be the report of a thread, not one on the whole store")
+            raise InvalidInput("after must be the report of a thread, not the report on the whole store")
         return after.thread_uid
     if not isinstance(after, str):
         raise InvalidInput(f"after must be a report, a thread_id or a UUID, not {type(after).__name__}")

@@ -66,13 +66,16 @@ class _Verification:
         self._name = name
         self._level = level
         self._checkpointed = checkpointed
+        kept = since if since is not None and since.pos <= head.last_pos else None
         self._walk = Walk(
-            tenant, name, content=level != "structure", latest=time.time_ns() // 1000 + _MOST_AHEAD, kept=since,
+            tenant, name, content=level != "structure", latest=time.time_ns() // 1000 + _MOST_AHEAD, kept=kept,
             checkpointed=checkpointed,
         )  # fmt: skip
+        if since is not None and kept is None:
+            # A finding even if the thread grows during the walk: it was shorter than it must have been.
+            self._walk.find_cut_off(since.pos, head.last_pos)
         # All rows of an erased thread must be read, to say whether all of them are erased.
-        is_resumed = since is not None and since.pos <= head.last_pos and head.erased_pos is None
-        self._since = since if is_resumed else None
+        self._since = kept if head.erased_pos is None else None
         if self._since is not None:
             self._walk.resume(self._since, head.seq_at or 0, head.number_at, head.entry_at)
         self._pages = RowPages(head, self._since)

@@ -122,11 +122,14 @@ class Walk:
                 name = ORDINALS[kind]
                 self._find_end(f"the head's last_{name} is {last}, that of the entries {self.ordinals[kind]}", end.line)
         if self._kept is not None and self._kept.pos > self.pos:
-            self._find_end(f"an entry at pos {self._kept.pos} was kept, and the chain ends at pos {self.pos}")
+            self.find_cut_off(self._kept.pos, self.pos)
         if self._checkpointed is not None and self._checkpointed.pos > self.pos:
             pos = self._checkpointed.pos
             self._find_end(f"a checkpoint was made over pos {pos}, and the chain ends at pos {self.pos}")
         return notes
+
+    def find_cut_off(self, kept: int, last: int) -> None:
+        self._find_end(f"an entry at pos {kept} was kept, and the chain ends at pos {last}")
 
     def _find(self, entry: Entry, what: str) -> None:
         self.findings.add(entry.pos, what, entry.line)
