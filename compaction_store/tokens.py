@@ -1,8 +1,8 @@
-"""How many tokens a message is taken to have. The counter's name is stored beside every figure it gave.
+"""Counts the tokens of messages. The counter's name is stored with every count.
 
-The default counts what `readable` finds in a message by o200k_base. Another encoder's figures for the same text differ
-by some ten or twenty per cent, so keep a reserve in the budget, or count with a callable of your own. A rule that
-changes takes another name.
+The default counts the texts that a model reads of a message by o200k_base. A model's own tokenizer may count ten or
+twenty percent more or less, so keep a reserve in the budget, or count with your own callable. A counter whose rule
+changes must get a new name.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from compaction_store.arguments import other
 from compaction_store.errors import CounterFailed, InvalidInput
 from compaction_store.models import Payload
 from compaction_store.tokenizing import o200k
@@ -24,13 +25,13 @@ Keep = Literal["head", "tail", "middle", "ends"]
 _KEEPS = ("head", "tail", "middle", "ends")
 _MOST_TOKENS = 2**31 - 1
 _MOST_NAME = 100
-# A count of this many bytes may hold an event loop for ten milliseconds.
+# Counting this many bytes may block an event loop for ten milliseconds.
 _LONG = 64 * 1024
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
 class Ruler(NamedTuple):
-    """How a counter measures plain text, and finds the beginning or the end that a number of tokens reaches."""
+    """Counts plain text, and returns the beginning or the end of a text that has a number of tokens."""
 
     count: Callable[[str], int]
     head: Callable[[str, int], str]
@@ -39,11 +40,11 @@ class Ruler(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A name and a function of a message and its bytes as JSON. The name is what an auditor needs to count again.
+    """A name and a function of a message and its size as JSON. With the name, an auditor can count again.
 
-    Without a ruler of its own, a counter measures a text by what it adds to a message. `takes_long` says whether a
-    message of so many bytes should be counted off the event loop; without one, every message is, since the function may
-    block. `prepare` does what the first count would wait for.
+    `ruler` counts plain text; without one, a text is counted by how much it adds to a message. `takes_long` tells by
+    the size of a message whether to count it off the event loop; by default every message is, since the function may
+    block. `prepare` does ahead what would delay the first count.
     """
 
     name: str
@@ -54,10 +55,10 @@ class Counter:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= _MOST_NAME or not self.name.isprintable():
-            raise InvalidInput(f"a counter's name is printable text of 1 to {_MOST_NAME} characters")
+            raise InvalidInput(f"a counter's name must be printable text of 1 to {_MOST_NAME} characters")
 
     def tokens(self, payload: Payload, size: int) -> int:
-        """The tokens of a message of so many bytes; whatever goes wrong in the function is a CounterFailed."""
+        """Counts a message of a size in bytes. Raises `CounterFailed` if the function fails or returns no count."""
         try:
             count: Any = self.function(payload, size)
         except Exception as error:  # noqa: BLE001 — it is the user's own code
@@ -67,42 +68,42 @@ class Counter:
                 return count
             if inspect.iscoroutine(count):
                 count.close()
-            why = f"returned {'such a number' if type(count) is int else type(count).__name__}"
-        # Raised out here, so that the error, which may quote the message, is not carried along.
+            why = f"returned {count if type(count) is int else type(count).__name__}"
+        # Raised outside the except block, so that the original error, which may quote the message, is not chained.
         raise CounterFailed(
-            f"the token counter {self.name!r} {why}: a whole number from 0 to {_MOST_TOKENS:,} is needed"
+            f"the token counter {self.name!r} {why}: it must return an integer from 0 to {_MOST_TOKENS:,}"
         )
 
     @property
     def is_ours(self) -> bool:
-        """Whether counting runs no code of a caller's."""
+        """Whether counting runs only this package's code."""
         return self.function in _OURS
 
     def messages(self, payloads: Iterable[Payload | None]) -> int:
-        """The tokens of several messages, each counted as if it were appended; a redacted one has none."""
+        """Counts several messages, each as if it were appended. A redacted one, given as None, counts 0."""
         return sum(self.tokens(payload, _size(payload)) for payload in payloads if payload is not None)
 
     def text(self, text: str) -> int:
-        """The tokens of a plain text, without any message around it."""
+        """Counts a plain text, without a message around it."""
         return self._measure().count(text)
 
     def cut(self, text: str, tokens: int, keep: Keep = "head", mark: str = MARK) -> str:
-        """The text itself if it has no more than so many tokens, else what is kept of it, with a mark at every cut.
+        """Cuts a text to a number of tokens, with a mark at every cut. Returns a text that is short enough unchanged.
 
-        The result never has more tokens than asked for, the mark included, and never half a character. Where not even
-        the mark fits, it is left out.
+        The result never has more tokens than `tokens`, including the mark, and only whole characters. The mark is left
+        out if it does not fit.
         """
         if type(tokens) is not int or tokens < 0:
-            raise InvalidInput("tokens is a whole number from 0 on")
+            raise InvalidInput(f"tokens must be an integer >= 0{other(tokens)}")
         if keep not in _KEEPS:
-            raise InvalidInput(f"keep is one of {', '.join(_KEEPS)}")
+            raise InvalidInput(f"keep must be one of {', '.join(_KEEPS)}{other(keep)}")
         ruler = self._measure()
         if len(ruler.head(text, tokens)) == len(text):
             return text
         most = tokens
         while most > 0:
             kept = _kept(ruler, text, most, keep, mark)
-            # Two texts side by side may have more tokens than each alone; the next try allows for it.
+            # Joined texts may have more tokens than the sum of both; the next attempt allows for it.
             excess = ruler.count(kept) - tokens
             if excess <= 0:
                 return kept
@@ -110,7 +111,7 @@ class Counter:
         return "" if not mark else self.cut(text, tokens, keep, "")
 
     def _measure(self) -> Ruler:
-        return self.ruler or _told_by(self)
+        return self.ruler or _ruler_of(self)
 
 
 def _kept(ruler: Ruler, text: str, most: int, keep: Keep, mark: str) -> str:
@@ -128,7 +129,10 @@ def _kept(ruler: Ruler, text: str, most: int, keep: Keep, mark: str) -> str:
 
 
 def o200k_base() -> Counter:
-    """The default: OpenAI's o200k_base over all that a model reads of a message. See docs/tokens.md for the rule."""
+    """Makes the default counter: OpenAI's o200k_base over everything that a model reads of a message.
+
+    See docs/tokens.md for the rule.
+    """
     return Counter(
         o200k.NAME,
         _o200k_tokens,
@@ -148,22 +152,22 @@ def _o200k_tokens(payload: Payload, _size: int) -> int:
 
 
 def count_text(text: str) -> int:
-    """The tokens of a plain text by o200k_base."""
+    """Counts a plain text by o200k_base."""
     return o200k.count(text)
 
 
 def cut(text: str, tokens: int, keep: Keep = "head", mark: str = MARK) -> str:
-    """A text cut to a number of tokens by o200k_base; see `Counter.cut`."""
+    """Cuts a text to a number of tokens by o200k_base; see `Counter.cut`."""
     return o200k_base().cut(text, tokens, keep, mark)
 
 
 def load() -> None:
-    """Reads the ranks now. Without it, the first count in a process does, which takes it a quarter of a second."""
+    """Loads the ranks now. Otherwise the first count in a process does, which takes a quarter of a second."""
     o200k.load()
 
 
 def bytes_over_four() -> Counter:
-    """A quarter of the message's bytes as JSON, rounded up: no tokenizer, no tables, no surprises."""
+    """Makes a counter without a tokenizer: a quarter of the message's bytes as JSON, rounded up."""
     ruler = Ruler(_quarter, _first_bytes, _last_bytes)
     return Counter("bytes/4", _bytes_tokens, ruler, takes_long=lambda _size: False)
 
@@ -189,31 +193,36 @@ def _last_bytes(text: str, most: int) -> str:
 
 
 def from_callable(count: Callable[[Payload], int]) -> Counter:
-    """A counter from any callable that is given a message and returns its tokens; its `name`, if any, is stored."""
+    """Makes a counter of a callable that is given a message and returns its tokens. Its `name`, if any, is stored."""
     if not callable(count):
-        raise InvalidInput("counter must be a Counter, or a callable that is given a message")
+        raise InvalidInput(
+            f"counter must be a Counter or a callable that is given a message, not {type(count).__name__}"
+        )
     given = getattr(count, "name", None)
     name = given if isinstance(given, str) and given else getattr(count, "__qualname__", type(count).__qualname__)
     return Counter(name[:_MOST_NAME], lambda payload, _size: count(payload))
 
 
 def chosen(counter: Counter | Callable[[Payload], int] | None) -> Counter:
-    """The counter that is meant: the default, a counter, or one from a callable."""
+    """Returns the counter for an argument: the default for None, a counter, or one made of a callable."""
     if counter is None:
         return o200k_base()
     return counter if isinstance(counter, Counter) else from_callable(counter)
 
 
-def _told_by(counter: Counter) -> Ruler:
-    """Text measured by what it adds to a message. A beginning or end is a share of the characters, so few are tried."""
+def _ruler_of(counter: Counter) -> Ruler:
+    """Makes a ruler that counts a text by how much it adds to a message.
 
-    def told(text: str) -> int:
+    It cuts a text in proportion to its characters, so that few counts are needed.
+    """
+
+    def in_message(text: str) -> int:
         return counter.messages([{"role": "user", "content": text}])
 
-    empty = told("")
+    empty = in_message("")
 
     def count(text: str) -> int:
-        return max(0, told(text) - empty) if text else 0
+        return max(0, in_message(text) - empty) if text else 0
 
     def share(text: str, most: int) -> int:
         return len(text) if (whole := count(text)) <= most else len(text) * most // whole
@@ -227,5 +236,5 @@ def _size(payload: Payload) -> int:
     try:
         return len(_JSON.encode(payload).encode())
     except UnicodeEncodeError:
-        # What is stored is then the ASCII form.
+        # A lone surrogate: the ASCII form is stored.
         return len(json.dumps(payload, separators=(",", ":")))

@@ -1,11 +1,10 @@
-"""What an API would refuse in a list of messages, found without asking it.
+"""Finds what an API would refuse in a list of messages, without calling it.
 
-Told is only what an API is known to refuse; whatever depends on the model, on a beta or on other parts of the request
-is let pass. So an empty answer is no promise, but every problem told is one. No content is ever repeated.
+Every problem found is one that the API is known to refuse. Rules that depend on the model, on a beta or on other parts
+of the request are not checked, so that an empty result promises nothing. No content is ever quoted.
 
 Shapes, types of blocks and required fields are those of the SDKs' types (anthropic 2.12, openai 3.54), and a test
-compares the two. The other rules are the providers' documentation's or the wording of the APIs' own errors; each
-function says which.
+compares the two. Other rules come from the providers' documentation or from the APIs' errors; each function says which.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What OpenAI's Chat Completions API refuses."""
+"""Finds what OpenAI's Chat Completions API refuses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LONGEST_ID = 40
 
 
 def refused_by_openai(messages: Sequence[Payload | None]) -> list[Problem]:
-    """What OpenAI's Chat Completions API would refuse in these messages.
+    """Finds what OpenAI's Chat Completions API would refuse in these messages.
 
-    From the SDK's types: roles, parts of the content, the fields of calls, that an assistant says or calls something.
-    From the API's errors: the results of all calls of a message follow it directly, once each, and no others; a list of
-    calls is not empty; ids have at most 40 characters.
+    From the SDK's types: roles, parts of the content, the fields of calls, and that an assistant message has content or
+    calls. From the API's errors: the results of all calls of a message follow it directly, once each, and no others; a
+    list of calls is not empty; ids have at most 40 characters.
     """
     problems = Problems(messages)
     waiting: dict[str, int] = {}
@@ -66,7 +66,7 @@ def _content(problems: Problems, index: int, role: str, message: Payload) -> Non
         for part in content:
             kind = type_of(part)
             if kind is None or kind not in _PARTS_OF.get(role, _TEXT):
-                problems.add(index, "block_type", f"a part has no type that a message of the {role} may have")
+                problems.add(index, "block_type", f"a part of a {role} message has a type that it must not have")
             else:
                 problems.require(index, part, [kind])
     elif not isinstance(content, str):
@@ -78,7 +78,7 @@ def _calls(problems: Problems, index: int, message: Payload) -> Iterator[str]:
     if calls is None:
         return
     if not isinstance(calls, list) or not calls:
-        problems.add(index, "tool_calls", "tool_calls is no list, or an empty one")
+        problems.add(index, "tool_calls", "tool_calls is not a list, or is empty")
         return
     for call in calls:
         kind = type_of(call)

@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API refuses."""
+"""Finds what Anthropic's Messages API refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _shape(required: str, optional: str = "") -> tuple[tuple[str, ...], frozense
 
 _SERVER_RESULT = _shape("content tool_use_id", "cache_control")
 _CALLED_RESULT = _shape("content tool_use_id", "cache_control caller")
-# By the type of a block, the fields it must have and all that it may have.
+# By the type of a block: the fields it must have, and all that it may have.
 BLOCKS = {
     "text": _shape("text", "cache_control citations"),
     "image": _shape("source", "cache_control transformations"),
@@ -71,7 +71,7 @@ _Turn = list[_Part]
 def refused_by_anthropic(
     messages: Sequence[Payload | None], *, system: Any = None, manual_thinking: bool = False
 ) -> list[Problem]:
-    """What Anthropic's Messages API would refuse in these messages, the blocks of its betas included.
+    """Finds what Anthropic's Messages API would refuse in these messages, including the blocks of its betas.
 
     From the SDK's types: the roles, the blocks and their fields, at most 100,000 messages; consecutive messages of one
     role are one turn. From the documentation: the results first in the user's very next turn, a server's result in its
@@ -110,7 +110,7 @@ def _system_prompt(problems: Problems, system: Any) -> None:
     if isinstance(system, list):
         for block in system:
             if type_of(block) != "text":
-                problems.add(None, "system", "the system prompt has a block that is no text")
+                problems.add(None, "system", "the system prompt has a block that is not text")
             elif not _says(block.get("text")):
                 problems.add(None, "empty_text", "the system prompt has a blank text block")
     elif system is not None and not isinstance(system, str):
@@ -118,13 +118,13 @@ def _system_prompt(problems: Problems, system: Any) -> None:
 
 
 def _message(problems: Problems, index: int, message: Payload | None, *, last: bool) -> Iterator[_Part]:
-    """The message's blocks, those whose type is known."""
+    """Yields the message's blocks of known types."""
     role = problems.role(index, message, _ROLES)
     if role is None or message is None:
         return
     if not message.keys() <= (_SYSTEMS_FIELDS if role == "system" else _FIELDS):
         problems.add(index, "extra_field", "the message has fields that it must not have")
-    # The one message that may say nothing is a reply about to be begun, or a system message of options alone.
+    # Only a last reply, which the model begins, and a system message with options may be empty.
     may_be_empty = (role == "assistant" and last) or bool(role == "system" and message.get("output_config"))
     for block in _content(problems, index, message.get("content"), may_be_empty):
         kind = type_of(block)
@@ -150,7 +150,7 @@ def _content(problems: Problems, index: int, content: Any, may_be_empty: bool) -
 
 
 def _to_be_continued(problems: Problems, last: int, parts: list[_Part]) -> None:
-    """A reply that ends the list is begun for the model: it does not end in whitespace."""
+    """Checks that a last reply, which the model continues, does not end in whitespace."""
     if parts and parts[-1][:3] == (last, "assistant", "text"):
         text = parts[-1].block.get("text")
         if isinstance(text, str) and text != text.rstrip():
@@ -172,7 +172,7 @@ def _block(problems: Problems, index: int, role: str, kind: str, block: Payload)
         problems.add(index, "extra_field", f"a {kind} block has fields that it must not have")
     if not _may_stand(kind, role):
         rule = "compaction_misplaced" if kind == "compaction" else "block_role"
-        problems.add(index, rule, f"a {kind} block in a message of the {role}")
+        problems.add(index, rule, f"a {kind} block must not be in a {role} message")
 
 
 def _values(problems: Problems, index: int, kind: str, block: Payload) -> None:
@@ -183,7 +183,7 @@ def _values(problems: Problems, index: int, kind: str, block: Payload) -> None:
     if block.get("signature" if kind == "thinking" else "data") == "":
         problems.add(index, "thinking_signature", f"a {kind} block is not signed")
     if kind in CALLS and not isinstance(block.get("input", {}), dict):
-        problems.add(index, "tool_input", "the input of a call is no object")
+        problems.add(index, "tool_input", "the input of a call is not an object")
     name = block.get(CALLS.get(kind, "tool_use_id"))
     pattern = _SERVER_ID if kind == "server_tool_use" else _ID
     if name is not None and not (isinstance(name, str) and pattern.fullmatch(name)):
@@ -191,14 +191,14 @@ def _values(problems: Problems, index: int, kind: str, block: Payload) -> None:
     if kind == "tool_result" and isinstance(inner := block.get("content"), list):
         for part in inner:
             if type_of(part) not in IN_TOOL_RESULT:
-                problems.add(index, "block_type", "a block in a tool_result has no type that may be there")
+                problems.add(index, "block_type", "a block in a tool_result has a type that it must not have")
 
 
 # ---- the order of the messages
 
 
 def _system_places(problems: Problems, parts: list[_Part]) -> None:
-    """A system message follows a user's turn, and precedes an assistant's or ends the list."""
+    """Checks that a system message follows a user's turn, and precedes an assistant's or ends the list."""
     turns = [(role, next(turn).message) for role, turn in groupby(parts, lambda part: part.role)]
     for place, (role, index) in enumerate(turns):
         before = turns[place - 1][0] if place else None
@@ -208,10 +208,10 @@ def _system_places(problems: Problems, parts: list[_Part]) -> None:
 
 
 def _after_compaction(problems: Problems, parts: list[_Part]) -> list[_Part]:
-    """The parts that the API still looks at.
+    """Returns the parts that the API does not ignore.
 
-    A block that was asked for is signed: it must be the only one and the first of all. One that a threshold brought
-    about is not and may stand anywhere; what is before the last is dropped. One without content is as if not there.
+    A compaction block that was requested is signed: it must be the only one and come first. One that a threshold caused
+    is not signed and may be anywhere; the API drops everything before the last. It ignores one without content.
     """
     places = [place for place, part in enumerate(parts) if part.kind == "compaction" and part.block.get("content")]
     if not any(parts[place].block.get("signature") for place in places):
@@ -219,7 +219,7 @@ def _after_compaction(problems: Problems, parts: list[_Part]) -> list[_Part]:
     if len(places) > 1:
         problems.add(parts[places[-1]].message, "compaction_ambiguous", "more than one compaction block has content")
     if places[0] > 0:
-        problems.add(parts[places[0]].message, "compaction_misplaced", "a compaction block is not the first of all")
+        problems.add(parts[places[0]].message, "compaction_misplaced", "a compaction block is not the first block")
     return parts
 
 
@@ -229,12 +229,12 @@ def _ids(problems: Problems, parts: list[_Part]) -> None:
         if part.kind in CALLS:
             name = text_of(part.block.get("id"))
             if name in seen:
-                problems.add(part.message, "duplicate_id", "two calls have one id")
+                problems.add(part.message, "duplicate_id", "two calls have the same id")
             seen.add(name)
 
 
 def _client_tools(problems: Problems, turns: list[_Turn]) -> None:
-    """Each tool_use has its one tool_result in the next turn, before anything else there."""
+    """Checks that each tool_use has one tool_result in the next turn, before other content."""
     calls: dict[str, int] = {}
     for turn in turns:
         answered: set[str] = set()
@@ -262,7 +262,7 @@ def _unanswered(problems: Problems, calls: dict[str, int], text: str) -> None:
 
 
 def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
-    """A server's call is answered in its turn; or later, if the turn paused or waited for results of the client's."""
+    """Checks that a server tool's call is answered in its turn, or later if the turn was paused."""
     calls: dict[str, int] = {}
     for turn in turns:
         if turn[0].role == "user" and any(part.kind != "tool_result" for part in turn):
@@ -277,13 +277,13 @@ def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
 
 
 def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
-    """Thinking leads to something. Where it is manual, it also comes first."""
+    """Checks that thinking does not end a turn and, if it is manual, that it begins the turn."""
     for place, turn in enumerate(turns):
         if turn[0].role != "assistant":
             continue
         if turn[-1].kind in _THINKING:
             problems.add(turn[-1].message, "thinking_last", "the last block of a turn is thinking")
-        # The turn that is going on: the last one, also when the results of its calls stand after it.
+        # The current turn: the last one, or the one before it if that holds only the results of its calls.
         going_on = all(part.kind == "tool_result" for later in turns[place + 1 : place + 3] for part in later)
         wanted = going_on or any(part.kind in _THINKING for part in turn)
         if manual and wanted and turn[0].kind not in _THINKING:

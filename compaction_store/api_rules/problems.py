@@ -1,4 +1,4 @@
-"""Why an API would refuse a message."""
+"""A reason why an API would refuse a message, and the collection of such reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_store.models import Payload
 
 @dataclass(frozen=True, slots=True)
 class Problem(AsDict):
-    """What is refused and where: `index` is that of the message, None where it is no message's."""
+    """A reason to refuse the messages. `index` is that of the message, or None if it concerns the whole request."""
 
     index: int | None
     rule: str
@@ -23,7 +23,7 @@ class Problems:
     def __init__(self, messages: object) -> None:
         self._found: list[Problem] = []
         if not messages:
-            self.add(None, "no_messages", "there is no message")
+            self.add(None, "no_messages", "there are no messages")
 
     def add(self, index: int | None, rule: str, text: str) -> None:
         self._found.append(Problem(index, rule, text))
@@ -34,13 +34,13 @@ class Problems:
                 self.add(index, "missing_field", f"{field} is missing")
 
     def role(self, index: int, message: Payload | None, known: frozenset[str]) -> str | None:
-        """The message's role, if it is a message at all and has one that is known."""
+        """Returns the message's role; None, after adding a problem, if it has no known role."""
         if not isinstance(message, dict):
-            self.add(index, "no_object", "an erased message, or no object at all")
+            self.add(index, "no_object", "the message is erased, or is not an object")
             return None
         role = message.get("role")
         if not isinstance(role, str) or role not in known:
-            self.add(index, "role", "the role is none of " + ", ".join(sorted(known)))
+            self.add(index, "role", "the role is not one of " + ", ".join(sorted(known)))
             return None
         return role
 
@@ -49,7 +49,7 @@ class Problems:
 
 
 def text_of(name: Any) -> str:
-    """An id, or the empty text for one that is none, which is told elsewhere."""
+    """Returns an id; the empty text if it is not text, which another rule reports."""
     return name if isinstance(name, str) else ""
 
 

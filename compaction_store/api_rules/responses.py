@@ -1,4 +1,4 @@
-"""What OpenAI's Responses API refuses."""
+"""Finds what OpenAI's Responses API refuses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from compaction_store.api_rules.problems import Problem, Problems, text_of, type
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 
-# By the type of an item, the fields it must have. Ids and statuses of its own, which the SDK's types demand of some,
-# are not among them: the API takes items without.
+# By the type of an item: the fields it must have. The SDK's types also demand ids and statuses of some, but the API
+# accepts items without them.
 ITEMS = {
     kind: tuple(fields.split())
     for kind, fields in {
@@ -55,12 +55,12 @@ LONGEST_ID = 64
 
 
 def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem]:
-    """What OpenAI's Responses API would refuse in these items, sent as the whole input.
+    """Finds what OpenAI's Responses API would refuse in these items, sent as the whole input.
 
-    From the SDK's types: the items and their fields, the roles, a trigger of compaction only at the end. From the API's
+    From the SDK's types: the items and their fields, the roles, a compaction trigger only at the end. From the API's
     errors: every output has its call before it and every call its output, approvals likewise; reasoning is followed by
-    what it led to; a reply holds output, other messages input; no item stands twice; ids of calls have at most 64
-    characters. Items named by reference alone may be anything: beside one, no output is told to lack its call.
+    the item that it led to; a reply holds output, other messages input; no item occurs twice; ids of calls have at most
+    64 characters. An item named by reference may be a call: with one, outputs without a call are not reported.
     """
     problems = Problems(items)
     kinds = [_kind(item) for item in items]
@@ -69,7 +69,9 @@ def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem
     seen: set[str] = set()
     for index, (kind, item) in enumerate(zip(kinds, items, strict=True)):
         if kind is None or item is None:
-            problems.add(index, "no_object" if not isinstance(item, dict) else "item_type", "no item of a known type")
+            problems.add(
+                index, "no_object" if not isinstance(item, dict) else "item_type", "the item has no known type"
+            )
             continue
         _item(problems, index, kind, item, seen)
         if kind in CALLS and isinstance(name := item.get(CALLS[kind]), str):
@@ -81,7 +83,7 @@ def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem
             if answers not in called and "item_reference" not in kinds:
                 problems.add(index, "orphan_result", f"a {kind} answers no call before it")
         elif kind == "reasoning" and not _leads_on(kinds, items, index):
-            problems.add(index, "reasoning_last", "reasoning is not followed by what it led to")
+            problems.add(index, "reasoning_last", "reasoning is not followed by the item that it led to")
         elif kind == "compaction_trigger" and index + 1 < len(items):
             problems.add(index, "trigger_place", "a compaction trigger is not the last item")
     for (kind, _), index in waiting.items():
@@ -90,7 +92,7 @@ def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem
 
 
 def _kind(item: Payload | None) -> str | None:
-    """The item's type, which messages and references may leave out; None if there is no such type."""
+    """Returns the item's type, which messages and references may leave out; None if it is unknown."""
     if not isinstance(item, dict):
         return None
     if item.get("type") is None:
@@ -100,7 +102,7 @@ def _kind(item: Payload | None) -> str | None:
 
 
 def _answers(kind: str, item: Payload, called: Collection[tuple[str, str]]) -> tuple[str, str] | None:
-    """The type and id of the call that an output is for."""
+    """Returns the type and the id of the call that an output answers."""
     name = item.get(RESULTS[kind])
     if name is None and kind == "local_shell_call_output":
         name = item.get("id")
@@ -115,7 +117,7 @@ def _answers(kind: str, item: Payload, called: Collection[tuple[str, str]]) -> t
 
 
 def _leads_on(kinds: Sequence[str | None], items: Sequence[Payload | None], index: int) -> bool:
-    """Whether the next item can be what reasoning led to: one of the model's."""
+    """Says whether the next item can be what reasoning led to: it must be the model's."""
     if index + 1 == len(items):
         return False
     kind, item = kinds[index + 1], items[index + 1]
@@ -128,7 +130,7 @@ def _item(problems: Problems, index: int, kind: str, item: Payload, seen: set[st
     problems.require(index, item, [field for field in ITEMS[kind] if field not in _MAY_BE_NULL])
     if isinstance(name := item.get("id"), str):
         if name in seen:
-            problems.add(index, "duplicate_id", "two items have one id")
+            problems.add(index, "duplicate_id", "two items have the same id")
         seen.add(name)
     if len(text_of(item.get("call_id"))) > LONGEST_ID:
         problems.add(index, "long_id", f"the call_id has more than {LONGEST_ID} characters")
@@ -148,7 +150,7 @@ def _content(problems: Problems, index: int, role: str, content: object) -> None
         for part in content:
             kind = type_of(part)
             if kind is None or kind not in known:
-                problems.add(index, "block_type", f"a part has no type that a message of the {role} may have")
+                problems.add(index, "block_type", f"a part of a {role} message has a type that it must not have")
             elif field := known[kind]:
                 problems.require(index, part, [field])
     elif not isinstance(content, str):

@@ -31,7 +31,7 @@ _STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 
 class _Refused(ValueError):
-    """Never leaves this module."""
+    """A document breaks the rule. Never leaves this module."""
 
 
 def fault(kind: Kind, text: str) -> str | None:
@@ -86,9 +86,9 @@ def read(kind: Kind, text: str) -> dict[str, Any]:
 
 
 def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """A stored document for whoever reads it, or None and what is wrong with it: one bad row ends no query.
+    """Parses a stored document for a reader; None and what is wrong with it if it cannot be read.
 
-    What the fast parser reads is taken as it is: whether it obeys every part of the rule is for `verify` to say.
+    A document that the fast parser reads is returned without checking the rest of the rule: that is for `verify`.
     """
     try:
         found = from_json(text, allow_inf_nan=False)
@@ -103,7 +103,7 @@ def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _is_deeper(data: bytes, levels: int) -> bool:
-    # Counted, not parsed: how deep a parser can go depends on who calls it.
+    # Count brackets instead of parsing: a parser's limit depends on how deep the caller's stack is.
     if data.count(b"{") + data.count(b"[") <= levels:
         return False
     without_escapes = data.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -112,7 +112,7 @@ def _is_deeper(data: bytes, levels: int) -> bool:
 
 
 def _parsed(text: str, data: bytes, *, unique: bool) -> Any:
-    # A text that the fast parser reads, and writes again byte for byte, has no name twice.
+    # If the fast parser reads a text and writes the same bytes again, no name occurs twice in it.
     try:
         found = from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -144,7 +144,7 @@ _DECODE_LAST = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse_constan
 
 
 def record(columns: Mapping[str, Any], body: Payload) -> Payload:
-    """One record: its columns, and its body as text with a salt of its own."""
-    # ASCII with escapes: a lone surrogate cannot travel otherwise.
+    """Makes a record for SQL: its columns, and its body as text with a new salt."""
+    # ASCII with escapes, because UTF-8 cannot carry a lone surrogate.
     text = json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return {"columns": columns, "salt": os.urandom(16).hex(), "body": text}

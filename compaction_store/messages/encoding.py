@@ -1,7 +1,7 @@
-"""From what a caller appends to the JSON text that is stored, and back. Nothing is altered: it is lossless or refused.
+"""Encodes messages as the JSON text that is stored, and decodes it. A message is stored without loss or refused.
 
-The text is compact JSON in UTF-8; where a lone surrogate occurs, which UTF-8 cannot carry, it is ASCII with escapes.
-Pydantic's writer and parser are several times faster than Python's own, which stand in where those refuse.
+The text is compact JSON in UTF-8, or ASCII with escapes if it has a lone surrogate, which UTF-8 cannot carry.
+Pydantic's writer and parser are several times faster than Python's own, which handle what pydantic refuses.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Encoded(NamedTuple):
 
 
 class _Refused(Exception):
-    """Never leaves this module."""
+    """A value has no lossless JSON form. Never leaves this module."""
 
 
 class _TooDeep(_Refused):
-    """Never leaves this module."""
+    """A value nests too deeply. Never leaves this module."""
 
 
 def _plain(value: Any) -> Any:
-    """An SDK's object as the JSON its API accepts: the SDK's own `to_param` or `to_dict` knows best.
+    """Converts an SDK's object to the JSON that its API accepts, by the SDK's own `to_param` or `to_dict`.
 
     Pydantic's warnings are off because they quote the value.
     """
@@ -66,23 +66,23 @@ def _plain(value: Any) -> Any:
             if callable(model_dump := getattr(value, "model_dump", None)):
                 return model_dump(mode="json", by_alias=True, warnings=False)
     except (PydanticSerializationError, ValueError, RecursionError):
-        # What they say may quote the value.
+        # The text of these errors may quote the value.
         pass
-    raise _Refused(f"a value of type {kind.__name__} has no JSON form")
+    raise _Refused(f"a message must be JSON, and a value of type {kind.__name__} in it has no JSON form")
 
 
 def _checked(value: Any, depth: int = 1) -> Any:  # noqa: C901, PLR0911 — one kind of value after another
-    """The value itself where it is plain JSON; a copy with the models replaced where it holds any."""
+    """Returns the value itself if it is plain JSON, else a copy with the SDKs' objects converted."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value
     if kind is float:
         if value - value != 0:
-            raise _Refused("a number is NaN or infinite")
+            raise _Refused("a number must be finite, not NaN or infinite")
         return value
     if kind is int:
         if value.bit_length() > _MAX_INTEGER_BITS or not -_MAX_INTEGER < value < _MAX_INTEGER:
-            raise _Refused("an integer has more than 4,300 digits")
+            raise _Refused("an integer must have at most 4,300 digits")
         return value
     if depth > MAX_DEPTH:
         raise _TooDeep
@@ -91,14 +91,14 @@ def _checked(value: Any, depth: int = 1) -> Any:  # noqa: C901, PLR0911 — one 
         copy = {}
         for key, item in value.items():
             if type(key) is not str:
-                raise _Refused(f"a key of type {type(key).__name__} is not text")
+                raise _Refused(f"a key in a message must be text, not {type(key).__name__}")
             copy[key] = new = item if type(item) is str else _checked(item, depth + 1)
             changed = changed or new is not item
         return copy if changed else value
     if isinstance(value, list | tuple):
         return [item if type(item) is str else _checked(item, depth + 1) for item in value]
     if isinstance(value, str | int | float):
-        # Subclasses, such as enumerations, are stored as what they are underneath.
+        # Subclasses, such as enumerations, are stored as their base type.
         base = next(b for b in (str, int, float) if isinstance(value, b))
         return _checked(base.__str__(value) if base is str else base(value), depth)
     return _checked(_plain(value), depth)
@@ -113,25 +113,25 @@ def _dump(value: Any) -> tuple[str, int]:
         return data.decode(), len(data)
     except PydanticSerializationError:
         text = _ASCII_JSON.encode(value)
-    # Two surrogates that make a pair are one character to JSON: what would come back is not what was given.
+    # JSON reads two surrogates that form a pair as one character, so that the text would be another.
     if json.loads(text) != value:
-        raise _Refused("the two halves of a surrogate pair stand as two characters")
+        raise _Refused("a surrogate pair in a text must be one character, not two")
     return text, len(text)
 
 
 def encode(message: Any) -> Encoded:
-    """The stored form of one message."""
+    """Encodes one message as it is stored."""
     try:
         payload = _checked(message)
         if type(payload) is not dict:
             raise _Refused(f"a message must be a JSON object, not {type(message).__name__}")
         text, size = _dump(payload)
     except _TooDeep:
-        raise MessageTooDeep(f"a message nests deeper than {MAX_DEPTH} levels") from None
+        raise MessageTooDeep(f"a message must nest at most {MAX_DEPTH} levels deep") from None
     except _Refused as refusal:
         raise InvalidMessage(str(refusal)) from None
     if size > MAX_MESSAGE_BYTES:
-        raise MessageTooLarge(f"a message of {size:,} bytes exceeds {MAX_MESSAGE_BYTES:,}")
+        raise MessageTooLarge(f"a message must be at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,}")
     role = payload.get("role")
     if type(role) is not str or not _ROLE.fullmatch(role):
         role = None
@@ -139,7 +139,7 @@ def encode(message: Any) -> Encoded:
 
 
 def is_simple(value: Any) -> bool:
-    """Whether it is plain JSON of no great size: no object of a caller's own, and nothing that takes long to encode."""
+    """Says whether a value is plain JSON that is quickly encoded: small, without objects of other classes."""
     room = _SIMPLE_SIZE
     values = [value]
     while values and room >= 0:
@@ -167,7 +167,7 @@ def is_simple(value: Any) -> bool:
 
 
 def is_one(messages: Any) -> bool:
-    """Whether this is one message rather than several."""
+    """Says whether this is one message rather than several."""
     if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
         return True
     if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):
@@ -180,13 +180,13 @@ def encode_many(messages: Iterable[Any]) -> list[Encoded]:
     size = 0
     for message in messages:
         if len(encoded) == MAX_BATCH:
-            raise BatchTooLarge(f"one append takes at most {MAX_BATCH:,} messages")
+            raise BatchTooLarge(f"one append must have at most {MAX_BATCH:,} messages")
         encoded.append(encode(message))
         size += encoded[-1].size
         if size > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"one append takes at most {MAX_BATCH_BYTES:,} bytes")
+            raise BatchTooLarge(f"one append must have at most {MAX_BATCH_BYTES:,} bytes")
     if not encoded:
-        raise InvalidMessage("an append needs at least one message")
+        raise InvalidMessage("an append must have at least one message")
     return encoded
 
 
@@ -199,14 +199,14 @@ def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
             raise _Refused
         text, size = _dump(value)
     except (_Refused, ValueError, RecursionError):
-        raise InvalidMeta("meta is one JSON object with text keys and finite numbers") from None
+        raise InvalidMeta("meta must be one JSON object with text keys and finite numbers") from None
     if size > MAX_META_BYTES:
-        raise InvalidMeta(f"meta of {size:,} bytes exceeds {MAX_META_BYTES:,}")
+        raise InvalidMeta(f"meta must be at most {MAX_META_BYTES:,} bytes, not {size:,}")
     return text
 
 
 def decode(text: str) -> Any:
-    """What the text says. The fast parser refuses lone surrogates and deep nesting; Python's own reads everything."""
+    """Parses JSON. Python's parser reads the lone surrogates and deep nesting that the fast parser refuses."""
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:

@@ -1,8 +1,8 @@
-"""How a summary enters the view: once, at commit, as one message that nobody can take for the user's own words.
+"""Frames a summary, at commit, as the message that replaces its span in the view.
 
-The role is `user`, or `assistant` where a caller insists, and never `system`: what is quoted from a conversation must
-not gain authority. The delimiter is taken from the summary's hash, so that no summary can contain the line that would
-close it, whatever it was told to say. What is recalled from a thread stands between delimiters of the same kind.
+The role is `user`, or `assistant` if a caller insists, never `system`: text from a conversation must not gain
+authority. The delimiters are made from the summary's hash, so that no summary can contain the line that closes it.
+Messages that are recalled from a thread are enclosed in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FRAMED = re.compile(r"Notes on [^\n]+\n<(notes-[0-9a-f]{12,64})>\n(.*)\n</\1>",
 
 
 def frame(text: str, start_seq: int, end_seq: int, role: Role = "user") -> Payload:
-    """The message that stands for messages `start_seq` to `end_seq`."""
+    """Makes the message that replaces messages `start_seq` to `end_seq` in the view."""
     count = end_seq - start_seq + 1
     what = f"message {start_seq}" if count == 1 else f"messages {start_seq} to {end_seq}"
     content = (
@@ -34,9 +34,9 @@ def frame(text: str, start_seq: int, end_seq: int, role: Role = "user") -> Paylo
 
 
 def framed_text(payload: Payload | None) -> str | None:
-    """The summary inside a framed message; None for any other message.
+    """Returns the summary inside a framed message; None for any other message.
 
-    Anyone can write such a message by hand: this tells what is inside, not who wrote it.
+    Anyone can write such a message by hand, so this proves nothing about its author.
     """
     content = payload.get("content") if isinstance(payload, dict) else None
     found = _FRAMED.fullmatch(content) if isinstance(content, str) else None
@@ -44,12 +44,12 @@ def framed_text(payload: Payload | None) -> str | None:
 
 
 def enclose(text: str, word: str) -> str:
-    """A text between two lines that it cannot contain."""
+    """Puts a text between two lines that it cannot contain."""
     mark = _mark(text, word)
     return f"<{mark}>\n{text}\n</{mark}>"
 
 
 def _mark(text: str, word: str) -> str:
-    """As short as may be: a longer one only where the text holds the shorter, which no one can bring about."""
+    """Returns the shortest prefix of the text's hash that the text does not contain. Nobody can choose a collision."""
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return next(mark for size in range(_SHORTEST, _LONGEST + 1) if (mark := f"{word}-{digest[:size]}") not in text)

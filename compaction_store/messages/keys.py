@@ -1,4 +1,4 @@
-"""Idempotency keys: what makes the repetition of a write harmless."""
+"""Idempotency keys: with one, a write can be retried without being stored twice."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _IN_ORDER = bytes.maketrans(_ALPHABET, b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_a
 
 
 def new() -> str:
-    """A key that nobody has used. It starts with the time: so a thread's new keys are together in the index."""
+    """Makes a unique key. It starts with the time, so that a thread's new keys are close together in the index."""
     moment = (time.time_ns() // 1_000_000).to_bytes(6)
     return _MADE_HERE + b2a_base64(moment + os.urandom(10), newline=False).translate(_IN_ORDER, b"=").decode()
 
 
 class Key:
-    """The key of one call, through all its attempts. A new one is looked for only where it was sent before."""
+    """The key of one call, for all its attempts. A new key needs no lookup until it was sent once."""
 
     __slots__ = ("_fresh", "text")
 
@@ -31,6 +31,6 @@ class Key:
         self._fresh = given is None
 
     def is_fresh(self) -> bool:
-        """Whether nothing can have been written under it: true once, for the first attempt."""
+        """Says whether nothing can be stored under the key: true once, on the first attempt with a new key."""
         fresh, self._fresh = self._fresh, False
         return fresh

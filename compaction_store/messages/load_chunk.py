@@ -1,4 +1,4 @@
-"""A chunk of a load, as the arguments of the SQL function `load`: made without the driver, which would take longer."""
+"""Encodes a chunk of a load as the arguments of the SQL function `load`, faster than the driver does."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-# Enough for a slow line; the deadline of a chunk is longer by its bytes over this.
+# A slow network. The deadline of a chunk grows by its size divided by this.
 SLOWEST_BYTES_A_SECOND = 512 * 1024
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
-# A Postgres array in binary: one dimension, whether there are nulls, the type; how many, and the first index.
+# The header of a binary array: one dimension, whether it has nulls, the type, the length, the first index.
 _ARRAY = struct.Struct(">iiiii")
 _TEXT, _INT4 = 25, 23
 
 
 class Row(NamedTuple):
-    """A message that was checked and counted. Its text is in UTF-8, as it is hashed and as it is sent."""
+    """A message that was checked and counted. Its text is in UTF-8, as it is hashed and sent."""
 
     body: bytes
     role: str | None
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     meta: bytes | None
 
     def encoded(self, encoding: str) -> Row:
-        """The same, with its texts in another encoding."""
+        """Returns the row with its texts in another encoding."""
         meta = None if self.meta is None else self.meta.decode().encode(encoding)
         return self._replace(body=self.body.decode().encode(encoding), meta=meta)
 
@@ -35,10 +35,10 @@ class Row(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Asks for some messages to be stored; the answer is the first seq, the size, and whether it was there before.
+    """A request to store some messages.
 
-    The salts, 16 bytes for each message, are those of every attempt: so the chunk knows itself again when it was stored
-    and the answer was lost.
+    `salts` has 16 bytes for each message. Every attempt sends the same ones, so that a chunk that was stored is
+    recognized if its response was lost.
     """
 
     key: str
@@ -64,7 +64,7 @@ class Placed(NamedTuple):
 def values(
     thread_uid: UUID, tenant: str, thread_id: str, chunk: Chunk, encoding: str
 ) -> tuple[bytes | str | None, ...]:
-    """The arguments of `load`, in binary and in its order; the encoding is the connection's."""
+    """Returns the arguments of `load` in binary, in its order, with texts in the connection's encoding."""
     rows = chunk.rows
     if encoding != "utf-8":
         rows = [row.encoded(encoding) for row in rows]

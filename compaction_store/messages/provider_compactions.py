@@ -1,9 +1,8 @@
-"""What replies tell of compactions that a provider made by itself, as records to be written with the messages.
+"""Finds the compactions that a provider made by itself, and makes the records to be written with the messages.
 
-They are `observed`: never active, never folding, only there so that an audit shows them. A compaction block stands for
-everything before its message; of an edit the provider tells what it saved, not where. Of what a load brings in, its
-source may know more, and says it by an `Observed` among the messages. Only replies, and items that are no message, are
-looked at: whatever a user or a tool writes is content.
+Their outcome is `observed`: they are never active and never fold, and exist for audits. A compaction block covers
+everything before its message; an edit says how much was saved, not where. An importer may know more and yield an
+`Observed` among the messages. Only replies, and items without a role, are searched: other messages are content.
 """
 
 from __future__ import annotations
@@ -24,37 +23,37 @@ _NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction came to n
 _LONGEST_NAME = 100
 
 
-class Told(NamedTuple):
-    """A record without its place. One that folds is about everything before the message that tells of it."""
+class Found(NamedTuple):
+    """A record whose span is not known yet. If it folds, the span is everything before its message."""
 
     record: Payload
     folds: bool
 
 
-def told_by(given: Sequence[Any], payloads: Iterable[Payload]) -> str | None:
-    """The records to be written with these messages, as `append_observed` takes them; None where there are none.
+def records_for(given: Sequence[Any], payloads: Iterable[Payload]) -> str | None:
+    """Returns the records to write with these messages, as `append_observed` takes them; None if there are none.
 
-    An SDK's reply tells more than what is stored of it, so that the objects themselves are looked at too.
+    An SDK's reply has fields that are not stored, so `given` holds the objects themselves.
     """
     found = [
-        told.record | {"message": number, "folds": told.folds}
+        each.record | {"message": number, "folds": each.folds}
         for number, (reply, stored) in enumerate(zip(given, payloads, strict=True), 1)
         if not _is_plain(reply, stored)
-        for told in told_by_one(reply, stored)
+        for each in compactions_of(reply, stored)
     ]
     return json.dumps(found) if found else None
 
 
 def _is_plain(reply: Any, stored: Payload) -> bool:
-    """Whether it is a text in a dict, as most messages are, and tells nothing."""
+    """Says quickly that a message has no compactions: most are a dict with a text."""
     is_text = type(reply) is dict and type(stored.get("content")) is str
     return is_text and stored.get("type") != "compaction" and "context_management" not in reply
 
 
-def told_by_one(reply: Any, stored: Payload) -> Iterator[Told]:
-    """What one message tells."""
+def compactions_of(reply: Any, stored: Payload) -> Iterator[Found]:
+    """Yields the compactions in one message."""
     if stored.get("role", "assistant") != "assistant":
-        # What users and tools write is content, whatever it looks like.
+        # Messages of users and tools are content, even if they look like a compaction.
         return
     blocks = list(_compactions(stored))
     edits = list(_edits(reply))
@@ -70,7 +69,7 @@ def _field(reply: Any, field: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The JSON of a part of a reply; None where it has none."""
+    """Returns a part of a reply as JSON; None if it has no JSON form."""
     if value is None:
         return None
     try:
@@ -80,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def name(value: Any) -> str | None:
-    """A name that somebody else gave, as a column may hold it."""
+    """Returns a name from outside as a column may hold it; None if it is not printable text."""
     return value[:_LONGEST_NAME] if isinstance(value, str) and value.isprintable() and value else None
 
 
@@ -102,7 +101,7 @@ def _edits(reply: Any) -> Iterator[Payload]:
 
 
 def _spent(usage: Any, place: int) -> Payload | None:
-    """What the block at a place among the reply's took, which the reply's own figures leave out."""
+    """Returns the usage of one compaction block, which the reply's totals leave out."""
     iterations = usage.get("iterations") if isinstance(usage, dict) else None
     if not isinstance(iterations, list):
         return None
@@ -110,7 +109,7 @@ def _spent(usage: Any, place: int) -> Payload | None:
     return spent[place] if place < len(spent) else None
 
 
-def _compaction(model: str | None, block: Payload, usage: Payload | None) -> Told:
+def _compaction(model: str | None, block: Payload, usage: Payload | None) -> Found:
     text = block.get("content")
     folds = bool(text) if "content" in block else "encrypted_content" in block
     body: Payload = {"provider": block}
@@ -120,16 +119,16 @@ def _compaction(model: str | None, block: Payload, usage: Payload | None) -> Tol
         body["error"] = _NO_SUMMARY
     if usage is not None:
         body["usage"] = usage
-    return Told(_record("summary", "compaction", body, model=model), folds)
+    return Found(_record("summary", "compaction", body, model=model), folds)
 
 
-def _edit(model: str | None, edit: Payload) -> Told:
+def _edit(model: str | None, edit: Payload) -> Found:
     what = name(edit.get("type")) or "edit"
-    return Told(_record("truncation", what, {"provider": edit}, model=model), folds=False)
+    return Found(_record("truncation", what, {"provider": edit}, model=model), folds=False)
 
 
 class Record(NamedTuple):
-    """Asks for a compaction of others to be recorded; the answer is whether it was not on record before."""
+    """A request to record a provider's compaction. The response says whether it is new."""
 
     run_id: UUID
     records: str
@@ -138,8 +137,8 @@ class Record(NamedTuple):
         return f"Record(run_id={self.run_id!r}, …)"
 
 
-class _Met(NamedTuple):
-    """A compaction of others: after how many messages it is recorded, and from which to which it is about."""
+class _Due(NamedTuple):
+    """A compaction to record after `place` messages, which covers messages `first` to `last` of the load."""
 
     place: int
     number: int
@@ -149,38 +148,38 @@ class _Met(NamedTuple):
 
 
 class Log:
-    """The compactions of others that a load meets on its way, until each is recorded at its place."""
+    """The providers' compactions found during a load, until each is recorded after its message."""
 
     def __init__(self, uid: UUID, key: str) -> None:
         self._uid = uid
         self._key = key
-        self._met: deque[_Met] = deque()
+        self._met: deque[_Due] = deque()
         self._place = self._number = 0
-        # From which message on, and by how much, seqs are ahead of the load's own count.
+        # From which message on, and by how much, seqs are ahead of the load's count.
         self._froms: list[int] = []
         self._aheads: list[int] = []
 
-    def tell(self, reply: Any, stored: Payload, place: int) -> None:
-        """Takes up what the message at a place tells."""
+    def add_message(self, reply: Any, stored: Payload, place: int) -> None:
+        """Adds the compactions in a message of the load."""
         if _is_plain(reply, stored):
             return
-        for told in told_by_one(reply, stored):
-            self._meet(place, 1, place - 1 if told.folds else 0, told.record)
+        for each in compactions_of(reply, stored):
+            self._meet(place, 1, place - 1 if each.folds else 0, each.record)
 
     def add(self, observed: Observed, place: int) -> None:
-        """Takes up what is given after so many messages."""
+        """Adds a compaction that the importer yielded after `place` messages."""
         last = place if observed.last is None else observed.last
         if type(observed.first) is not int or type(last) is not int or not (observed.first >= 1 and last <= place):
-            raise InvalidInput(f"an Observed is about messages before it, of which there are {place:,}")
+            raise InvalidInput(f"first and last of an Observed must be messages before it, 1 to {place:,}")
         self._meet(place, observed.first, last if observed.spans else 0, _given(observed))
 
     def _meet(self, place: int, first: int, last: int, record: Payload) -> None:
         self._number = self._number + 1 if place == self._place else 1
         self._place = place
-        self._met.append(_Met(place, self._number, first, last, record))
+        self._met.append(_Due(place, self._number, first, last, record))
 
     def is_due(self, stored: int) -> bool:
-        """Whether something is to be recorded once so many messages are stored. Without any there is no thread."""
+        """Says whether a record is due after so many stored messages. Without messages there is no thread yet."""
         return bool(self._met) and 0 < stored >= self._met[0].place
 
     def due(self, stored: int) -> Iterator[Record]:
@@ -194,7 +193,7 @@ class Log:
             yield Record(run_id, json.dumps([met.record | {"columns": columns, "from": self._seq(1)}]))
 
     def note(self, place: int, seq: int) -> None:
-        """Keeps where the messages stand from a place in the load on: others' may have come between two chunks."""
+        """Notes the seq of a message of the load: other writers may have appended between two chunks."""
         ahead = seq - place
         if not self._aheads or self._aheads[-1] != ahead:
             self._froms.append(place)
@@ -217,11 +216,11 @@ def _given(observed: Observed) -> Payload:
         if tokens is not None:
             arguments.number(tokens, what, least=0)
             columns |= {what: tokens, "counter": "provider"}
-    # As lossless as a message, or refused like one.
+    # Stored without loss or refused, as a message is.
     plain = encoding.encode({part: value for part, value in body.items() if value is not None}).payload
     return _record(observed.kind, observed.what, plain, **columns)
 
 
 def _record(kind: str, what: str, body: Payload, **columns: Any) -> Payload:
-    """One record of what a provider did by itself."""
+    """Makes the record of a provider's compaction."""
     return documents.record({"kind": kind, "callback": f"provider:{what}", "trigger": "provider", **columns}, body)

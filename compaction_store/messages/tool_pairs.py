@@ -1,14 +1,14 @@
-"""Where one may cut: which spans of a view may be summarized or removed without parting a tool call from its result.
+"""Finds the spans of a view that may be summarized or removed without separating a tool call from its result. Pure.
 
-A span is allowed if it is closed and waits for nothing. Closed: every call inside has its result inside, every result
-its call, every call made by a running program that program, and every piece of reasoning the item that it led to.
-Waits for nothing: no call inside is without a result, and no reasoning inside without what comes of it.
+A span is allowed if it is closed and nothing in it is pending. Closed: every call inside has its result inside, every
+result its call, every call made by a running program that program, and all reasoning the item that it led to. Pending
+is a call without a result, and reasoning without an item after it.
 
 Calls and results are paired by id and position, because ids repeat: a result answers the nearest earlier unanswered
-call of its id. A result that answers no call belongs to nothing. Read are OpenAI's chat messages and Responses items
-and Anthropic's blocks, also mixed in one thread; what has an odd shape counts as no call and never raises.
+call of its id. A result that answers no call belongs to no group. The module reads OpenAI's chat messages and Responses
+items and Anthropic's blocks, also mixed in one thread. A value of another shape is no call and never raises.
 
-Everything is positional: an index is a place in the sequence of items, an item the payloads of one element of a view.
+An index is a position in the sequence of items. An item holds the payloads of one element of a view.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store.models import Element, Payload
 
-# Where the id of a call is, by the type of the block or item. Calls of tools that the provider runs and whose result
-# is in the same item, such as web_search_call, are not here: nothing can part them.
+# The field with the id of a call, by the type of the block or item. Items that hold both a call and its result, such as
+# web_search_call, are not listed: they cannot be separated.
 CALLS = {
     "tool_use": "id",
     "server_tool_use": "id",
@@ -37,7 +37,7 @@ CALLS = {
     "program": "call_id",
     "mcp_approval_request": "id",
 }
-# The same for results. Anthropic's server tools each have a type of result of their own, known by its ending.
+# The same for results. Each of Anthropic's server tools has its own type of result, recognized by its ending.
 RESULTS = {
     "tool_result": "tool_use_id",
     "function_call_output": "call_id",
@@ -57,9 +57,9 @@ Refusal = Literal["split_pair", "pending_call"]
 
 
 class Step(NamedTuple):
-    """One call or result. `form` is the type of the block or item, or the part of a chat message, that says it.
+    """One call or result. `form` is the type of the block or item, or the field of a chat message, that holds it.
 
-    A "caller" is the running program that a call names as its maker.
+    A "caller" is the running program that made a call.
     """
 
     kind: Literal["call", "result", "caller"]
@@ -68,7 +68,7 @@ class Step(NamedTuple):
 
 
 class Tools(NamedTuple):
-    """What one payload says about tools, in order."""
+    """The calls and results in one payload, in order."""
 
     steps: list[Step]
     ends_in_reasoning: bool
@@ -84,7 +84,7 @@ def _of_part(part: Any, steps: list[Step]) -> None:
     if not isinstance(part, dict) or type(kind := part.get("type")) is not str:
         return
     if isinstance(caller := part.get("caller"), dict):
-        # Anthropic's programs are named by tool_id, OpenAI's by caller_id.
+        # Anthropic names a program by tool_id, OpenAI by caller_id.
         maker = caller.get("tool_id", caller.get("caller_id"))
         if type(maker) is str:
             steps.append(Step("caller", kind, maker))
@@ -94,20 +94,20 @@ def _of_part(part: Any, steps: list[Step]) -> None:
     elif field := _result_field(kind):
         name = part.get(field)
         if type(name) is not str and kind == "local_shell_call_output":
-            # The type in OpenAI's SDK has no call_id: its id is that of the call.
+            # This type has no call_id in OpenAI's SDK: its id is the call's.
             name = part.get("id")
         if type(name) is str:
             steps.append(Step("result", kind, name))
 
 
 def _of_chat(payload: Payload, steps: list[Step]) -> None:
-    """Adds the steps that a chat message says beside its content, whose own are there already."""
+    """Adds the steps of a chat message's own fields. Those in its content are in `steps` already."""
     if isinstance(calls := payload.get("tool_calls"), list):
-        # Some frameworks keep a call both as a block of the content and here: it is one call.
-        told = {step.id for step in steps if step.kind == "call"}
+        # Some frameworks keep one call both as a block of the content and here.
+        known = {step.id for step in steps if step.kind == "call"}
         names = [call.get("id") for call in calls if isinstance(call, dict)]
-        steps.extend(Step("call", "tool_calls", name) for name in names if type(name) is str and name not in told)
-    # The deprecated way has no ids, only the function's name.
+        steps.extend(Step("call", "tool_calls", name) for name in names if type(name) is str and name not in known)
+    # The deprecated field has no ids, only the function's name.
     if isinstance(call := payload.get("function_call"), dict) and type(name := call.get("name")) is str:
         steps.append(Step("call", "function", name))
     if type(name := payload.get("tool_call_id")) is str:
@@ -117,7 +117,7 @@ def _of_chat(payload: Payload, steps: list[Step]) -> None:
 
 
 def tools(payload: Payload | None) -> Tools:
-    """What a payload says about tools. An erased one says nothing."""
+    """Returns the calls and results in a payload. An erased one has none."""
     if not isinstance(payload, dict):
         return Tools([], ends_in_reasoning=False, given_to_model=False)
     steps: list[Step] = []
@@ -137,12 +137,12 @@ def tools(payload: Payload | None) -> Tools:
 
 
 def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:
-    """A view's elements. A summary says nothing of tools, and is in nobody's own words though its role is user."""
+    """Returns a view's elements as items. A summary gives an empty item: it is no user's message."""
     return [() if element.is_summary else element.messages for element in elements]
 
 
 def call_and_result_ids(messages: Iterable[Payload | None]) -> list[Step]:
-    """Every call and result in order: stand-ins for these messages must have exactly the same."""
+    """Returns every call and result in order. Messages that replace these must have exactly the same."""
     return [step for message in messages for step in tools(message).steps if step.kind != "caller"]
 
 
@@ -167,10 +167,7 @@ def _is_result(part: Any) -> bool:
 
 
 def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
-    """The index of the item with the last message of a user that holds more than results of tools.
-
-    A summary has the role user too: `items_of` gives an empty item in its place.
-    """
+    """Returns the index of the last item with a user's message that is more than results of tools; None if none is."""
     for index in range(len(items) - 1, -1, -1):
         if any(map(_is_users, items[index])):
             return index
@@ -178,7 +175,7 @@ def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
 
 
 class _Groups:
-    """Indexes that stand or fall together. The root of a group is its first index."""
+    """Groups of indexes that must not be separated (a union-find). The root of a group is its first index."""
 
     def __init__(self, size: int) -> None:
         self.parent = list(range(size))
@@ -196,10 +193,10 @@ class _Groups:
 
 
 class Links:
-    """What belongs together in a list of items. Built once, in linear time.
+    """The groups in a list of items, found in linear time.
 
-    `pending` are the indexes with a call that has no result, or with reasoning at the very end; `orphans` those with a
-    result that answers no call. An erased payload says nothing, so that a call whose result is erased is pending.
+    `pending` holds the indexes with a call without a result, or with reasoning at the very end. `orphans` holds those
+    with a result that answers no call. An erased payload has no steps: a call whose result is erased is pending.
     """
 
     def __init__(self, items: Sequence[Sequence[Payload | None]]) -> None:
@@ -212,7 +209,7 @@ class Links:
         for index, payloads in enumerate(items):
             for payload in payloads:
                 steps, ends_in_reasoning, given = tools(payload)
-                # Reasoning that the caller cut short leads to nothing.
+                # Reasoning before a message that was given to the model was cut short and leads to nothing.
                 if reasoning is not None and not given:
                     groups.link(reasoning, index)
                 reasoning = index if ends_in_reasoning else None
@@ -233,15 +230,15 @@ class Links:
         self._low = [groups.root(index) for index in range(self._size)]
         ends = dict(zip(self._low, range(self._size), strict=True))
         self._high = [ends[low] for low in self._low]
-        # How far the groups reach that begin at or before an index.
+        # The last index of the groups that begin at or before an index.
         self._reach = list(accumulate(self._high, max))
 
     def _check(self, start: int, end: int) -> None:
         if not 0 <= start <= end < self._size:
-            raise IndexError(f"{start} to {end} is no span of {self._size} items")
+            raise IndexError(f"{start} to {end} is not a span of {self._size} items")
 
     def problem(self, start: int, end: int) -> Refusal | None:
-        """Why the span must not be summarized or removed, both ends inclusive; None if it may be."""
+        """Says why a span, inclusive at both ends, must not be summarized or removed; None if it may be."""
         self._check(start, end)
         if self._waits(start, end):
             return "pending_call"
@@ -257,32 +254,31 @@ class Links:
         return place < len(self._pending) and self._pending[place] <= end
 
     def borders(self) -> list[int]:
-        """The indexes, in order, before which no pair is parted by a cut: where one ends, another may begin.
+        """Returns the indexes, in order, before which a cut separates no pair.
 
         A span from one border to before another, with nothing pending inside, is allowed and interrupts nothing.
         """
         return [index for index in range(self._size) if index == 0 or self._reach[index - 1] < index]
 
     def interrupts(self, start: int, end: int) -> bool:
-        """Whether an allowed span stands between a call and its result.
+        """Says whether an allowed span lies between a call and its result.
 
-        To remove it is always harmless. A summary in its place comes between the two, which chat messages and
-        Anthropic's refuse.
+        It may be removed, but a summary in its place would separate the two, which OpenAI's chat and Anthropic refuse.
         """
         self._check(start, end)
         return start > 0 and self._reach[start - 1] > end
 
     def safe(self, start: int, end: int, *, interrupting: bool = True) -> tuple[int, int] | None:
-        """The largest allowed span inside, the earliest of equals; None if there is none.
+        """Returns the largest allowed span inside, the earliest of equals; None if there is none.
 
-        Without `interrupting`, only those that stand between no call and its result.
+        With `interrupting=False`, only spans that do not lie between a call and its result.
         """
-        # What interrupts a pair does so in each of its parts, so that whole pieces can be left out.
+        # If a piece interrupts a pair, so does each of its parts: whole pieces can be left out.
         found = (span for span in self.pieces(start, end) if interrupting or not self.interrupts(*span))
         return max(found, key=lambda span: span[1] - span[0], default=None)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The allowed spans inside that cannot be made larger, in order. Every allowed span inside lies in one."""
+        """Yields the maximal allowed spans inside, in order. Every allowed span inside lies in one of them."""
         if start > end:
             return
         self._check(start, end)
@@ -299,10 +295,9 @@ class Links:
                 todo.append((start, barrier - 1))
 
     def _barrier(self, start: int, end: int) -> int | None:
-        """An index that no allowed span inside can hold.
+        """Returns an index that no allowed span inside can hold; None if the whole span is allowed.
 
-        Looked for from both ends at once: the cost of a cut is then that of the smaller part, and all cuts together
-        cost n log n.
+        It searches from both ends at once, so that a cut costs as much as its smaller part, and all cuts n log n.
         """
         low, high, pending = self._low, self._high, self.pending
         for left in range(start, (start + end) // 2 + 1):
@@ -312,7 +307,7 @@ class Links:
         return None
 
     def closed(self, start: int, end: int) -> tuple[int, int] | None:
-        """The smallest allowed span that contains this one; None if there is none."""
+        """Returns the smallest allowed span that contains this one; None if there is none."""
         self._check(start, end)
         low = min(self._low[start : end + 1])
         high = max(self._high[start : end + 1])

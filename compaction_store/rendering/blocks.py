@@ -1,9 +1,8 @@
-"""Every message as blocks of Anthropic's form: the middle that all conversions go through.
+"""Converts every message to Anthropic's blocks, the intermediate form of all conversions.
 
-What is in that form already stays as it is, less fields that the API would refuse. Converted are text, images, files
-that are PDFs, refusals, calls of functions and of custom tools, and their results. Reasoning of another provider is
-left out, because it means nothing elsewhere, and so is thinking that is not signed. Everything else is `NotRenderable`,
-which names the message and the part.
+Blocks of that form stay, without fields that the API would refuse. It converts text, images, PDF files, refusals, calls
+of functions and of custom tools, and their results. Another provider's reasoning and unsigned thinking are left out,
+because no other API accepts them. Everything else raises `NotRenderable`, which names the message and the part.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ OF_NO_CALL = "(A result is left out: the call that it answers is not there.)"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,]*)*;base64,", re.ASCII)
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
 _FOREIGN = frozenset({"reasoning"})
-# Thinking, and the field that proves it to be the API's own.
+# The types of thinking, and the field that the API has signed.
 _SIGNED = {"thinking": "signature", "redacted_thinking": "data"}
-# A call by name alone; no id that is given can be the same, for it has a character that no function's name has.
+# The id of a call that has only a name. A function's name has no colon, so that no id can be equal to it.
 BY_NAME = "function:"
 
 
 class Part(NamedTuple):
-    """One block, the message it is of, and whose it is: "system", "user" or "assistant"."""
+    """One block, the seq of its message, and its role: "system", "user" or "assistant"."""
 
     seq: int
     role: str
@@ -38,7 +37,7 @@ class Part(NamedTuple):
 
 
 def parts(seq: int, payload: Payload | None) -> list[Part]:
-    """A message's blocks. An erased one says that it was."""
+    """Returns a message's blocks. An erased message is a text that says so."""
     if payload is None:
         return [Part(seq, "user", {"type": "text", "text": ERASED})]
     return list(_parts(seq, payload))
@@ -62,7 +61,7 @@ def _parts(seq: int, payload: Payload) -> Iterator[Part]:
         yield from said
         yield from _chat_calls(seq, payload, {part.block.get("id") for part in said})
     else:
-        refuse(seq, "role", "its role has no counterpart")
+        refuse(seq, "role", "its role has no form in the other format")
 
 
 def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
@@ -71,15 +70,16 @@ def refuse(seq: int, part: int | str | None, why: str) -> NoReturn:
 
 
 def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payload]:
-    """The blocks of a content. Blank text, which the API refuses, is none. A compaction block is one in a reply alone:
-    elsewhere somebody else wrote it, and it is text.
+    """Yields the blocks of a content, without blank text, which the API refuses.
+
+    A compaction block outside a reply is not the API's own, and becomes text.
     """
     if content is None:
         return
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list):
-        refuse(seq, "content", "it is neither text nor a list")
+        refuse(seq, "content", "it is neither text nor a list of parts")
     for place, part in enumerate(content):
         block = _block(seq, place, part if is_reply else _unsealed(seq, place, part))
         if block is not None and not (block.get("type") == "text" and not _says(block.get("text"))):
@@ -87,11 +87,15 @@ def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payl
 
 
 def _unsealed(seq: int, place: int, part: Any) -> Any:
-    """A part without what the API would take for its own compaction."""
+    """Returns a part, as text if the API would accept it as a compaction block of its own."""
     if not _is_compaction(part):
         return part
     text = part.get("content") or ""
-    return {"type": "text", "text": text} if isinstance(text, str) else refuse(seq, place, "it is in no reply")
+    return (
+        {"type": "text", "text": text}
+        if isinstance(text, str)
+        else refuse(seq, place, "a compaction block has no text")
+    )
 
 
 def _says(text: Any) -> bool:
@@ -104,22 +108,22 @@ def _is_compaction(part: Any) -> bool:
 
 def _block(seq: int, place: int, part: Any) -> Payload | None:
     if not isinstance(part, dict):
-        refuse(seq, place, "it is no block")
+        refuse(seq, place, "it is not an object")
     kind = part.get("type")
     if not isinstance(kind, str):
         refuse(seq, place, "it has no type")
     if kind == "compaction":
-        # Signed, and to be sent back as it came, whatever a later version of the API puts there.
+        # It is signed and must be sent back unchanged, with fields that we do not know.
         return part
     if kind in _FOREIGN or (kind in _SIGNED and not part.get(_SIGNED[kind])):
-        # Another provider's thinking; the API refuses it without a signature of its own.
+        # Another provider's thinking: the API refuses it without a signature.
         return None
     if kind in BLOCKS:
         known = BLOCKS[kind][1]
         block = part if part.keys() <= known else {name: value for name, value in part.items() if name in known}
         if isinstance(inner := block.get("content"), list) and any(map(_is_compaction, inner)):
             block = {**block, "content": [_unsealed(seq, place, one) for one in inner]}
-        # What an SDK's object says of a citation that is not there.
+        # An SDK's object has citations=None where there are none, which the API refuses.
         return {n: v for n, v in block.items() if n != "citations"} if block.get("citations", ...) is None else block
     if kind in _TEXTS:
         text = part.get(_TEXTS[kind])
@@ -128,14 +132,14 @@ def _block(seq: int, place: int, part: Any) -> Payload | None:
         return _image(seq, place, part)
     if kind in {"file", "input_file"}:
         return _file(seq, place, part)
-    refuse(seq, place, "its type has no counterpart")
+    refuse(seq, place, "its type has no form in the other format")
 
 
 def _image(seq: int, place: int, part: Payload) -> Payload:
     found = part.get("image_url")
     url = found.get("url") if isinstance(found, dict) else found
     if not isinstance(url, str):
-        refuse(seq, place, "an image that is only named has no counterpart")
+        refuse(seq, place, "an image without a URL or its data has no form in the other format")
     if data := _DATA_URL.match(url):
         return {
             "type": "image",
@@ -149,7 +153,7 @@ def _file(seq: int, place: int, part: Payload) -> Payload:
     data = (inner if isinstance(inner, dict) else part).get("file_data")
     found = _DATA_URL.match(data) if isinstance(data, str) else None
     if not isinstance(data, str) or found is None or found[1] != "application/pdf":
-        refuse(seq, place, "a file that is no PDF with its data has no counterpart")
+        refuse(seq, place, "a file that is not a PDF with its data has no form in the other format")
     return {
         "type": "document",
         "source": {"type": "base64", "media_type": found[1], "data": data[found.end() :]},
@@ -160,7 +164,7 @@ def _file(seq: int, place: int, part: Payload) -> Payload:
 
 
 def result(seq: int, call: Any, content: Any, part: str) -> Payload:
-    """The result of a tool, from a message or an item that is one."""
+    """Makes the result block of a message or an item that is the result of a tool."""
     if not isinstance(call, str):
         refuse(seq, part, "it names no call")
     block: Payload = {"type": "tool_result", "tool_use_id": call}
@@ -178,7 +182,7 @@ def _call(seq: int, name: Any, call: Any, given: Any) -> Payload:
 
 
 def arguments(text: Any) -> Payload:
-    """The input that a call's arguments say. What is no JSON object is passed on as the text that it is."""
+    """Parses a call's arguments. Text that is not a JSON object is passed on as text."""
     if isinstance(text, dict):
         return text
     try:
@@ -188,12 +192,12 @@ def arguments(text: Any) -> Payload:
     return found if isinstance(found, dict) else {"INVALID_JSON": text}
 
 
-def _chat_calls(seq: int, payload: Payload, told: set[Any]) -> Iterator[Part]:
+def _chat_calls(seq: int, payload: Payload, known: set[Any]) -> Iterator[Part]:
     calls = payload.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         if not isinstance(call, dict):
-            refuse(seq, "tool_calls", "a call is no object")
-        if call.get("id") in told:
+            refuse(seq, "tool_calls", "a call is not an object")
+        if call.get("id") in known:
             continue
         custom = call.get("custom")
         if isinstance(custom, dict):
@@ -201,7 +205,7 @@ def _chat_calls(seq: int, payload: Payload, told: set[Any]) -> Iterator[Part]:
         elif isinstance(function := call.get("function"), dict):
             block = _call(seq, function.get("name"), call.get("id"), arguments(function.get("arguments")))
         else:
-            refuse(seq, "tool_calls", "a call is neither of a function nor of a custom tool")
+            refuse(seq, "tool_calls", "a call must be of a function or of a custom tool")
         yield Part(seq, "assistant", block)
     if isinstance(call := payload.get("function_call"), dict):
         name = call.get("name")
@@ -210,7 +214,7 @@ def _chat_calls(seq: int, payload: Payload, told: set[Any]) -> Iterator[Part]:
 
 
 def _item(seq: int, item: Payload) -> Iterator[Part]:
-    """An item of OpenAI's Responses that is no message."""
+    """Yields the parts of an item of OpenAI's Responses that is not a message."""
     kind = item.get("type")
     if kind in {"function_call", "custom_tool_call"}:
         given = arguments(item.get("arguments")) if kind == "function_call" else {"input": item.get("input")}
@@ -218,4 +222,4 @@ def _item(seq: int, item: Payload) -> Iterator[Part]:
     elif kind in {"function_call_output", "custom_tool_call_output"}:
         yield Part(seq, "user", result(seq, item.get("call_id"), item.get("output"), "call_id"))
     elif kind not in _FOREIGN:
-        refuse(seq, "type", "this kind of item has no counterpart")
+        refuse(seq, "type", "this kind of item has no form in the other format")

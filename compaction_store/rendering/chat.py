@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions: what is a chat message already stays as it is; results right after their calls."""
+"""Renders a view for OpenAI's Chat Completions. Chat messages stay as they are; results follow their calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SILENT = frozenset({"thinking", "redacted_thinking"})
 
 @dataclass
 class _Said:
-    """One chat message. `bare` where it was an item of its own, which others may join."""
+    """One chat message. `bare` says that it was a Responses item, which may be joined with the next."""
 
     seq: int
     message: Payload
@@ -32,7 +32,7 @@ class _Said:
 
 
 def request(elements: Sequence[Element]) -> Payload:
-    """The arguments of a request."""
+    """Makes the arguments of a request."""
     said = [
         one for element in elements for payload in element.messages for one in _read(element, payload)
     ]  # fmt: skip
@@ -53,7 +53,7 @@ def _read(element: Element, payload: Payload | None) -> Iterator[_Said]:
 
 
 def as_it_is(payload: Payload) -> Payload | None:
-    """A chat message without what the API would refuse; None where it is none."""
+    """Returns a chat message without fields that the API would refuse; None for a message of another format."""
     role, content = payload.get("role"), payload.get("content")
     if role not in ("system", "developer", "user", "assistant", "tool", "function"):
         return None
@@ -75,7 +75,7 @@ def as_it_is(payload: Payload) -> Payload | None:
 def converted(
     element: Element, payload: Payload, image: Callable[[int, Payload], Payload]
 ) -> Iterator[Payload]:  # fmt: skip
-    """A message of another format as chat messages."""
+    """Converts a message of another format to chat messages."""
     found = [_summary(part, element) for part in parts(element.seq, payload)]
     kept = [part for part in found if part is not None]
     for is_result, same in groupby(kept, lambda part: part.block["type"] == "tool_result"):
@@ -95,7 +95,7 @@ def converted(
 
 
 def _summary(part: Part, element: Element) -> Part | None:
-    """Thinking and failed compactions say nothing elsewhere; a compaction block is notes."""
+    """Leaves out thinking and failed compactions, and turns a compaction block into framed notes."""
     kind = part.block["type"]
     if kind in _SILENT or (kind == "compaction" and not part.block.get("content")):
         return None
@@ -109,7 +109,7 @@ def _text(seq: int, part: int | str, blocks: Any) -> str:
         return blocks
     texts = [block["text"] if isinstance(block, dict) and block.get("type") == "text" else None for block in blocks]
     if None in texts:
-        refuse(seq, part, "what is no text has no counterpart there")
+        refuse(seq, part, "content that is not text has no form in the other format")
     return "\n\n".join(text for text in texts if text is not None)
 
 
@@ -125,7 +125,7 @@ def _content(seq: int, blocks: list[Payload], image: Callable[[int, Payload], Pa
         elif block["type"] == "document" and _source(block).get("type") == "text":
             content.append({"type": "text", "text": str(_source(block).get("data"))})
         else:
-            refuse(seq, "content", f"a {block['type']} block has no counterpart")
+            refuse(seq, "content", f"a {block['type']} block has no form in the other format")
     return content
 
 
@@ -135,12 +135,12 @@ def _source(block: Payload) -> Payload:
 
 
 def image_url(seq: int, block: Payload) -> str:
-    """The address or the data of an image."""
+    """Returns the URL of an image, or its data as a data URL."""
     source = _source(block)
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
     if not isinstance(url := source.get("url"), str):
-        refuse(seq, "image", "an image that is only named has no counterpart")
+        refuse(seq, "image", "an image without a URL or its data has no form in the other format")
     return url
 
 
@@ -161,7 +161,7 @@ def _reply(seq: int, blocks: list[Payload]) -> Payload:
         elif block["type"] == "text":
             texts.append(block)
         else:
-            refuse(seq, "content", f"a {block['type']} block has no counterpart")
+            refuse(seq, "content", f"a {block['type']} block has no form in the other format")
     message: Payload = {"role": "assistant", "content": _text(seq, "content", texts) if texts else None}
     return message | ({"tool_calls": calls} if calls else {})
 
@@ -170,7 +170,7 @@ def _reply(seq: int, blocks: list[Payload]) -> Payload:
 
 
 def _joined(said: Iterable[_Said]) -> Iterator[_Said]:
-    """Calls that stood as items side by side become the calls of one message, as they were."""
+    """Joins calls that were adjacent Responses items into one message, as the model made them."""
     last: _Said | None = None
     for one in said:
         if last is not None and last.bare and one.bare and last.calls and one.calls:
@@ -184,7 +184,7 @@ def _joined(said: Iterable[_Said]) -> Iterator[_Said]:
 
 
 def _ordered(said: list[_Said], *, erased: bool) -> Iterator[_Said]:
-    """Results right after the message that called, one for each call, with ids that are given once there."""
+    """Puts the results right after the message with their calls: one for each call, with unique ids in that message."""
     calls: list[tuple[int, str, bool]] = []
     owners: list[tuple[int, int]] = []
     for index, one in enumerate(said):

@@ -1,8 +1,8 @@
-"""Anthropic's Messages: turns that alternate, results right after their calls, and the compaction block first.
+"""Renders a view for Anthropic's Messages: alternating turns, results after their calls, the compaction block first.
 
-A result that came late is moved to its call; a call that nobody answered gets a result that says so; ids that the API
-would refuse, or that two calls share, become others. All of it is a function of the view alone, and what is at the end
-of a thread hardly ever changes what was rendered of its beginning, so that caches and signed thinking stay good.
+A late result is moved to its call, an unanswered call gets a result that says so, and ids that the API would refuse or
+that two calls share are replaced. The end of a thread rarely changes how its beginning is rendered, so that caches and
+signed thinking stay valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Options(NamedTuple):
 
 @dataclass
 class _Message:
-    """What a payload comes to: its blocks without results, and whether it is of the last summary."""
+    """The blocks of a payload without results, and whether it belongs to the last summary."""
 
     seq: int
     role: str
@@ -44,7 +44,7 @@ class _Message:
 
 
 def request(elements: Sequence[Element], options: Options) -> Payload:
-    """The arguments of a request."""
+    """Makes the arguments of a request."""
     messages = list(_read(elements, options))
     results = _results(messages, erased=any(None in e.messages for e in elements))
     _settle_server_calls(messages)
@@ -65,7 +65,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
 
 
 def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
-    """Every message in order, less what a compaction block stands for and thinking that has gone stale."""
+    """Yields every message in order, without what a compaction block replaces and without stale thinking."""
     start = _last_block(elements)
     last = max((i for i, e in enumerate(elements) if e.is_summary), default=-1)
     folded: float = 0
@@ -81,7 +81,7 @@ def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
                 found = [_ours(part, element, first=not spoken) for part in found]
             for message in _messages(found, payload):
                 message.last_summary = index == last
-                # Stand-ins of ours are older than their record: what was folded before them, they had not seen.
+                # A replacement's messages are older than its record: any compaction makes their thinking stale.
                 written = _pos(element) if element.kind is None else 0
                 if options.thinking != "keep" and (options.thinking == "drop" or written < folded):
                     message.blocks = [b for b in message.blocks if b.get("type") not in _THINKING]
@@ -100,13 +100,13 @@ def _is_compaction(block: Any) -> bool:
 
 
 def _is_signed(element: Element) -> bool:
-    """Whether an element is the API's own block: thinking that follows it stays good."""
+    """Says whether an element is the API's own block, after which thinking stays valid."""
     content = element.message.get("content") if element.message is not None else None
     return isinstance(content, list) and len(content) == 1 and _is_compaction(content[0])
 
 
 def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
-    """Where the last compaction block is that came with a reply: the API looks at nothing before it."""
+    """Finds the last compaction block that came with a reply: the API ignores everything before it."""
     last = (-1, 0, 0)
     for index, element in enumerate(elements):
         for place, payload in enumerate(element.messages if element.kind is None else ()):
@@ -118,23 +118,23 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
 
 
 def _ours(part: Part, element: Element, *, first: bool) -> Part:
-    """A block of ours where it may stand, which is first; anywhere else its text as framed notes."""
+    """Keeps a compaction block of our record if it comes first, the only place for it; else makes it framed notes."""
     if not _is_compaction(part.block) or first:
         return part
     return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
 
 
 def notes(block: Payload, element: Element) -> str:
-    """What a compaction block says, as framed notes."""
+    """Returns the text of a compaction block as framed notes."""
     text = block.get("content")
     if not isinstance(text, str):
-        refuse(element.seq, 0, "a sealed summary has no counterpart")
+        refuse(element.seq, 0, "an encrypted summary has no form in the other format")
     framed: str = framing.frame(text, element.seq, element.end_seq)["content"]
     return framed
 
 
 def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
-    """A payload's parts as messages of one role each; nearly always there is one."""
+    """Yields a payload's parts as messages of one role each: nearly always one message."""
     seq, message = (found[0].seq, None) if found else (0, None)
     for part in found:
         if part.block.get("type") == "compaction" and not part.block.get("content"):
@@ -145,7 +145,7 @@ def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
             message = _Message(seq, part.role, [])
             if part.role == "system" and payload is not None:
                 message.fields = {n: payload[n] for n in ("clear_at", "output_config") if n in payload}
-        # A copy: blocks are told apart by their identity, and one object may stand at two places.
+        # Copy it: blocks are distinguished by identity, and one object may occur twice.
         message.blocks.append({**part.block})
     if message is not None:
         yield message
@@ -155,7 +155,7 @@ def _messages(found: list[Part], payload: Payload | None) -> Iterator[_Message]:
 
 
 def _results(messages: list[_Message], *, erased: bool) -> dict[int, Payload]:
-    """Takes the results out of the messages. By the identity of a call's block, its result, ids in order."""
+    """Takes the results out of the messages and makes the ids unique; returns results by the id() of their call."""
     blocks = [(message, block) for message in messages for block in message.blocks]
     steps = [
         (place, name, kind == "tool_use")
@@ -192,7 +192,7 @@ def _replace(blocks: list[Payload], old: Payload, new: Payload) -> None:
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    """The id itself where the API takes it and no other call has it."""
+    """Returns the id itself if the API accepts it and no other call has it, else a similar one."""
     plain = name.removeprefix(BY_NAME)
     stem = plain if _ID.fullmatch(plain) else re.sub(r"[^a-zA-Z0-9_-]", "_", plain) or "call"
     new, count = stem, 1
@@ -204,9 +204,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _settle_server_calls(messages: list[_Message]) -> None:
-    """Leaves out calls of a server's tools that were broken off, because the user went on and no result can come, and
-    results of such tools without a call.
-    """
+    """Leaves out server tools' calls that the user interrupted, which can get no result, and results without a call."""
     open_: dict[str, tuple[_Message, Payload]] = {}
     for message in messages:
         if message.role == "user" and message.blocks:
@@ -236,7 +234,7 @@ def _forget(calls: Iterable[tuple[_Message, Payload]]) -> None:
 def _turns(
     messages: Iterable[_Message], results: dict[int, Payload], *, in_place: bool
 ) -> tuple[list[Payload], list[_Message]]:
-    """The system's text, and the turns. Results stand right after the turn that called, first in their own."""
+    """Returns the system text and the turns. Results come first in the turn after their calls."""
     turns: list[_Message] = []
     system: list[Payload] = []
     held: list[_Message] = []
@@ -273,18 +271,18 @@ def _turns(
 
 
 def _join(turns: list[_Message], message: _Message) -> None:
-    """Adds a message to the turns, to the last one if that is of the same role."""
+    """Adds a message to the last turn if it has the same role, else as a new turn."""
     if turns and turns[-1].role == message.role:
         turns[-1].blocks.extend(message.blocks)
     else:
         turns.append(_Message(message.seq, message.role, [*message.blocks], fields={**message.fields}))
     if message.last_summary and message.blocks:
-        # The mark of a cache stands after the summary, and what follows is after the mark.
+        # The cache breakpoint belongs after the summary: later blocks are outside the cached prefix.
         turns[-1].fields["cached"] = len(turns[-1].blocks) - 1
 
 
 def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
-    """The turns without thinking that led to nothing; two that meet where a turn was nothing else are one."""
+    """Removes thinking at the end of a turn, drops turns that are empty then, and joins turns that meet."""
     kept: list[_Message] = []
     for turn in turns:
         while turn.role == "assistant" and turn.blocks and turn.blocks[-1].get("type") in _THINKING:
@@ -298,7 +296,7 @@ def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
         else:
             kept.append(turn)
     if kept and kept[-1].role == "assistant" and kept[-1].blocks[-1].get("type") == "text":
-        # What the API would take for the beginning of its answer must not end in whitespace.
+        # A last assistant turn is continued by the API, and must not end in whitespace.
         last = kept[-1].blocks[-1]
         kept[-1].blocks[-1] = {**last, "text": last["text"].rstrip()}
     return iter(kept)
@@ -318,7 +316,7 @@ def _betas(turns: Iterable[_Message]) -> set[str]:
 
 
 def _short(blocks: list[Payload]) -> Any:
-    """Text where text says it all."""
+    """Returns the text alone if there is a single plain text block, else the blocks."""
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
 
 

@@ -1,4 +1,4 @@
-"""Which result answers which call, as `spans` has it: the nearest earlier call of its id that is not answered yet."""
+"""Pairs results with calls, by the rule of `tool_pairs`: the nearest earlier unanswered call of the same id."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ NO_RESULT = "(There is no result: the call was not answered.)"
 
 
 class Pairs(NamedTuple):
-    """By the places of the calls, the places of their results; and the places of results that answer none."""
+    """The positions of results by the positions of their calls, and the positions of results without a call."""
 
     answers: dict[int, int]
     orphans: list[int]
 
 
 def paired(steps: Iterable[tuple[int, str, bool]]) -> Pairs:
-    """Pairs steps in order: a place, an id, and whether it is a call."""
+    """Pairs steps, given in order as a position, an id, and whether the step is a call."""
     waiting: dict[str, list[int]] = defaultdict(list)
     pairs = Pairs({}, [])
     for place, name, is_call in steps:

@@ -1,4 +1,4 @@
-"""Receipts: from which view a reply was written, and how that was rendered for the model."""
+"""Receipts: they record from which view a reply was written, and how the view was rendered for the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compaction_store.rendering.view import Rendered, View
 
 
 def receipt(seen: View | Rendered) -> str:
-    """What a reply was written from, as JSON: it holds no content, only the hash of what was rendered and how."""
+    """Makes the receipt of a reply as JSON: the view's pos, the renderer, and the hash of the rendering. No content."""
     rendered: Any
     if isinstance(seen, View):
         renderer, options, rendered = rendering.MESSAGES, {}, seen.messages
@@ -26,7 +26,7 @@ def receipt(seen: View | Rendered) -> str:
 
 
 def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
-    """The receipt that is stored with a reply; an error where it is none."""
+    """Parses the receipt that is stored with a reply; raises `Unreadable` if it is not one."""
     try:
         found = json.loads(text)
         if type(found) is dict and type(found.get("pos")) is int:
@@ -37,7 +37,7 @@ def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
 
 
 def matches(view: View, receipt: Mapping[str, Any]) -> bool:
-    """Whether a view rendered again, in the same way, is what the receipt says."""
+    """Says whether a view, rendered in the same way, has the hash in the receipt."""
     try:
         rendered = rendering.rerender(view, receipt.get("renderer"), receipt.get("options"))
     except NotRenderable:

@@ -1,4 +1,4 @@
-"""OpenAI's Responses: items stay as they are; messages of other formats become items."""
+"""Renders a view for OpenAI's Responses. Items stay as they are; messages of other formats become items."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from compaction_store.rendering.blocks import ERASED, OF_ERASED, OF_NO_CALL, ref
 from compaction_store.rendering.chat import as_it_is, converted, image_url
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
-# Items of the API's own: unreadable elsewhere, but here just what they are.
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _NAMES = ("parsed", "parsed_arguments")
 
 
 def request(elements: Sequence[Element]) -> Payload:
-    """The arguments of a request."""
+    """Makes the arguments of a request."""
     items: list[tuple[int, Payload]] = []
     for element in elements:
         for payload in element.messages:
@@ -42,7 +41,7 @@ def _items(element: Element, payload: Payload) -> Iterator[Payload]:
 
 
 def _is_item(payload: Payload, kind: Any) -> bool:
-    """Whether a payload is an item already, of parts that an item may have."""
+    """Says whether a payload is an item already, with parts that an item may have."""
     if "role" not in payload:
         return isinstance(kind, str) and kind in ITEMS
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
@@ -63,12 +62,12 @@ def _from_chat(seq: int, message: Payload) -> Iterator[Payload]:
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": output}
         return
     if role == "function" or message.get("function_call"):
-        refuse(seq, "function_call", "a call without an id has no counterpart")
+        refuse(seq, "function_call", "a call without an id has no form in Responses")
     if content is None and isinstance(message.get("refusal"), str):
         content = message["refusal"]
     if content:
         if role == "assistant" and not isinstance(content, str):
-            # Parts of a reply of the API's own have ids, which these have not; plain text needs none.
+            # The API's own parts of a reply have ids, which these lack. Plain text needs none.
             content = "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in content)
         yield {"role": role, "content": content if isinstance(content, str) else _said(seq, role, content)}
     for call in message.get("tool_calls", ()):
@@ -84,12 +83,12 @@ def _call(seq: int, call: Any) -> Payload:
         }  # fmt: skip
     custom = call.get("custom") if isinstance(call, dict) else None
     if not isinstance(custom, dict):
-        refuse(seq, "tool_calls", "a call is neither of a function nor of a custom tool")
+        refuse(seq, "tool_calls", "a call must be of a function or of a custom tool")
     return {"type": "custom_tool_call", "call_id": call.get("id"), **custom}
 
 
 def _said(seq: int, role: str, content: list[Any]) -> list[Payload]:
-    """The parts of a chat message as those of an item."""
+    """Converts the parts of a chat message to those of an item."""
     said: list[Payload] = []
     for place, part in enumerate(content):
         kind = part.get("type")
@@ -103,7 +102,7 @@ def _said(seq: int, role: str, content: list[Any]) -> list[Payload]:
         elif kind == "file" and role == "user" and isinstance(part.get("file"), dict):
             said.append({"type": "input_file", **part["file"]})
         else:
-            refuse(seq, place, "its type has no counterpart")
+            refuse(seq, place, "its type has no form in Responses")
     return said
 
 
@@ -112,7 +111,7 @@ def _image(seq: int, block: Payload) -> Payload:
 
 
 def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payload]:
-    """The items with an output for every call that has none, behind the calls that stand with it."""
+    """Adds an empty output for each unanswered call, after its group of calls."""
     steps = []
     searched: set[str] = set()
     for place, (_, item) in enumerate(items):
@@ -124,7 +123,7 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
         elif kind in RESULTS and isinstance(name := item.get(RESULTS[kind]), str):
             steps.append((place, f"{_call_kind(kind, name in searched)} {name}", False))
     pairs = paired(steps)
-    # What is named by reference alone may be anything, a call too.
+    # An item named by reference may be anything, also a call.
     named = any(item.get("type") == "item_reference" for _, item in items)
     orphans = frozenset[int]() if named else frozenset(pairs.orphans)
     note = OF_ERASED if erased else OF_NO_CALL
@@ -141,7 +140,7 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
 
 
 def _call_kind(kind: str, searched: bool) -> str:
-    """The kind of call that an output answers. The API takes a function's output for a search of tools, too."""
+    """Returns the kind of call that an output answers. The API accepts a function's output for a tool search too."""
     if kind == "function_call_output" and searched:
         return "tool_search_call"
     other = {"mcp_approval_response": "mcp_approval_request", "tool_search_output": "tool_search_call"}

@@ -1,4 +1,4 @@
-"""A view of a thread, and the arguments of a request that are made from it."""
+"""The view of a thread, and the arguments of a request that are rendered from it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import AsDict, plain
 from compaction_store.models import Element, Measured, Payload
@@ -23,10 +24,10 @@ Cache = Literal["5m", "1h"]
 
 @dataclass(frozen=True, slots=True)
 class View(AsDict):
-    """What the model should see of a thread at a pos. `tokens` are the store's own figures for its messages.
+    """The messages that the model should see of a thread at a pos. `tokens` is the sum of the store's own counts.
 
-    `measured` is what it takes by the best figure known; only what was measured against a budget has it. `head` is the
-    entry of the thread's chain at `pos`: what is written from the view is refused by a thread with another entry there.
+    `measured` is the best estimate of the view's size; only a view that was measured against a budget has it. `head` is
+    the entry of the thread's chain at `pos`: a thread with another entry there refuses writes made from this view.
     """
 
     thread_id: str
@@ -38,7 +39,7 @@ class View(AsDict):
 
     @property
     def messages(self) -> list[Payload | None]:
-        """In order, every active span folded. A redacted message is None."""
+        """The messages in order, with every active span folded. A redacted message is None."""
         return [message for element in self.elements for message in element.messages]
 
     @property
@@ -52,20 +53,20 @@ class View(AsDict):
         thinking: Thinking = "drop_after_compaction",
         cache: Cache | None = None,
     ) -> Rendered:
-        """The arguments of a request to Anthropic's Messages API."""
+        """Renders the arguments of a request to Anthropic's Messages API."""
         return for_anthropic(self, system=system, thinking=thinking, cache=cache)
 
     def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
-        """The arguments of a request to OpenAI's Chat Completions or Responses API."""
+        """Renders the arguments of a request to OpenAI's Chat Completions or Responses API."""
         return for_openai(self, api=api)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenView(AsDict):
-    """The view a reply was written from, and how far that is known.
+    """The view that a reply was written from, and the evidence for it.
 
-    `proved`: the reply's receipt names it and its hash. `reconstructed`: there is no receipt; it is the view just
-    before the reply. `differs`: rendered again it is not what the receipt's hash says, as after a redaction.
+    `proved`: the reply's receipt names the view and its hash. `reconstructed`: there is no receipt; it is the view just
+    before the reply. `differs`: the view, rendered again, has another hash than the receipt, as after a redaction.
     """
 
     evidence: Literal["proved", "reconstructed", "differs"]
@@ -74,9 +75,9 @@ class SeenView(AsDict):
 
 
 class Rendered(dict[str, Any]):
-    """The arguments of a request, to be unpacked into an SDK's call, and what they were made of.
+    """The arguments of a request, to be unpacked into an SDK's call, with the view that they were rendered from.
 
-    Given as `view=` to the append of the reply, the receipt says which renderer and options the model was sent.
+    Pass it as `view=` when you append the reply: the receipt then records the renderer and its options.
     """
 
     def __init__(self, arguments: Payload, view: View, renderer: str, options: Payload) -> None:
@@ -119,11 +120,11 @@ def for_anthropic(
     thinking: Thinking = "drop_after_compaction",
     cache: Cache | None = None,
 ) -> Rendered:
-    """The arguments for Anthropic's Messages API: `messages`, `system`, and `betas` where a block needs one.
+    """Renders the arguments for Anthropic's Messages API: `messages`, `system`, and `betas` if a block needs one.
 
-    `system`: all system messages together before the conversation, or those inside of it where they are. `thinking`:
-    what was thought before a compaction of ours was written is left out after it, or all is kept, or none. `cache`: a
-    breakpoint after the last summary, for so long.
+    `system` puts all system messages before the conversation ("apart"), or leaves later ones in place. `thinking` drops
+    the thinking that is older than a compaction, keeps all of it, or drops all. `cache` sets a cache breakpoint with
+    this lifetime after the last summary.
     """
     _check("system", system, ("apart", "in_place"))
     _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
@@ -135,7 +136,7 @@ def for_anthropic(
 
 
 def for_openai(view: View, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
-    """The arguments for OpenAI's Chat Completions (`messages`) or Responses (`input`)."""
+    """Renders the arguments for OpenAI's Chat Completions (`messages`) or Responses (`input`)."""
     _check("api", api, ("chat", "responses"))
     if api == "chat":
         return Rendered(chat.request(view.elements), view, OPENAI_CHAT, {})
@@ -150,7 +151,7 @@ _RENDERERS: dict[str, Callable[..., Mapping[str, Any]]] = {
 
 
 def rerender(view: View, renderer: object, options: object) -> Any:
-    """What a renderer makes of a view with these options; None if there is no such renderer or option."""
+    """Renders a view by the name of a renderer and its options; None if the renderer or an option is unknown."""
     if renderer == MESSAGES and not options:
         return view.messages
     render = _RENDERERS.get(renderer) if isinstance(renderer, str) else None
@@ -164,4 +165,4 @@ def rerender(view: View, renderer: object, options: object) -> Any:
 
 def _check(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
-        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}")
+        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}{other(value)}")

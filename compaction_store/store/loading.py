@@ -151,7 +151,7 @@ class Load:
                 if not self._counter.is_ours or self._counter.takes_long(encoded.size):
                     return None
                 counter, tokens = self._counter.name, self._counter.tokens(encoded.payload, encoded.size)
-            self._log.tell(plain, encoded.payload, self._read + 1)
+            self._log.add_message(plain, encoded.payload, self._read + 1)
         except InvalidInput:
             # Refused later, in its turn.
             return None
@@ -236,7 +236,7 @@ class Load:
         self._read += 1
         try:
             encoded, meta, tokens = self._checked(message)
-            self._log.tell(message.message if type(message) is ToLoad else message, encoded.payload, self._read)
+            self._log.add_message(message.message if type(message) is ToLoad else message, encoded.payload, self._read)
         except InvalidInput as refusal:
             refused = self._refused(refusal)
         else:

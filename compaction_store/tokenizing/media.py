@@ -1,8 +1,8 @@
-"""What pictures, sounds, files and sealed text are taken to cost: by their size, never by the letters of their base64.
+"""Estimates the tokens of images, sounds, files and encrypted text, from their size and not from their base64 text.
 
-An image has its width times its height over 750 tokens, from 85 to 1,600, and 1,600 where its size does not show; one
-of low detail has 85. Sound and film have a token for every 1,000 bytes; text in a file and sealed text one for every 4;
-any other file one for every 40, at least 1,600. What is only named, by a URL or an id, has 1,600.
+An image counts its width times its height over 750, from 85 to 1,600; 1,600 if its size is unknown, 85 if its detail is
+low. Sound and video count one token for every 1,000 bytes, text in a file and encrypted text one for every 4, any other
+file one for every 40 and at least 1,600. A file that is given by a URL or an id counts 1,600.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SOUND_BYTES_A_TOKEN = 1000
 _TEXT_BYTES_A_TOKEN = 4
 _FILE_BYTES_A_TOKEN = 40
 _DATA_URL = re.compile(r"data:([^;,]{0,200})(?:;[^;,]{0,200}){0,9};base64,")
-# How the base64 of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF begins; shorter texts are no such thing.
+# The beginnings of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF in base64. Shorter texts are none of them.
 _BEGINNINGS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "JVBERi0")
 _LEAST_LENGTH = 64
 _MOST_SEGMENTS = 1000
@@ -29,7 +29,7 @@ _JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD8)})
 
 
 def image(data: object, detail: object = None) -> int:
-    """The tokens of an image given as base64, as a data URL, or by name."""
+    """Estimates the tokens of an image, given as base64, a data URL, a URL or an id."""
     if detail == "low":
         return IMAGE_LEAST
     size = None
@@ -43,7 +43,7 @@ def image(data: object, detail: object = None) -> int:
 
 
 def file(data: object, media_type: object = None) -> int:
-    """The tokens of base64, a data URL, or something that is only named."""
+    """Estimates the tokens of a file, given as base64, a data URL, a URL or an id."""
     if not isinstance(data, str):
         return UNSEEN
     start = 0
@@ -64,12 +64,12 @@ def file(data: object, media_type: object = None) -> int:
 
 
 def sealed(data: str, text_length: int = 0) -> int:
-    """What encrypted text has beyond the text that is shown for it."""
+    """Estimates the tokens of encrypted text beyond those of the plain text beside it."""
     return max(0, len(data) * 3 // 4 - text_length + 3) // _TEXT_BYTES_A_TOKEN
 
 
 def found_in(text: str) -> int | None:
-    """The tokens of a text that is a data URL or the base64 of a common kind; None for any other text."""
+    """Estimates the tokens of a text that is a data URL or base64 of a common format; None for any other text."""
     if len(text) < _LEAST_LENGTH:
         return None
     if _DATA_URL.match(text):
@@ -82,7 +82,7 @@ def found_in(text: str) -> int | None:
 
 
 def dimensions(data: str, start: int = 0) -> tuple[int, int] | None:
-    """Width and height from the head of a PNG, JPEG, GIF or WebP in base64; only what is needed is decoded."""
+    """Returns the width and height of a PNG, JPEG, GIF or WebP in base64. Decodes its header only."""
     if any(space in data[start : start + 100] for space in "\r\n "):
         data, start = "".join(data[start : start + 500_000].split()), 0
     head = _bytes(data, start=start, offset=0, count=30)
@@ -99,7 +99,7 @@ def dimensions(data: str, start: int = 0) -> tuple[int, int] | None:
 
 
 def _bytes(data: str, offset: int, count: int, start: int = 0) -> bytes:
-    """Bytes out of the middle of base64; fewer than asked for, or none, where it ends or is none."""
+    """Decodes bytes from the middle of base64: fewer than asked for at its end, none if it is not base64."""
     first = start + offset // 3 * 4
     quads = data[first : start + (offset + count + 2) // 3 * 4].replace("-", "+").replace("_", "/")
     try:
@@ -119,7 +119,7 @@ def _webp(head: bytes) -> tuple[int, int]:
 
 
 def _jpeg(data: str, start: int) -> tuple[int, int]:
-    """The size stands after segments of any length, a camera's thumbnail among them: they are stepped over."""
+    """Returns the size of a JPEG. Skips the segments before it, such as a thumbnail, which may have any length."""
     offset = 2
     for _ in range(_MOST_SEGMENTS):
         segment = _bytes(data, offset, 9, start)

@@ -1,10 +1,10 @@
-"""What of a message a model reads: the texts to be counted, and the tokens of what is no text.
+"""Finds the texts in a message that a model reads, and the tokens of everything that is not text.
 
-A message costs three tokens for its role and its frame, and one more for a name. Read are contents, names, arguments,
-inputs, outputs, results, reasoning, titles and addresses, and the ids of calls inside the content. Not read are the
-fields of the frame (role, id, status, usage, `tool_call_id` …), cache marks, citations and annotations. Inputs that are
-JSON are counted as compact JSON, and so is everything whose shape is unknown, with what is base64 in it taken out and
-counted by `media`. Thinking and reasoning are their text, and what their sealed form holds beyond it.
+A message costs three tokens for its role and its frame, and one more for a name. The module reads contents, names,
+arguments, inputs, outputs, results, reasoning, titles, URLs, and the ids of calls inside the content. It skips the
+fields of the frame (role, id, status, usage, `tool_call_id` …), cache breakpoints, citations and annotations. JSON
+inputs, and values of unknown shape, are counted as compact JSON, without the base64 in them, which `media` counts.
+Thinking and reasoning are counted by their text, and by the size of their encrypted form beyond it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.tokenizing import media
 MESSAGE = 3
 NAME = 1
 
-# A call's input is the caller's own JSON: a "type" inside it means nothing here.
+# A call's input is free JSON: a "type" inside it must not be interpreted.
 _JSON_FIELDS = frozenset({"input", "arguments", "tools"})
 _SEALED_FIELDS = ("encrypted_content", "encrypted_stdout", "signature")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
@@ -71,14 +71,14 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "apply_patch_call": ("call_id", "operation"),
     "item_reference": ("id",),
 }
-# Tools are added faster than this list grows, but what they return is named alike.
+# New tools appear often, but the types of their results have the same endings.
 _BY_ENDING = {"_tool_result": ("tool_use_id", "content"), "_call_output": ("call_id", "output")}
 
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
 def read(message: Payload) -> tuple[list[str], int]:
-    """The texts to be counted, and the tokens to be added to their sum."""
+    """Returns the texts to count, and the tokens to add to their sum."""
     content = message.get("content")
     if type(content) is str and len(message) == 2 and "role" in message:  # noqa: PLR2004 — the shape of most messages
         return [content], MESSAGE
@@ -102,7 +102,7 @@ class _Reading:
             self._value(message.get("refusal"))
             if isinstance(audio := message.get("audio"), dict):
                 self._file({**audio, "type": "audio"})
-            # The same reasoning is often repeated under a second name.
+            # The same reasoning often occurs under two names.
             self._value(next((message[field] for field in _REASONING if message.get(field)), None))
             if "name" in message:
                 self.tokens += NAME
@@ -113,7 +113,7 @@ class _Reading:
             self._function(message.get("function_call"))
 
     def _value(self, value: Any) -> None:
-        """A text, a block, a list of either, or nothing."""
+        """Reads a text, a block, a list of these, or None."""
         if isinstance(value, str):
             self.texts.append(value)
         elif isinstance(value, dict):
@@ -131,7 +131,7 @@ class _Reading:
             self.texts.append(_JSON.encode(value))
 
     def _call(self, call: Any) -> None:
-        """A call as OpenAI's chat has it: its kind names the field that holds name and arguments."""
+        """Reads a call of OpenAI's chat: its type is also the name of the field with its name and arguments."""
         function = call.get(_kind(call) or "function") if isinstance(call, dict) else None
         if isinstance(function, dict):
             self._value(call.get("id"))
@@ -182,7 +182,7 @@ class _Reading:
         self.tokens += media.image(_data(data) if isinstance(data, dict) else data, detail)
 
     def _file(self, block: dict[str, Any]) -> None:
-        """OpenAI keeps what a part holds in a field that is named like its type; others have it in the block."""
+        """Reads a file. OpenAI has its content in a field named like the type, others in the block itself."""
         inner = block.get(_kind(block))
         held = inner if isinstance(inner, dict) else block
         self._value(held.get("filename"))
@@ -209,7 +209,7 @@ class _Reading:
         self.texts.append(_JSON.encode(self._bare(value)))
 
     def _bare(self, value: Any) -> Any:
-        """The value with null for what is base64, which is counted."""
+        """Returns a value with null in place of base64, and counts the base64."""
         if isinstance(value, str):
             found = media.found_in(value)
             self.tokens += found or 0
@@ -245,7 +245,7 @@ def _fields(kind: str) -> tuple[str, ...] | None:
 
 
 def _data(block: dict[str, Any]) -> Any:
-    """What an image or a file is given as: base64, a data URL, an address, or an object that has it."""
+    """Returns the data of an image or a file: base64, a data URL, a URL or an id; it may be in an inner object."""
     source = block.get("source")
     if isinstance(source, dict):
         return _data(source)

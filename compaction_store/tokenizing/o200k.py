@@ -1,11 +1,11 @@
-"""Counting and cutting text by o200k_base, with the ranks that ship in the package: no network and no cache.
+"""Counts and cuts text by o200k_base, with the ranks that ship in the package: no network and no cache.
 
-A text of over 4,000 characters goes in pieces of at most that many, because the encoder is slow on long runs without a
-break and gives up on a million spaces. A piece ends where the encoding always ends a token, if there is such a place in
-its last 500 characters: before a space, after a line, before a punctuation mark. The sum is then exact. Only a run of
-more than 500 characters without any is cut in its midst, which adds about a token.
+A text of over 4,000 characters is encoded in pieces, because the encoder is slow on long runs without a break and fails
+on a million spaces. A piece ends where the encoding always ends a token, if its last 500 characters have such a place:
+before a space, after a line, before a punctuation mark. The sum is then exact. Only a run of more than 500 characters
+without such a place is cut inside, which adds about a token.
 
-Text that looks like a special token is counted as text, and half of a surrogate pair as U+FFFD.
+Text that looks like a special token is counted as text, and a lone surrogate as U+FFFD.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NAME = "tiktoken/o200k_base/pieces-4000/1"
 _RANKS = Path(__file__).parent / "ranks"
 _PIECE = 4000
 _TOKENS = 199_998
-# No token has more bytes, so that so many characters have at least a token.
+# The longest token in bytes: this many characters have at least one token.
 _LONGEST = 128
-# Places that no token reaches across, whatever stands around them.
+# Places that no token crosses, whatever the text around them.
 _BEFORE_A_SPACE = r"(?<=\S)(?= )"
 _AFTER_A_LINE = r"(?<=[\r\n])(?=[^\s/]|[ \t]{1,200}\S)"
-# Only an apostrophe joins a letter to a mark after it, as in "don't".
+# Only an apostrophe joins a letter to a following mark, as in "don't".
 _BEFORE_A_MARK = r"(?<=[^\W_])(?=[!-&(-/:-@\[-`{-~、。，！？；：]|'(?!\w))"  # noqa: RUF001
 _ENDS = rf"\Z|{_BEFORE_A_SPACE}|{_AFTER_A_LINE}|{_BEFORE_A_MARK}"
 _PIECES = re.compile(rf".{{3500,{_PIECE}}}(?:{_ENDS})|.{{1,{_PIECE}}}", re.DOTALL)
@@ -44,7 +44,7 @@ _loading = threading.Lock()
 
 
 def ranks() -> dict[bytes, int]:
-    """Every token's bytes and its rank."""
+    """Returns the rank of every token, by its bytes."""
     data = zlib.decompress((_RANKS / "o200k_base.zlib").read_bytes())
     ends = accumulate(data[:_TOKENS], initial=_TOKENS)
     return {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
@@ -59,13 +59,13 @@ def _encoding() -> Encoding:
 
 
 def _tiktoken() -> ModuleType:
-    """Imported by the first count: only those who count pay for it."""
+    """Imports tiktoken at the first count, so that programs that never count do not pay for it."""
     try:
         return import_module("tiktoken")
     except RuntimeError:
         pass
-    # The main thread has ended, and Python makes no thread pools any more. tiktoken needs none to count: it wants the
-    # name, for its batches.
+    # After the main thread has ended, Python refuses to import ThreadPoolExecutor. tiktoken only uses it for batches:
+    # any class will do.
     futures: Any = concurrent.futures
     futures.ThreadPoolExecutor = concurrent.futures.Executor
     try:
@@ -75,13 +75,13 @@ def _tiktoken() -> ModuleType:
 
 
 def load() -> Encoding:
-    """The encoding, read once in a process. The first call takes a quarter of a second."""
+    """Returns the encoding, which is read once per process. The first call takes a quarter of a second."""
     with _loading:
         return _encoding()
 
 
 def _start_anew() -> None:
-    """In a child after a fork: the lock may be a thread's of the parent."""
+    """Replaces the lock in a child after a fork: a thread of the parent may have held it."""
     global _loading  # noqa: PLW0603 — one for the process
     _loading = threading.Lock()
 
@@ -108,16 +108,16 @@ def _pieces(text: str) -> list[str]:
 
 
 def count(text: str) -> int:
-    """How many tokens a text has. Linear, whatever the text."""
+    """Counts the tokens of a text, in linear time for any text."""
     encode = load().encode_ordinary
     if len(text) <= _PIECE:
         return len(encode(_sound(text)))
-    # A megabyte of one letter is one piece, many times.
+    # A megabyte of one letter is the same piece many times.
     return sum(len(encode(piece)) * times for piece, times in collections.Counter(_pieces(text)).items())
 
 
 def head(text: str, most: int) -> str:
-    """The longest beginning that is made of the text's first tokens, whole characters only."""
+    """Returns the beginning of a text, of at most so many tokens and whole characters."""
     encoding = load()
     end = 0
     for piece in _pieces(text[: (most + 1) * _LONGEST]):
@@ -130,7 +130,7 @@ def head(text: str, most: int) -> str:
 
 
 def tail(text: str, most: int) -> str:
-    """The longest end that is made of the text's last tokens, whole characters only."""
+    """Returns the end of a text, of at most so many tokens and whole characters."""
     encoding = load()
     start = len(text)
     for piece in reversed(_pieces(text[-(most + 1) * _LONGEST :])):

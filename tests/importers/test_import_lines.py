@@ -32,8 +32,8 @@ BAD = {
     "nests": b'{"role":"user","content":' + b"[" * 300 + b"]" * 300 + b"}",
     "is nested too deeply": b'{"role":"user","content":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
     "not a message of the format openai-chat": b'{"SECRET":"x"}',
-    "exceeds 16,777,216": b'{"role":"user","content":"' + b"x" * 17_000_000 + b'"}',
-    "exceeds 8,192": b'{"role":"user","content":"SECRET","id":"' + b"x" * 9000 + b'"}',
+    "at most 16,777,216": b'{"role":"user","content":"' + b"x" * 17_000_000 + b'"}',
+    "at most 8,192": b'{"role":"user","content":"SECRET","id":"' + b"x" * 9000 + b'"}',
 }
 
 

@@ -74,7 +74,7 @@ def append(
     receipt = None if view is None else receipts.receipt(view)
     parts = (thread, thread.thread_id, batch.new, batch.counter, key, receipt, expected)
     start, known = time.monotonic(), last_seqs.get(thread.uid)
-    seen = provider_compactions.told_by(batch.given, (e.payload for e in batch.encoded))
+    seen = provider_compactions.records_for(batch.given, (e.payload for e in batch.encoded))
     if seen is None:
         written = db.call(queries.append, *parts, key=key.text)
     else:
