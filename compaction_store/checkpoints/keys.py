@@ -1,4 +1,4 @@
-"""Ed25519 keys: whoever signs checkpoints, and what a public key may be. `cryptography` is imported on first use."""
+"""Ed25519 keys: signers, and the check of a public key. `cryptography` is imported on first use."""
 
 from __future__ import annotations
 
