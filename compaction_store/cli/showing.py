@@ -19,7 +19,7 @@ from compaction_store.cli.visible import lines, shown
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90
-# What `show` prints of each original without --full.
+# The part of each original that `show` prints without --full.
 _LONGEST = 1000
 _AT_EACH_END = 10
 _FACTS = (
