@@ -1,4 +1,4 @@
-"""Short links to a data folder whose path is too long for a socket. The folder lists them; the last user removes them."""
+"""Short links to a data folder whose path is too long for a socket. The last user removes them by their list."""
 
 from __future__ import annotations
 
