@@ -1,7 +1,7 @@
-"""How alembic reaches the database, for `alembic upgrade head` and for `compaction_store.migrate` alike.
+"""Connects alembic to the database, for `alembic upgrade head` and for `compaction_store.migrate`.
 
-The URL is, in this order, what `migrate` passes, `-x url=…`, sqlalchemy.url in alembic.ini, $COMPACTION_STORE_URL. With
-`--sql` none is needed: what is printed is for psql.
+Uses the connection of `migrate`, else the URL of `-x url=…`, of sqlalchemy.url in alembic.ini, or of
+$COMPACTION_STORE_URL, in this order. `--sql` needs none and prints SQL for psql.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _run(connection: Connection | None) -> None:
         compare_type=True,
         transactional_ddl=True,
         literal_binds=connection is None,
-        # What is printed is for psql, and doubles no percent sign.
+        # Printed SQL is for psql, so percent signs must not be doubled.
         dialect_opts={"paramstyle": "named"},
     )
     with context.begin_transaction():

@@ -41,7 +41,7 @@ RowReader = Generator[RowRequest, Rows, None]
 
 
 class ThreadHead(NamedTuple):
-    """The row that the SQL function `standing` returns: a thread's head now, and its seq, number and entry at a pos."""
+    """The row of the SQL function `thread_state`: a thread's head now, and its seq, number and entry at a pos."""
 
     thread_id: str
     is_bare: bool

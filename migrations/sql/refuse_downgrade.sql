@@ -1,5 +1,5 @@
--- Stands before the removal of every table. The tables are locked first, so that nothing is appended between the look and
--- the removal; they are going anyway, so their policies, which would hide other tenants, go first.
+-- Runs before all tables are dropped. Locks them first, so that nothing is appended between the check and the drop. Their
+-- policies would hide other tenants' rows from the check; they are dropped first, as the tables will be.
 DO $$
 DECLARE
     v_table text;
@@ -9,7 +9,7 @@ BEGIN
         EXECUTE format('ALTER TABLE compaction_store.%I DISABLE ROW LEVEL SECURITY', v_table);
         EXECUTE format('SELECT EXISTS (SELECT FROM compaction_store.%I)', v_table) INTO v_found;
         IF v_found THEN
-            RAISE EXCEPTION 'there are messages or records, which this would delete: alembic -x delete-everything=yes'
+            RAISE EXCEPTION 'this would delete messages or records; if you mean it: alembic -x delete-everything=yes'
                 USING ERRCODE = 'CS006';
         END IF;
     END LOOP;

@@ -17,7 +17,7 @@ depends_on = None
 
 _SQL = Path(__file__).parent.parent / "sql"
 
-# Each function before those that call it while they are created: only SQL-language bodies are checked then.
+# An SQL-language function comes after the functions it calls, because its body is checked when it is created.
 _FILES = (
     "roles/roles.sql",
     "tables/threads.sql",
@@ -69,7 +69,7 @@ _FILES = (
     "functions/set_metadata.sql",
     "functions/microseconds.sql",
     "functions/entries.sql",
-    "functions/standing.sql",
+    "functions/thread_state.sql",
     "functions/span_tokens.sql",
     "functions/reported.sql",
     "functions/fold.sql",
@@ -86,7 +86,7 @@ _FILES = (
     "functions/in_hold.sql",
     "functions/redaction_body.sql",
     "functions/record_event.sql",
-    "functions/reached.sql",
+    "functions/derived_records.sql",
     "functions/ranges.sql",
     "functions/redacted_by.sql",
     "functions/erase_content.sql",
@@ -119,14 +119,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Removes every table, messages and records included. The roles stay: they are the cluster's."""
+    """Drops every table, with all messages and records. The roles stay, because they belong to the whole server."""
     if not _may_delete_everything():
         op.execute((_SQL / "refuse_downgrade.sql").read_text(encoding="utf-8"))
     op.execute((_SQL / "downgrade.sql").read_text(encoding="utf-8"))
 
 
 def _may_delete_everything() -> bool:
-    """What `migrate.downgrade` was told, or `-x delete-everything=yes`."""
+    """Returns the argument of `migrate.downgrade`, or whether `-x delete-everything=yes` was given."""
     if "delete_everything" in context.config.attributes:
         return bool(context.config.attributes["delete_everything"])
     return context.get_x_argument(as_dictionary=True).get("delete-everything") == "yes"

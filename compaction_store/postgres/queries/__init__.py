@@ -1,7 +1,7 @@
-"""Every SQL statement that is ever sent, as plain functions over a connection.
+"""Every SQL statement of a store, as plain functions over a connection.
 
-A function here sends one statement, or one short transaction for the loader. It never retries, never logs, never runs
-a caller's code. What is written is written by SQL functions, and so is what is read of a single thread.
+Each function sends one statement or one short transaction. None retries, logs or runs a caller's code. All writes, and
+all reads of a single thread, go through SQL functions.
 """
 
 from compaction_store.postgres.cursor import Connection, fetch, reading
@@ -40,8 +40,8 @@ from compaction_store.postgres.queries.one_thread import (
     reported,
     set_metadata,
     stalled,
-    standing,
     thread,
+    thread_state,
     view,
 )
 from compaction_store.postgres.queries.server import IS_WORKER, IS_WORKER_ASKED, OLDEST_SERVER, WORKER, check, revision
@@ -95,9 +95,9 @@ __all__ = [
     "revision",
     "set_metadata",
     "stalled",
-    "standing",
     "stored_threads",
     "thread",
+    "thread_state",
     "threads",
     "view",
 ]

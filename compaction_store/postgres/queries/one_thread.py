@@ -1,4 +1,4 @@
-"""What is read and written of one thread: one call of a SQL function each, with the thread first."""
+"""Reads and writes of one thread: each calls one SQL function, with the thread as its first argument."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NewMessage(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the thread must be for an append: its last seq, its head, and the entry at the pos of the receipt's view."""
+    """What an append requires of the thread: its last seq, its head, and the entry at the pos of the receipt's view."""
 
     seq: int | None = None
     head: bytes | None = None
@@ -79,7 +79,7 @@ class Lease(NamedTuple):
     head: bytes
 
 
-# One composite value: as a scan of a function, it would cost Postgres a tuple store.
+# Selected as one composite value: FROM append(…) would make Postgres store the row in a tuplestore first.
 _APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
 _TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA)
 _APPEND_MANY = (
@@ -92,14 +92,14 @@ _APPEND_OBSERVED = (
     "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
     " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea)"
 )
-# That value as Postgres sends it: how many fields, and each after its type and its length. The driver makes its loader
-# of such values anew at every call, which takes a tenth of the call in Python.
+# That value in binary: the number of fields, then the type, length and value of each. The driver would build a loader
+# for it at every call, which takes a tenth of the call in Python.
 _WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i?")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _moment(microseconds: int) -> datetime:
-    """As Postgres counts them; one that Python cannot say as the nearest that it can, as `fetch` gives it."""
+    """Converts a Postgres timestamp. One outside Python's range becomes the nearest possible, as in `fetch`."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -107,7 +107,7 @@ def _moment(microseconds: int) -> datetime:
 
 
 def _written(connection: Connection, value: bytes | None) -> Written:
-    """What one call of a function that appends returned."""
+    """Reads the result of a function that appends."""
     assert value is not None  # noqa: S101 — the functions return a row, or raise
     _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed = _WRITTEN.unpack(value)
     written_at = _moment(microseconds).astimezone(driver_of(connection).info.timezone)
@@ -124,7 +124,7 @@ def append(
     receipt: str | None,
     expected: Expected,
 ) -> Written:
-    """Appends one message by the door with plain parameters, several by the one with lists, which costs more."""
+    """Appends one message with `append`, or several with `append_many`, which costs more for one."""
     if len(new) > 1:
         parameters = (
             *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
@@ -152,7 +152,7 @@ def append_observed(
     run_id: UUID,
     observed: str,
 ) -> Written:
-    """Appends messages and the records of what a provider did by itself, which they tell of."""
+    """Appends messages, and the records of a provider's own compactions that the messages report."""
     parameters = (
         *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
         run_id, observed, key.is_fresh(), expected.head, expected.seen_head,
@@ -180,7 +180,7 @@ def _lists(
 def replay(
     connection: Connection, thread: ThreadKey, after: int, until: int | None, limit: int
 ) -> list[tuple[Any, ...]]:
-    """One page of messages, oldest first."""
+    """Returns a page of messages, oldest first."""
     return fetch(
         connection, "SELECT * FROM compaction_store.replay(%b, %b::text, %b::int8, %b::int8, %b::int4)",
         (*thread, after, until, limit),
@@ -188,19 +188,19 @@ def replay(
 
 
 def newest(connection: Connection, thread: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """The newest messages, newest first."""
+    """Returns the newest messages, newest first."""
     return fetch(
         connection, "SELECT * FROM compaction_store.newest(%b, %b::text, %b::int4)", (*thread, limit)
     )  # fmt: skip
 
 
 def view(connection: Connection, thread: ThreadKey, at: int | None) -> list[tuple[Any, ...]]:
-    """The rows of the view at a pos, or now."""
+    """Returns the rows of the view at a pos, or now."""
     return fetch(connection, "SELECT * FROM compaction_store.view(%b, %b::text, %b::int8)", (*thread, at))
 
 
 def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
-    """The last pos not later than a moment; 0 if there is none."""
+    """Returns the last pos not later than a time, 0 if there is none."""
     rows = fetch(connection, "SELECT compaction_store.pos_at(%b, %b::text, %b::timestamptz)", (*thread, moment))
     return int(rows[0][0])
 
@@ -216,7 +216,7 @@ def set_metadata(connection: Connection, key: ThreadKey, metadata: str) -> None:
 def entries(
     connection: Connection, key: ThreadKey, kind: str, start: int, content: bool, limit: int
 ) -> list[tuple[Any, ...]]:
-    """One page of what a verifier recomputes: the messages, compactions or events of a thread."""
+    """Returns a page of a thread's messages, compactions or events, as a verifier needs them."""
     return fetch(
         connection,
         "SELECT * FROM compaction_store.entries(%b, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
@@ -224,13 +224,13 @@ def entries(
     )
 
 
-def standing(connection: Connection, key: ThreadKey, pos: int | None) -> tuple[Any, ...]:
-    """Where a thread stands, and how it stood at a pos, as a verifier reads it."""
-    return fetch(connection, "SELECT * FROM compaction_store.standing(%b, %b::text, %b::int8)", (*key, pos))[0]
+def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> tuple[Any, ...]:
+    """Returns a thread's head, and its seq, number and entry at a pos, as a verifier needs them."""
+    return fetch(connection, "SELECT * FROM compaction_store.thread_state(%b, %b::text, %b::int8)", (*key, pos))[0]
 
 
 def events(connection: Connection, key: ThreadKey, after: int, limit: int) -> list[tuple[Any, ...]]:
-    """A page of a thread's events after a pos, oldest first."""
+    """Returns a page of a thread's events after a pos, oldest first."""
     return fetch(
         connection, "SELECT * FROM compaction_store.events(%b, %b::text, %b::int8, %b::int4)", (*key, after, limit)
     )
@@ -269,7 +269,7 @@ def redact(
 def erase(
     connection: Connection, key: ThreadKey, actor: str | None, salt: bytes, body: str, insist: bool, dry_run: bool
 ) -> tuple[Any, ...]:
-    """Erases a whole thread; returns the same."""
+    """Erases a whole thread; returns the event's pos, the seqs and the numbers erased."""
     return fetch(
         connection, "SELECT * FROM compaction_store.erase(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool)",
         (*key, actor, salt, body, insist, dry_run),
@@ -290,7 +290,7 @@ def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool)
 
 
 def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """The newest records, where they are attempts that came to nothing and nothing has happened since."""
+    """Returns the newest records as long as they are rejected attempts and nothing else has happened since."""
     return fetch(
         connection, "SELECT * FROM compaction_store.stalled(%b, %b::text, %b::int4)", (*key, limit)
     )  # fmt: skip
@@ -311,14 +311,14 @@ def commit_compactions(
 
 
 def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:
-    """The newest of the last messages with a receipt and a usage: its seq, the tokens of its view, payload, meta."""
+    """Returns the newest of the last messages with a receipt and a usage: seq, tokens of its view, payload, meta."""
     return fetch(
         connection, "SELECT * FROM compaction_store.reported(%b, %b::text, %b::int4)", (*key, among)
     )  # fmt: skip
 
 
 def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None] | None:
-    """The pos of a message and the receipt stored with it."""
+    """Returns the pos of a message and the receipt stored with it."""
     m, h = schema.messages.c, schema.heads.c
     query = (
         sa.select(m.pos, m.receipt)

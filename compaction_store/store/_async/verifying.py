@@ -165,7 +165,7 @@ async def _walk(
 ) -> Report:
     db, level = verification.db, verification.level
     pos = None if since is None else since.pos
-    head = ThreadHead._make(await db.call(queries.standing, thread, pos))
+    head = ThreadHead._make(await db.call(queries.thread_state, thread, pos))
     walk = verify_rows(
         verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known
     )  # fmt: skip
@@ -175,7 +175,7 @@ async def _walk(
             progress(wanted.done, wanted.total)
         rows: Rows
         if wanted.kind is None:
-            rows = [await db.call(queries.standing, thread, None)]
+            rows = [await db.call(queries.thread_state, thread, None)]
         else:
             rows = await db.call(
                 queries.entries, thread, wanted.kind, wanted.start, level != "structure", wanted.limit

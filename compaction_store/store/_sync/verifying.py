@@ -165,7 +165,7 @@ def _walk(
 ) -> Report:
     db, level = verification.db, verification.level
     pos = None if since is None else since.pos
-    head = ThreadHead._make(db.call(queries.standing, thread, pos))
+    head = ThreadHead._make(db.call(queries.thread_state, thread, pos))
     walk = verify_rows(
         verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known
     )  # fmt: skip
@@ -175,7 +175,7 @@ def _walk(
             progress(wanted.done, wanted.total)
         rows: Rows
         if wanted.kind is None:
-            rows = [db.call(queries.standing, thread, None)]
+            rows = [db.call(queries.thread_state, thread, None)]
         else:
             rows = db.call(
                 queries.entries, thread, wanted.kind, wanted.start, level != "structure", wanted.limit

@@ -1,5 +1,5 @@
--- The active records of a thread at a pos: those in force that no other in force reaches past. p_last_number is the
--- head's, as in_force takes it.
+-- Returns the active records of a thread at a pos: those in force whose span is not inside another one in force.
+-- p_last_number is the head's, as for in_force.
 CREATE FUNCTION compaction_store.active(p_thread_uid uuid, p_at bigint, p_last_number bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE sql STABLE

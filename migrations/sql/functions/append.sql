@@ -1,7 +1,7 @@
--- Appends one message: one call, one round trip. A key that may have been used before is judged before expected_seq, so
--- that a retry after a success is a replay; p_fresh says that it cannot have been. The time is taken when nobody else can
--- change the thread, and never goes back. p_expected_head is the entry that the new one has to follow; p_seen_head is the
--- entry at the pos that the receipt names. One row of OUT parameters costs less than a table.
+-- Appends one message in one round trip. The key is checked before expected_seq, so that a retry after a success is a
+-- replay and no conflict; p_fresh means that the key was made for this call and cannot exist yet. The time is read under
+-- the lock and never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at the pos in the
+-- receipt. OUT parameters, because one row costs less than a result set.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
@@ -40,8 +40,8 @@ BEGIN
     v_header := compaction_store.message_header(
         p_role, p_tokens, p_counter, p_key, NULL, p_receipt, v_meta_commitment
     );
-    -- Whoever has the queue's lock at once waits for nobody at the row. Others lock the row before they look at the clock,
-    -- and so do those whose key is judged.
+    -- A writer that gets the advisory lock at once need not wait for the row. Others lock the row before they read the clock,
+    -- and so does a writer whose key must be looked up.
     IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN
         PERFORM compaction_store.queue_up(p_thread_uid);
         SELECT h.last_seq, h.erased_pos INTO v_last_seq, v_erased
@@ -117,7 +117,7 @@ BEGIN
         p_thread_uid, first_seq, first_pos, written_at, p_tokens, p_tenant, p_role, p_counter, p_key, p_salt,
         v_commitment, chain_head, v_meta_commitment, p_receipt, p_meta::json, p_payload::json
     );
-    -- A rule that discards inserts would otherwise have us acknowledge what was never stored.
+    -- A rewrite rule can discard the insert: never acknowledge a message that was not stored.
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the message was not stored' USING ERRCODE = 'CS010';
     END IF;

@@ -1,4 +1,4 @@
--- Appends several messages, all or none, as one call: p_salts holds 16 bytes for each, one key covers them all.
+-- Appends several messages, all or none. p_salts has 16 bytes for each message; one key covers them all.
 CREATE FUNCTION compaction_store.append_many(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,

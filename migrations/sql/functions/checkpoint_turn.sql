@@ -1,5 +1,5 @@
--- One checkpoint after the other, and none beside a migration: the lock is held to the end of the transaction. Only an
--- auditor, who may call this, or a login that may change the table can take it.
+-- Locks alembic's version table until the end of the transaction, so that checkpoints and migrations run one at a time.
+-- Only auditors may call it; otherwise it takes a login that may change the table.
 CREATE FUNCTION compaction_store.checkpoint_turn() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -68,7 +68,7 @@ BEGIN
         AND c.number <= v_head.last_number AND c.outcome = 'applied';
     FOR v_record IN SELECT r.value FROM json_array_elements(p_records::json) WITH ORDINALITY AS r (value, i) ORDER BY r.i
     LOOP
-        -- Whatever a record says of identity, place, time and hashes, this function says.
+        -- Identity, position, time and hashes are always set here, whatever the caller sent.
         v_row := json_populate_record(NULL::compaction_store.compactions, v_record -> 'columns');
         v_row.thread_uid := p_thread_uid;
         v_row.tenant := p_tenant;
@@ -95,7 +95,7 @@ BEGIN
         v_row.source_count := NULL;
         v_change := 0;
 
-        -- What it may have been made from, as `reached` has it; a load's record from the load's first message on.
+        -- The messages it may have been made from, by the rules of derived_records; for a load, from its first message on.
         v_from := CASE
             WHEN v_row.kind = 'revocation' THEN NULL
             WHEN v_row.start_seq IS NULL OR 0 = ANY (v_row.inputs) THEN coalesce((v_record ->> 'from')::bigint, 1)
@@ -114,7 +114,7 @@ BEGIN
                 WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_row.inputs) AND c.redacted_pos > p_base_pos
             )
         ) THEN
-            RAISE EXCEPTION 'what the compaction was made from has been erased since'
+            RAISE EXCEPTION 'messages or records that the compaction was made from have been erased since'
                 USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
         END IF;
 
@@ -139,7 +139,7 @@ BEGIN
                             AND c.number <= v_head.last_number
                     ) THEN 'it is revoked'
                     WHEN v_target.redacted_pos IS NOT NULL THEN 'it is erased'
-                    ELSE 'a later one stands for its span; that one would have to be revoked first'
+                    ELSE 'a later one replaced it; revoke that one first'
                 END
                     USING ERRCODE = 'CS006', DETAIL = coalesce(v_row.revokes::text, 'none');
             END IF;
@@ -151,7 +151,7 @@ BEGIN
             v_starts := NULL;
         ELSIF v_row.outcome = 'applied' THEN
             IF p_base_head IS NULL THEN
-                RAISE EXCEPTION 'what is applied names the entry of the view it was planned on' USING ERRCODE = 'CS008';
+                RAISE EXCEPTION 'p_base_head must be given for applied records' USING ERRCODE = 'CS008';
             END IF;
             IF (
                 v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_base_seq
@@ -162,7 +162,7 @@ BEGIN
                 RAISE EXCEPTION 'span %..% is not free', v_row.start_seq, v_row.end_seq
                     USING ERRCODE = 'CS004', DETAIL = format('%s..%s', v_row.start_seq, v_row.end_seq);
             END IF;
-            -- What is active is read once; from then on the spans of this run are put in their places.
+            -- The active spans are read once; the spans of this run are then added to them.
             IF v_starts IS NULL THEN
                 SELECT coalesce(array_agg(a.start_seq), '{}'), coalesce(array_agg(a.end_seq), '{}'),
                     coalesce(array_agg(a.tokens_after), '{}')
@@ -181,7 +181,7 @@ BEGIN
             WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.end_seq;
             v_change := v_row.tokens_after - v_row.tokens_before;
         END IF;
-        -- What a provider did by itself says nothing of what our callbacks can do.
+        -- A provider's own compaction is no attempt by our callbacks.
         v_tried := v_tried OR v_row.outcome <> 'observed';
         v_progress := v_progress OR v_row.outcome = 'applied';
 

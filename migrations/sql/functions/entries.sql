@@ -1,5 +1,5 @@
--- A page of one kind of a thread's entries, in the order of their own numbers: what a verifier recomputes. Bodies and
--- meta are left out unless asked for.
+-- Returns a page of one kind of a thread's entries in the order of seq, number or pos, with all that a verifier needs to
+-- recompute their hashes. Bodies and meta are included only if p_content is set.
 CREATE FUNCTION compaction_store.entries(
     p_thread_uid uuid, p_tenant text, p_kind text, p_from bigint, p_content boolean, p_limit integer
 ) RETURNS TABLE (
@@ -8,7 +8,7 @@ CREATE FUNCTION compaction_store.entries(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A new table has no statistics: without them the planner would sort a whole thread to find its end.
+-- A table without statistics would have the planner sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$

@@ -1,6 +1,6 @@
--- Erases a whole thread: every message, every record, the metadata and the name. What stays is a stub that is named by
--- its thread_uid and still verifies; the event keeps the genesis, which nobody can compute without the name. Erased
--- already, nothing is written and event_pos is NULL. p_dry_run: as in redact.
+-- Erases a whole thread: every message, every record, the metadata and the name. A stub remains, named after its
+-- thread_uid, which still verifies; the event keeps the genesis, because nobody can compute it without the name. If the
+-- thread is erased already, nothing is written and event_pos is NULL. p_dry_run is as for redact.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange

@@ -1,5 +1,5 @@
--- Erases the content of messages and of records in the name of one event, which is written first: its body names both
--- and says what p_body says besides. The caller has locked the head.
+-- Erases the content of messages and records and writes the redaction event first. The event's body lists their seqs and
+-- numbers, followed by p_body. The caller has locked the head.
 CREATE FUNCTION compaction_store.erase_content(
     p_head compaction_store.heads, p_actor text, p_salt bytea, p_body text, p_seqs int8multirange,
     p_numbers int8multirange
@@ -31,7 +31,7 @@ BEGIN
 
     SELECT sum(upper(r) - lower(r)) INTO v_missing
     FROM (SELECT unnest(p_seqs) UNION ALL SELECT unnest(p_numbers)) AS e (r);
-    -- A range at a time: whatever the planner thinks of ranges, each is one look into the primary key.
+    -- One range at a time, so that each is one range scan of the primary key in any plan.
     FOR v_range IN SELECT unnest(p_seqs) LOOP
         UPDATE compaction_store.messages AS m SET payload = NULL, meta = NULL, salt = NULL, redacted_pos = v_pos
         WHERE m.thread_uid = v_uid AND m.seq >= lower(v_range) AND m.seq < upper(v_range);

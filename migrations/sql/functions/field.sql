@@ -1,4 +1,4 @@
--- One field of a header: its length in four bytes and the bytes; an absent one has the length -1.
+-- Encodes one field of a header: its length in four bytes, then its bytes. NULL has the length -1.
 CREATE FUNCTION compaction_store.field(p_value bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE
 AS $$

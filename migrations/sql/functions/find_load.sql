@@ -1,4 +1,4 @@
--- Where the messages stand that were stored under a key, if any: the first seq and how many.
+-- Returns the first seq and the number of messages that were stored under a key, if any.
 CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_key text)
 RETURNS TABLE (found_seq bigint, found_size integer)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -10,7 +10,7 @@ DECLARE
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- A lock is written, so that the answer waits for the standby that the load itself had to wait for.
+    -- FOR UPDATE writes the row, so that under synchronous replication this answer waits for the standby, as the load did.
     SELECT h.last_seq INTO v_last_seq
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     RETURN QUERY

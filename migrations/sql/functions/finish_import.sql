@@ -1,9 +1,8 @@
--- Takes the entries that this transaction has staged into the log, as one new thread: after recomputing their chain from
--- genesis, all three kinds together, and after holding its records to the messages they stand for. Where the thread is
--- there already, nothing is added, and its pos and head are returned. Staged rows are gone afterwards, those as well that
--- an import left behind which never came here.
--- The genesis of an erased thread, whose name is gone, is the one its erasure kept. Nobody can compute it, so that a stub
--- proves neither its tenant nor its key: p_stubs says to take it all the same.
+-- Moves the rows that this transaction staged into the log, as one new thread. The chain is recomputed from the genesis
+-- over all three kinds of entries, and applied records are checked against their messages. If the thread exists, nothing is
+-- added, and its pos and head are returned. All staged rows are deleted, those of abandoned imports too.
+-- The genesis of an erased thread is the one that its erasure event kept, since its name is gone. It cannot be recomputed,
+-- so a stub proves neither its tenant nor its key, and is accepted only with p_stubs.
 CREATE FUNCTION compaction_store.finish_import(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_genesis bytea, p_metadata text, p_stubs boolean,
     p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea,
@@ -43,7 +42,7 @@ BEGIN
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'message' AND s.body IS NOT NULL;
     PERFORM compaction_store.refuse_bad_document('body', s.body)
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'event';
-    -- One that begins with anything else would show an end, and forbid nothing.
+    -- A retention whose body begins with another name would be listed with an end but forbid nothing.
     IF EXISTS (
         SELECT FROM compaction_store.staged AS s
         WHERE s.staged_by = v_import AND s.type = 'event' AND s.kind = 'retention'
@@ -92,7 +91,7 @@ BEGIN
     DELETE FROM compaction_store.staged AS s
     WHERE s.staged_by = v_import OR s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
-    -- Content is hashed before the window, so that it carries narrow rows only.
+    -- Content is hashed below the window function, so that it sorts narrow rows only.
     SELECT
         array[count(*) FILTER (WHERE r.kind = 'message'), count(*) FILTER (WHERE r.kind = 'compaction'), count(*)],
         bool_and(coalesce(
@@ -144,9 +143,9 @@ BEGIN
         WINDOW w AS (ORDER BY n.pos)
     ) AS r;
     IF v_sound IS DISTINCT FROM true OR v_counts IS DISTINCT FROM array[p_last_seq, p_last_number, p_last_pos] THEN
-        RAISE EXCEPTION 'the imported rows are no chain' USING ERRCODE = 'CS010';
+        RAISE EXCEPTION 'the imported rows do not form a chain' USING ERRCODE = 'CS010';
     END IF;
-    -- Erased only by a redaction that stands after.
+    -- Each erased row must name a redaction that comes later.
     IF EXISTS (
         SELECT FROM (
             SELECT m.pos, m.redacted_pos FROM compaction_store.messages AS m
@@ -160,7 +159,7 @@ BEGIN
             WHERE e.thread_uid = p_thread_uid AND e.pos = r.redacted_pos AND e.pos > r.pos AND e.kind = 'redaction'
         )
     ) THEN
-        RAISE EXCEPTION 'rows are erased without a redaction' USING ERRCODE = 'CS010';
+        RAISE EXCEPTION 'an imported row is erased but no redaction erased it' USING ERRCODE = 'CS010';
     END IF;
     PERFORM compaction_store.refuse_unsound_records(p_thread_uid);
     PERFORM compaction_store.refuse_bad_record(c, c.body::text)
@@ -179,7 +178,7 @@ BEGIN
     IF v_last.entry IS DISTINCT FROM p_head THEN
         RAISE EXCEPTION 'the imported rows end with another head' USING ERRCODE = 'CS010';
     END IF;
-    -- Times never go back, so that the first and the last hold all the others. A clock may be a day ahead of ours.
+    -- Times never go back, so checking the first and the last is enough. Other clocks may be up to a day ahead.
     IF v_first_at < '0001-01-01 00:00+00'::timestamptz
         OR v_last.created_at >= least('10000-01-01 00:00+00'::timestamptz, clock_timestamp() + interval '1 day')
     THEN

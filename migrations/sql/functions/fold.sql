@@ -1,6 +1,6 @@
--- Puts a span among the active ones, which are given in order and come back so: those inside it give way to it. What the
--- span takes in the view until then is counted: the folds inside it, and the messages in the gaps between them.
--- Bisection, because a run may bring thousands of spans to a thread that has thousands.
+-- Adds a span to the active spans, which are given and returned in order, and removes those inside it. tokens_before is
+-- what the span took in the view before: the folds inside it and the messages in the gaps between them. Uses bisection,
+-- because a run may add thousands of spans to a thread that has thousands.
 CREATE FUNCTION compaction_store.fold(
     p_thread_uid uuid, p_start bigint, p_end bigint, p_tokens bigint,
     INOUT starts bigint[], INOUT ends bigint[], INOUT tokens bigint[], OUT tokens_before bigint
@@ -9,7 +9,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- The first active span not before the start, and the last that begins within the span.
+    -- Index of the first active span at or after the start, and of the last one that begins within the span.
     v_first integer := width_bucket(p_start - 1, starts) + 1;
     v_last integer := width_bucket(p_end, starts);
 BEGIN

@@ -1,5 +1,5 @@
--- Whether an object in a JSON text, at any level, has two members with one name. jsonb keeps one of them, so that it has
--- fewer colons; Postgres 15 has no IS JSON WITH UNIQUE KEYS.
+-- Returns whether any object in a JSON text has a duplicate name. jsonb drops duplicates, so a text with one has more
+-- colons than its jsonb. (Postgres 15 has no IS JSON WITH UNIQUE KEYS.)
 CREATE FUNCTION compaction_store.has_name_twice(p_text text) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
@@ -7,7 +7,7 @@ DECLARE
     v_text text;
     v_unique text;
 BEGIN
-    -- In strings the colons are the same, unless one is written as an escape.
+    -- Colons inside strings are the same in both, unless one is written as an escape.
     IF strpos(p_text, E'\\u003') = 0 THEN
         BEGIN
             v_unique := p_text::jsonb;
@@ -17,7 +17,7 @@ BEGIN
             NULL;
         END;
     END IF;
-    -- What jsonb refuses, json may say: NUL, half of a surrogate pair, and any number, which is a 0 here.
+    -- json allows what jsonb refuses: NUL, lone surrogates and numbers of any size. Numbers become 0 here.
     SELECT string_agg(
         CASE WHEN p.i % 2 = 1 THEN regexp_replace(p.part, '-?[0-9][-+.0-9eE]*', '0', 'g') ELSE p.part END,
         '"' ORDER BY p.i

@@ -1,6 +1,6 @@
--- The records of a thread in force at a pos: applied, and not revoked or redacted by then. Their spans are nested or
--- disjoint, and an outer one is always the later. p_last_number is the head's: a row with a greater number is no record,
--- whatever its pos. + 0 keeps the planner from the primary key, which has none of the other columns.
+-- Returns the records of a thread in force at a pos: applied, and not revoked or redacted by then. Their spans are nested
+-- or disjoint, and the outer of two is the later record. p_last_number is the head's: a row with a greater number is
+-- ignored, whatever its pos. "+ 0" keeps the planner off the primary key, which does not have the other columns.
 CREATE FUNCTION compaction_store.in_force(p_thread_uid uuid, p_at bigint, p_last_number bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE sql STABLE

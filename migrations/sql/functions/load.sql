@@ -1,6 +1,6 @@
--- Appends one chunk of a load, all or nothing: as append_many, but each message has its own counter, and a chunk that is
--- there already is found by its key and not compared, which the caller does. Nothing of the chain comes from the caller.
--- What can be computed of all messages at once is, before the thread is locked.
+-- Appends one chunk of a load, all or none. Differs from append_many in that each message has its own counter, and that a
+-- chunk already stored under the key is returned without comparing it, which the caller does. Hashes that do not depend on
+-- the thread's head are computed before it is locked.
 CREATE FUNCTION compaction_store.load(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counters text[], p_metas text[], p_key text, p_expected_seq bigint,
@@ -9,7 +9,7 @@ CREATE FUNCTION compaction_store.load(
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- Enough for a chunk's lists, which would be laid in files on the way otherwise.
+-- Enough for the arrays of a chunk, which would otherwise be spilled to disk.
 SET work_mem = '64MB'
 SET lock_timeout = '5s'
 AS $$

@@ -1,5 +1,5 @@
--- The time as it is hashed; NULL where it is infinite, or so late that its microseconds are no bigint, which nothing of
--- ours writes.
+-- Returns a time in microseconds, as it is hashed. NULL if it is infinite or out of range, which our functions never
+-- write.
 CREATE FUNCTION compaction_store.microseconds(p_at timestamptz) RETURNS bigint
 LANGUAGE sql STABLE
 AS $$

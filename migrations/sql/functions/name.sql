@@ -1,4 +1,4 @@
--- The bytes of the JSON array [tenant, thread_id].
+-- Returns the bytes of the JSON array [tenant, thread_id].
 CREATE FUNCTION compaction_store.name(p_tenant text, p_thread_id text) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$

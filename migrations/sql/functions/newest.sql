@@ -1,4 +1,4 @@
--- The newest messages of a thread, newest first. Never folded.
+-- Returns the newest messages of a thread, newest first. Never folded.
 CREATE FUNCTION compaction_store.newest(
     p_thread_uid uuid, p_tenant text, p_limit integer
 ) RETURNS TABLE (
@@ -7,10 +7,10 @@ CREATE FUNCTION compaction_store.newest(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A new table has no statistics: without them the planner would sort a whole thread to find its end.
+-- A table without statistics would have the planner sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
--- The plan is the same whatever the values, and to make it takes as long as to run it.
+-- One plan fits all values, and planning takes as long as running.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- The time of a thread's next entry: never before the last one's; that of the first is the thread's own.
+-- Returns the time of a thread's next entry: not before that of the last entry; the first entry has the thread's own.
 CREATE FUNCTION compaction_store.next_at(p_last_pos bigint, p_last_at timestamptz, p_now timestamptz)
 RETURNS timestamptz
 LANGUAGE sql IMMUTABLE

@@ -1,5 +1,5 @@
--- The last number at a pos, 0 before the first record. Numbers and pos grow together, so the primary key answers by
--- bisection: another index that begins with the thread would be taken for it wherever the planner knows no better.
+-- Returns the last number at a pos, 0 before the first record. Numbers and pos grow together, so the primary key is
+-- bisected; with a condition on pos and no statistics, the planner would scan any index that begins with the thread.
 CREATE FUNCTION compaction_store.number_at(p_thread_uid uuid, p_pos bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

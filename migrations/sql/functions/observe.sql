@@ -1,6 +1,6 @@
--- Records what a provider did by itself, for messages that came through the bulk door; p_records is as for
--- commit_compactions. What was made from erased messages is refused, whenever they were erased. False where the run was
--- on record before this call, which knows what it wrote itself by the salt.
+-- Records compactions that a provider made by itself, for messages that were loaded; p_records is as for
+-- commit_compactions. Records made from erased messages are refused, whenever those were erased. Returns false if another
+-- call recorded this run before; a retry of the same call is recognized by its salt.
 CREATE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_records text)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
@@ -14,7 +14,7 @@ DECLARE
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- What the loader's role may write here never comes into force.
+    -- The loader's role must not be able to change a view.
     IF EXISTS (
         SELECT FROM json_array_elements(p_records::json) AS r
         WHERE r.value #>> '{columns,outcome}' IS DISTINCT FROM 'observed'

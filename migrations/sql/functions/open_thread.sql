@@ -1,5 +1,5 @@
--- The rows of a thread, made at its first append. Two first appends at once meet here and one waits for the other. The
--- thread's time is the head's, which the first entry takes for its own: so the chain holds it too.
+-- Inserts the rows of a thread at its first append. Of two first appends at once, one waits for the other here. The
+-- thread's creation time is also the time of its first entry, so the chain covers it.
 CREATE FUNCTION compaction_store.open_thread(p_thread_uid uuid, p_tenant text, p_thread_id text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- A JSON text without its strings: brackets, commas, colons, numbers and words are left.
+-- Removes the strings from a JSON text; brackets, commas, colons, numbers and keywords remain.
 CREATE FUNCTION compaction_store.outside_strings(p_text text) RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$

@@ -1,6 +1,5 @@
--- The same JSON for functions that must decode its strings, in which Postgres refuses NUL and half of a surrogate pair:
--- these become a text that nobody can have written before, with a space in it. Two names are equal afterwards if they
--- were equal before, however they are escaped.
+-- Rewrites a JSON text for functions that decode its strings, where Postgres refuses NUL and lone surrogates. These are
+-- replaced by a random text that nobody can have written before. Equal names stay equal, however they are escaped.
 CREATE FUNCTION compaction_store.parsable(p_text text) RETURNS text
 LANGUAGE plpgsql
 AS $$
@@ -13,7 +12,7 @@ BEGIN
         RETURN p_text;
     END IF;
     v_mark := ' ' || gen_random_uuid();
-    -- Afterwards every backslash begins an escape.
+    -- No backslash is escaped by another after this, so each begins an escape.
     v_text := replace(p_text, E'\\\\', E'\\u005c');
     FOR v_escape IN
         SELECT DISTINCT m[1] FROM regexp_matches(

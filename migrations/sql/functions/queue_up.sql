@@ -1,6 +1,6 @@
--- The queue before a thread's row, for all that lock it: where many append at once, this lock goes from one to the next
--- with less ado than a row's, and who has it at once knows that the row is free. What is written does not rest on it:
--- who waits for long goes on without it, to the row's own lock.
+-- Waits for an advisory lock that every writer of a thread takes before the row of the head: with many writers it is handed
+-- on faster than a row lock, and a writer that gets it at once knows that the row is free. Correctness does not depend on
+-- it: after a second a writer goes on and waits for the row lock.
 CREATE FUNCTION compaction_store.queue_up(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

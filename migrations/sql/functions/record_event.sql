@@ -1,4 +1,5 @@
--- Records a hold, its release, or a retention. The same salt again, which is new for each call, is the same call again.
+-- Records a hold, a release or a retention. Each call has a new salt, so a call with a known salt is a retry and writes
+-- nothing.
 CREATE FUNCTION compaction_store.record_event(
     p_thread_uid uuid, p_tenant text, p_kind text, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz

@@ -1,8 +1,7 @@
--- Erases messages, given as ranges of seqs, and every record that may repeat what they said. Those that are erased
--- already are left out; where nothing is left, nothing is written and event_pos is NULL. The same salt again, which is
--- new for each call, is the same call again. p_insist: a hold or a retention is overridden, for a reason that p_body
--- gives; the event names what was overridden. p_dry_run: nothing is written, and seqs and numbers are what would be
--- erased.
+-- Erases messages, given as ranges of seqs, and every record that may repeat them. Messages that are erased already are left
+-- out; if none remain, nothing is written and event_pos is NULL. Each call has a new salt, so a call with a known salt is a
+-- retry and returns the first result. p_insist overrides holds and retentions, which the event then lists. With p_dry_run
+-- nothing is written, and seqs and numbers are what would be erased.
 CREATE FUNCTION compaction_store.redact(
     p_thread_uid uuid, p_tenant text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
     p_insist boolean, p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
@@ -47,7 +46,7 @@ BEGIN
         PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
     END IF;
     v_body := compaction_store.redaction_body(p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos));
-    numbers := compaction_store.reached(p_thread_uid, seqs);
+    numbers := compaction_store.derived_records(p_thread_uid, seqs);
     IF p_dry_run IS NOT FALSE THEN
         RETURN;
     END IF;

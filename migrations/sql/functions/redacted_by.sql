@@ -1,4 +1,4 @@
--- What was erased by the call that had this salt; NULL where there was none.
+-- Returns what the call with this salt erased; NULLs if there was none.
 CREATE FUNCTION compaction_store.redacted_by(
     p_thread_uid uuid, p_last_pos bigint, p_salt bytea,
     OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange

@@ -1,5 +1,5 @@
--- What the caller of a redaction says, with the holds and retentions in front that it overrides: the function says so, not
--- the caller, who may not use a name that a redaction's event uses itself.
+-- Returns the body of a redaction event: p_body with the overridden holds and retentions in front. Callers must not use the
+-- names that such an event uses itself.
 CREATE FUNCTION compaction_store.redaction_body(p_body text, p_overrides bigint[]) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -10,7 +10,7 @@ BEGIN
         SELECT FROM json_object_keys(compaction_store.parsable(p_body)::json) AS k (name)
         WHERE k.name IN ('seqs', 'records', 'genesis', 'overrides')
     ) THEN
-        RAISE EXCEPTION 'seqs, records, genesis and overrides are for the function to say' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the body must not have the names seqs, records, genesis or overrides' USING ERRCODE = 'CS019';
     END IF;
     IF cardinality(p_overrides) = 0 THEN
         RETURN p_body;

@@ -1,4 +1,4 @@
--- Refuses a document that breaks the rule of docs/integrity.md, section 2. p_kind is payload, meta, metadata or body.
+-- Raises an error if a document breaks a rule of docs/integrity.md, section 2. p_kind is payload, meta, metadata or body.
 CREATE FUNCTION compaction_store.refuse_bad_document(p_kind text, p_text text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -25,7 +25,7 @@ BEGIN
             RAISE EXCEPTION 'the % nests deeper than % levels', p_kind, v_levels USING ERRCODE = 'CS019';
         END IF;
     END IF;
-    -- Python reads no longer integer.
+    -- Python refuses to parse longer integers.
     IF v_size > 4300 THEN
         IF EXISTS (
             SELECT FROM regexp_split_to_table(compaction_store.outside_strings(p_text), '[^-+.0-9eE]+') AS n (number)

@@ -1,6 +1,6 @@
--- Refuses a message that breaks the rule of docs/integrity.md, section 2, or whose role is not its payload's. Called for
--- every append, before the text is stored as json, which refuses what is none: so it scans the text where that is
--- enough, and parses it only where it is not.
+-- Raises an error if a message breaks a rule of docs/integrity.md, section 2, or if p_role is not the payload's role. Runs
+-- for every append, so it scans the text, and parses it only where scanning cannot decide. Storing the text as json refuses
+-- anything that is not JSON.
 CREATE FUNCTION compaction_store.refuse_bad_message(p_payload text, p_role text, p_meta text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -11,7 +11,7 @@ DECLARE
     v_digits integer := 0;
     v_role json;
 BEGIN
-    -- So many levels take two brackets each; a long integer takes up four bytes that are a thousand apart.
+    -- 200 levels need 200 opening brackets. An integer of over 4,300 digits has a digit at four positions 1,000 bytes apart.
     IF v_size > 400 THEN
         v_is_fine := v_is_fine AND v_size - octet_length(replace(replace(p_payload, '{', ''), '[', '')) <= 200;
     END IF;
@@ -24,7 +24,8 @@ BEGIN
     IF v_is_fine IS NOT TRUE THEN
         PERFORM compaction_store.refuse_bad_document('payload', p_payload);
     END IF;
-    -- A usual role that comes first and nowhere again needs no parser; where it is spelled with escapes, 6 or 7 is in all.
+    -- No parser is needed if a usual role comes first and "role" nowhere else. Spelled with escapes, its letters are
+    -- \u006x or \u007x.
     IF p_role IN ('user', 'assistant', 'tool', 'system', 'developer') THEN
         v_is_fine := starts_with(p_payload, '{"role":"' || p_role || '"')
             AND position('"role"'::bytea IN substring(v_bytes FROM 9)) = 0;

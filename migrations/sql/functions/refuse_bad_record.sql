@@ -1,6 +1,6 @@
--- Refuses a compaction record whose body breaks the rule of docs/integrity.md, section 2, or whose figures would keep later
--- appends from counting. What stands in the view for a span may be a system message only where the span has one: nothing
--- gains authority by being compacted.
+-- Raises an error if the body of a compaction record breaks a rule of docs/integrity.md, section 2, or if its token count
+-- would make later appends overflow. A replacement may be a system message only if the span has one: compaction must not
+-- give text more authority.
 CREATE FUNCTION compaction_store.refuse_bad_record(p_record compaction_store.compactions, p_body text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -29,7 +29,7 @@ BEGIN
             WHERE m.thread_uid = p_record.thread_uid AND m.seq BETWEEN p_record.start_seq AND p_record.end_seq
                 AND m.role IN ('system', 'developer')
         ) THEN
-            RAISE EXCEPTION 'a system message stands for a span that has none' USING ERRCODE = 'CS019';
+            RAISE EXCEPTION 'a system message replaces a span that has none' USING ERRCODE = 'CS019';
         END IF;
     END IF;
 END

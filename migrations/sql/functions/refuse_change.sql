@@ -1,12 +1,12 @@
--- Stands before every change and removal of what is append-only. The one change let through is an erasure: content and
--- salt go, the pos of the redaction comes, and nothing else differs; a thread's name becomes that of its stub. What
--- differs is asked of the rows' images: json has no equality.
+-- Trigger before every UPDATE and DELETE of append-only tables. It lets erasures through: content and salt become NULL,
+-- redacted_pos is set, and nothing else differs; and a thread's name becomes that of its stub. Rows are compared with *=,
+-- by their bytes, because json has no equality.
 CREATE FUNCTION compaction_store.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- A shard is called after its table and its number.
+    -- On Citus a shard's name is the table's with a number.
     v_table text := regexp_replace(TG_TABLE_NAME, '_[0-9]+$', '');
 BEGIN
     IF TG_OP = 'UPDATE' AND v_table IN ('messages', 'compactions') THEN

@@ -1,4 +1,4 @@
--- Raises where a thread was erased: nothing is added to it any more.
+-- Raises an error if a thread was erased: nothing can be added to it.
 CREATE FUNCTION compaction_store.refuse_erased(p_erased_pos bigint) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,5 +1,5 @@
--- Raises where a hold or a retention forbids to erase from a thread. Of holds and releases the newest decides, and of
--- retentions the newest; the caller holds the head's lock.
+-- Raises an error if a hold or a retention forbids erasing from a thread. The newest of holds and releases decides, and the
+-- newest retention. The caller holds the head's lock.
 CREATE FUNCTION compaction_store.refuse_held(p_thread_uid uuid, p_last_pos bigint) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- The other branch of tenant(). Citus evaluates both branches of a CASE beforehand, so this one looks again.
+-- Raises the error of tenant(). Checks the setting again, because Citus evaluates all branches of a CASE beforehand.
 CREATE FUNCTION compaction_store.refuse_no_tenant() RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -8,6 +8,6 @@ BEGIN
         RETURN current_setting('compaction_store.tenant', true);
     END IF;
     RAISE EXCEPTION 'compaction_store.tenant is not set'
-        USING ERRCODE = 'CS009', HINT = 'SET compaction_store.tenant = ''default'', or whose threads are wanted';
+        USING ERRCODE = 'CS009', HINT = 'SET compaction_store.tenant = ''default'', or another tenant';
 END
 $$;

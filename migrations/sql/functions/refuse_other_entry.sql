@@ -1,4 +1,5 @@
--- Raises where a thread does not have the expected entry at a pos. p_seq is the last seq there, where the caller knows it.
+-- Raises an error if a thread does not have the expected entry at a pos. p_seq is the last seq there if the caller knows
+-- it.
 CREATE FUNCTION compaction_store.refuse_other_entry(
     p_thread_uid uuid, p_pos bigint, p_seq bigint, p_expected bytea
 ) RETURNS void

@@ -1,5 +1,5 @@
--- Raises where a thread cannot be made because its key is there, and not in this tenant with a head: another tenant has
--- it, as a stub that was imported with a key that is not its own, or the thread was changed by hand.
+-- Raises an error if a thread cannot be made because its key exists, but not in this tenant with a head. Then it belongs to
+-- another tenant, as an imported stub with a key that is not its own, or rows were changed by hand.
 CREATE FUNCTION compaction_store.refuse_taken(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

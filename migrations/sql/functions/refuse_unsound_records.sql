@@ -1,5 +1,5 @@
--- Holds a thread's applied records to what they stand for: what no chain says, and what commit_compactions sees to
--- where it writes them. An imported view must have every message once.
+-- Checks the applied records of an imported thread against their messages, as commit_compactions does for those it writes:
+-- the chain alone does not prove it. The view must contain every message exactly once.
 CREATE FUNCTION compaction_store.refuse_unsound_records(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -20,7 +20,7 @@ BEGIN
     END) IS NOT TRUE
     LIMIT 1;
     IF v_number IS NULL THEN
-        -- In the order of their starts, a span in force that begins inside an earlier one must end inside it.
+        -- Sorted by start, a span in force that begins inside an earlier one must also end inside it.
         SELECT f.number INTO v_number FROM (
             SELECT c.number, c.start_seq, c.end_seq, max(c.end_seq) OVER (
                 ORDER BY c.start_seq, c.end_seq DESC, c.number DESC
@@ -38,7 +38,7 @@ BEGIN
         LIMIT 1;
     END IF;
     IF v_number IS NOT NULL THEN
-        RAISE EXCEPTION 'compaction % does not stand for what it says', v_number
+        RAISE EXCEPTION 'compaction % does not match the messages of its span', v_number
             USING ERRCODE = 'CS010', DETAIL = v_number::text;
     END IF;
 END

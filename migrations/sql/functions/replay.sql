@@ -1,4 +1,4 @@
--- A page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded.
+-- Returns a page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded.
 CREATE FUNCTION compaction_store.replay(
     p_thread_uid uuid, p_tenant text, p_after bigint, p_until bigint, p_limit integer
 ) RETURNS TABLE (
@@ -7,10 +7,10 @@ CREATE FUNCTION compaction_store.replay(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A new table has no statistics: without them the planner would sort a whole thread to find its end.
+-- A table without statistics would have the planner sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
--- The plan is the same whatever the values, and to make it takes as long as to run it.
+-- One plan fits all values, and planning takes as long as running.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -21,7 +21,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    -- Row-level security lets no COALESCE near an index: it might tell of rows.
+    -- No COALESCE in the condition: under row-level security it could not use the index.
     p_until := least(p_until, v_last_seq);
     RETURN QUERY
         SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos

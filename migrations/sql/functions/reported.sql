@@ -1,14 +1,14 @@
--- The newest reply, among the last messages, whose receipt names a view and which says what its request took; and what
--- that view took by the figures stored here. Neither the payload nor the meta is parsed: either may hold what json refuses
--- to take apart. Both are compact JSON, so that inside a string the quotes looked for would stand escaped.
+-- Finds the newest reply, among the last p_among messages, that has a receipt and reports the tokens of its request, and
+-- returns what the view in its receipt took by the store's own counts. Payload and meta are searched as text, because json
+-- cannot take apart text with \u0000. Both are compact JSON, so inside a string the quotes would be escaped.
 CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_among integer)
 RETURNS TABLE (seq bigint, view_tokens bigint, payload text, meta text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A new table has no statistics: without them the planner would sort a whole thread to find its end.
+-- A table without statistics would have the planner sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
--- The plan is the same whatever the values, and to make it takes as long as to run it.
+-- One plan fits all values, and planning takes as long as running.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- The end of a retention from its event's body, which begins with it; NULL where it does not, or names no such moment.
+-- Returns the end of a retention from the start of its event's body; NULL if it is not there or is no valid time.
 CREATE FUNCTION compaction_store.retained_until(p_body text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- The records that one run wrote, in order, with all that a client is given of a record. p_last_number is the head's.
+-- Returns the records that one run wrote, in order. p_last_number is the head's.
 CREATE FUNCTION compaction_store.run_records(p_thread_uid uuid, p_run_id uuid, p_last_number bigint)
 RETURNS TABLE (
     number bigint, pos bigint, created_at timestamptz, kind text, outcome text, start_seq bigint, end_seq bigint,

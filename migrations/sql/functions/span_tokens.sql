@@ -1,4 +1,5 @@
--- The tokens a span takes in the view at a pos: its active records and the messages in the gaps between them.
+-- Returns the tokens that a span takes in the view at a pos: its active records, and the messages in the gaps between
+-- them.
 CREATE FUNCTION compaction_store.span_tokens(
     p_thread_uid uuid, p_at bigint, p_last_number bigint, p_start bigint, p_end bigint
 )

@@ -1,6 +1,5 @@
--- The tenant of this transaction, as the functions set it: for one transaction, because behind a pooler the connection
--- is shared. Without one it raises rather than finding nothing. Inlined into the policies, and so without a SET of its
--- own.
+-- Returns the tenant of this transaction and raises an error if there is none. It is set for one transaction only, because
+-- connections are shared behind a pooler. Has no SET clause, so that it can be inlined into the policies.
 CREATE FUNCTION compaction_store.tenant() RETURNS text
 LANGUAGE sql STABLE
 AS $$

@@ -1,4 +1,4 @@
--- A name-based UUID, version 8: the first 128 bits of SHA-256 over a fixed namespace and the name.
+-- Returns a name-based UUID, version 8: the first 128 bits of SHA-256 over a fixed namespace and the name.
 CREATE FUNCTION compaction_store.thread_uid(p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

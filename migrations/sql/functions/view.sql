@@ -1,6 +1,6 @@
--- What the model should see at a pos (NULL: now): the active records and, by index ranges, the messages between them. The
--- first row has the entry of the chain at that pos as head.
--- A record's row has its number, and its body as payload: taking a field out of json fails on text that holds \u0000.
+-- Returns what the model should see at a pos (NULL: now): the active records, and the messages between them by index ranges.
+-- The first row has the entry of the chain at that pos as head. A record's row has its number, and its whole body as
+-- payload, because json cannot take fields out of text with \u0000.
 CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_at bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
@@ -10,7 +10,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
--- The plan is the same whatever the values, and to make it takes as long as to run it.
+-- One plan fits all values, and planning takes as long as running.
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -39,8 +39,8 @@ BEGIN
         END IF;
         v_last_pos := p_at;
     END IF;
-    -- Outer records come before those inside them, which are passed over. A query a record and a gap: for the few that are
-    -- active as a rule it is less than one that takes them all at once and sorts, for hundreds up to twice as much.
+    -- Outer records come before those inside them, which are skipped. There is one query for each record and each gap: with
+    -- few active records this is faster than one query that sorts all rows; with hundreds it takes up to twice as long.
     IF v_last_number > 0 THEN
         FOR v_number, v_start, v_end IN
             SELECT f.number, f.start_seq, f.end_seq

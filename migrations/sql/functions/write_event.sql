@@ -1,4 +1,4 @@
--- Chains an event after a head that the caller has locked, and moves the head.
+-- Writes an event and moves the head, which the caller has locked.
 CREATE FUNCTION compaction_store.write_event(
     p_head compaction_store.heads, p_kind text, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz

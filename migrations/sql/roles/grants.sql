@@ -1,5 +1,5 @@
--- Everything belongs to the owner, a role nobody logs in as; PUBLIC has nothing. Where the roles could not be made, the
--- login that migrates keeps the objects.
+-- Everything belongs to the owner, a role without a login; PUBLIC has no privileges. Where the roles could not be made, the
+-- objects stay with the login that migrates.
 DO $$
 DECLARE
     v_object record;
@@ -22,28 +22,28 @@ BEGIN
 
     GRANT USAGE ON SCHEMA compaction_store
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
-    -- An owner needs CREATE on the schema to be handed its tables.
+    -- A role needs CREATE on the schema to become the owner of its tables.
     GRANT USAGE, CREATE ON SCHEMA compaction_store TO compaction_store_owner;
     GRANT SELECT, INSERT, UPDATE, DELETE ON compaction_store.alembic_version TO compaction_store_owner;
     GRANT SELECT ON
         compaction_store.alembic_version, compaction_store.threads, compaction_store.heads, compaction_store.messages,
         compaction_store.compactions, compaction_store.events
         TO compaction_store_app, compaction_store_auditor;
-    -- All that the loader may write by itself is what finish_import judges; not staged_by, the transaction.
+    -- The only columns the loader may write directly; finish_import checks them. staged_by must stay the transaction's.
     GRANT INSERT (
         type, ordinal, pos, created_at, redacted_pos, salt, commitment, entry, body, tokens,
         call_size, role, counter, key, receipt, meta_commitment, meta, kind, outcome, start_seq,
         end_seq, tokens_before, tokens_after, source_count, revokes, run_id, callback, trigger,
         actor, model, inputs, source_before, source_end
     ) ON compaction_store.staged TO compaction_store_loader;
-    -- A store asks at once which schema it has come to.
+    -- Opening a store reads the revision of the schema.
     GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
         compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
-        compaction_store.standing, compaction_store.events, compaction_store.reported
+        compaction_store.thread_state, compaction_store.events, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
-    -- Not the application's: it could keep every checkpoint waiting.
+    -- Not granted to applications, which could block all checkpoints with it.
     GRANT EXECUTE ON FUNCTION compaction_store.checkpoint_turn TO compaction_store_auditor;
     GRANT EXECUTE ON FUNCTION
         compaction_store.append, compaction_store.append_many, compaction_store.append_observed,

@@ -1,5 +1,5 @@
--- The roles are the cluster's, not the database's, and may be there already. Where this login may not make roles,
--- everything belongs to whoever migrates, and grants are left to the owner of the database.
+-- Roles belong to the whole server and may exist already. If this login may not make roles, everything belongs to it, and
+-- grants are left to the owner of the database.
 DO $$
 DECLARE
     v_role text;
@@ -16,7 +16,7 @@ BEGIN
             END;
         END IF;
     END LOOP;
-    -- Handing objects to the owner asks for membership in it.
+    -- Only a member of the role can give objects to it.
     BEGIN
         GRANT compaction_store_owner TO CURRENT_USER;
     EXCEPTION WHEN insufficient_privilege THEN NULL;

@@ -1,5 +1,5 @@
--- Append-only, one row a record, whatever its outcome. body is one JSON document under its own salted commitment, so
--- that it can be erased: summary_text, replacement, prompt, reason, error, provider payload, usage.
+-- Append-only, one row for each record, whatever its outcome. body is one JSON document with a salted commitment of its own,
+-- so that it can be erased: summary_text, replacement, prompt, reason, error, provider payload, usage.
 CREATE TABLE compaction_store.compactions (
     thread_uid uuid NOT NULL,
     number bigint NOT NULL,
@@ -42,15 +42,15 @@ CREATE TABLE compaction_store.compactions (
     CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
 );
 
--- Everything that decides which records are active, in two indexes, so that a view never reads the log's rows.
+-- This index and the one on revokes have every column that decides which records are active: a view reads no other rows.
 CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
     INCLUDE (pos, redacted_pos, tokens_after, tenant)
     WHERE outcome = 'applied' AND revokes IS NULL;
--- Not by thread first: where the planner takes every thread for a short one, it would read a thread's records by this.
+-- run_id comes first, because without good statistics the planner would use this index to read a thread's records.
 CREATE INDEX compactions_run_idx ON compaction_store.compactions (run_id, thread_uid);
--- As messages_listed_idx, but of every row: there are few, and lists across threads show each. The condition is always
--- true; no other query says it, so that none about one thread reads the thread's records by this index.
+-- As messages_listed_idx, but with every row, because there are few. The condition is always true; only verify_all states
+-- it, so that no query about one thread uses this index.
 CREATE INDEX compactions_listed_idx ON compaction_store.compactions (tenant, thread_uid) WHERE (number * 1) IS NOT NULL;
 CREATE INDEX compactions_audit_idx ON compaction_store.compactions (tenant, created_at, thread_uid, number);
 CREATE INDEX compactions_revokes_idx

@@ -1,4 +1,4 @@
--- Append-only: what happens to a thread besides messages and compactions.
+-- Append-only: redactions, holds, releases, retentions.
 CREATE TABLE compaction_store.events (
     thread_uid uuid NOT NULL,
     pos bigint NOT NULL,
@@ -17,6 +17,6 @@ CREATE TABLE compaction_store.events (
     )
 );
 
--- As messages_listed_idx. Of every row: a thread has few, and where its first one stands is not known. The condition is
--- as that of compactions_listed_idx.
+-- As messages_listed_idx, but with every row: a thread has few, and the pos of its first one is not known. The condition is
+-- as in compactions_listed_idx.
 CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) WHERE (pos * 1) IS NOT NULL;

@@ -1,7 +1,7 @@
--- One narrow row a thread, changed by every write. stalled_tokens is what the view took when an attempt at a compaction
--- made no progress; NULL once one did. erased_pos is the pos of the thread's erasure, read with the row that is
--- locked anyway. Half of each page stays free, so that updates stay on the page;
--- the index is on a coarse copy of view_tokens, because an index on the figure itself would end that.
+-- One narrow row for each thread, updated by every write. stalled_tokens is the size of the view when an attempt at a
+-- compaction last made no progress, NULL after one that did. erased_pos is the pos of the thread's erasure; it is here
+-- because this row is read anyway. fillfactor 50 keeps updates on their page (HOT). That needs the indexed columns to stay
+-- the same, so the index is on a coarse copy of view_tokens.
 CREATE TABLE compaction_store.heads (
     thread_uid uuid NOT NULL,
     last_seq bigint NOT NULL DEFAULT 0,
@@ -21,5 +21,5 @@ CREATE TABLE compaction_store.heads (
     CONSTRAINT heads_dense_check CHECK (last_seq >= 0 AND last_number >= 0 AND last_pos >= last_seq + last_number)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01);
 
--- The order of due, so that a page of it sorts nothing.
+-- In the order of `due`, so that a page needs no sort.
 CREATE INDEX heads_due_idx ON compaction_store.heads (tenant, view_tokens_coarse, thread_uid);

@@ -1,4 +1,4 @@
--- Append-only. payload is json, never jsonb: what is hashed is the text as it was sent.
+-- Append-only. payload is json and never jsonb: the text is hashed as it was sent.
 CREATE TABLE compaction_store.messages (
     thread_uid uuid NOT NULL,
     seq bigint NOT NULL,
@@ -24,8 +24,8 @@ CREATE TABLE compaction_store.messages (
 );
 
 CREATE UNIQUE INDEX messages_key_idx ON compaction_store.messages (thread_uid, key) WHERE key IS NOT NULL;
--- Which threads a tenant has messages of, without reading them all: verify_all looks here for rows whose head and name
--- are gone. A few entries a thread, so that an append pays nothing for it; more than one, so that taking the first
--- message away as well does not hide the others.
+-- Lists the threads that have messages, for verify_all to find messages whose head and name are gone. It has a few entries
+-- for each thread: so few that appends do not pay for it, and several, so that deleting the first message does not hide the
+-- others.
 CREATE INDEX messages_listed_idx ON compaction_store.messages (tenant, thread_uid)
     WHERE seq IN (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024);

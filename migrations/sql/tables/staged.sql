@@ -1,7 +1,6 @@
--- Where an import lays the entries of a bundle, one row each, until finish_import takes them into the log and removes
--- them. COPY refuses tables under row-level security, so that this one is not: nobody reads it but that function, and
--- nobody can write staged_by, the transaction, which keeps imports apart. Bodies are text until they are taken over.
--- UNLOGGED: after a crash an import is begun anew.
+-- Holds the entries of a bundle, one row each, until finish_import moves them into the log. COPY refuses tables under
+-- row-level security, so this one has none: only that function reads it, and nobody can write staged_by, the transaction
+-- that separates imports. Bodies are text until they are moved. UNLOGGED: after a crash the import is repeated.
 CREATE UNLOGGED TABLE compaction_store.staged (
     staged_by bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     type text COLLATE "C" NOT NULL,

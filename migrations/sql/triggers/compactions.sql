@@ -2,6 +2,6 @@ CREATE TRIGGER refuse_change BEFORE UPDATE OR DELETE ON compaction_store.compact
     FOR EACH ROW EXECUTE FUNCTION compaction_store.refuse_change();
 CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON compaction_store.compactions
     FOR EACH STATEMENT EXECUTE FUNCTION compaction_store.refuse_change();
--- ALWAYS: session_replication_role does not switch them off.
+-- ALWAYS, so that session_replication_role cannot switch them off.
 ALTER TABLE compaction_store.compactions ENABLE ALWAYS TRIGGER refuse_change;
 ALTER TABLE compaction_store.compactions ENABLE ALWAYS TRIGGER refuse_truncate;

@@ -193,7 +193,7 @@ def test_the_application_erases_by_the_functions_alone(faces: Faces, login: str)
             "INSERT INTO compaction_store.events SELECT * FROM compaction_store.events",
             "SELECT compaction_store.write_event(h, 'redaction', NULL, '', '{}') FROM compaction_store.heads AS h",
             "SELECT compaction_store.erase_content(h, NULL, '', '{}', '{}', '{}') FROM compaction_store.heads AS h",
-            "SELECT compaction_store.reached(gen_random_uuid(), '{}')",
+            "SELECT compaction_store.derived_records(gen_random_uuid(), '{}')",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement.encode())

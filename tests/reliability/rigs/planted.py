@@ -273,7 +273,7 @@ BUGS = (
         "a redaction forgets what was made from a record",
         (
             Edit(
-                f"{_SQL}/reached.sql",
+                f"{_SQL}/derived_records.sql",
                 "JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON m.input = r.number\n",
                 "JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON false\n",
             ),

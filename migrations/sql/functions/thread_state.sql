@@ -1,6 +1,6 @@
--- Where a thread stands, as a verifier reads it: times as whole microseconds, NULL where they are infinite. entry_at is
--- the entry at p_pos, from which a verification may go on, with the seq and the number reached there.
-CREATE FUNCTION compaction_store.standing(p_thread_uid uuid, p_tenant text, p_pos bigint)
+-- Returns the state of a thread for a verifier. Times are in microseconds, NULL if infinite. seq_at, number_at and entry_at
+-- are those at p_pos, from which a verification can continue.
+CREATE FUNCTION compaction_store.thread_state(p_thread_uid uuid, p_tenant text, p_pos bigint)
 RETURNS TABLE (
     thread_id text, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
     last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea,
@@ -9,7 +9,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- What is found constant and false costs as much as what is forbidden, which would be worth compiling.
+-- A plan that the planner finds impossible gets the cost of a disabled one, which would start the JIT compiler.
 SET jit = off
 SET enable_bitmapscan = off
 AS $$
@@ -27,7 +27,7 @@ BEGIN
             h.last_number, h.last_pos, compaction_store.microseconds(h.last_at), h.head, h.erased_pos, v_seq,
             v_number,
             v_entry,
-            -- No more than shows that it is too long.
+            -- The limit is 8,192 bytes: enough to see that it is exceeded.
             left(t.metadata::text, 8193)
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid

@@ -1,7 +1,7 @@
--- The records that may repeat what some messages say, whatever their outcome, and those made from such records. A record
--- may repeat its span. One without a span, or with 0 among its inputs, may repeat anything before it; an observed one
--- anything from its start up to itself, because one of those messages told of it.
-CREATE FUNCTION compaction_store.reached(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
+-- Returns the numbers of the records that may repeat what some messages say, whatever their outcome, and of those made from
+-- such records. A record may repeat its span. One without a span, or with 0 among its inputs, may repeat anything before
+-- it. An observed record may repeat anything from its start up to itself, because one of those messages reported it.
+CREATE FUNCTION compaction_store.derived_records(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -13,10 +13,10 @@ DECLARE
     v_ends bigint[];
     v_makers bigint[];
     v_inputs bigint[];
-    v_reached int8multirange;
+    v_derived int8multirange;
 BEGIN
     SELECT h.last_number INTO v_last_number FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
-    -- Read first, judged afterwards: a statement that Citus sends to a shard must not call seq_at, which reads too.
+    -- Rows are read into arrays first, because a statement that Citus sends to a shard cannot call seq_at, which reads.
     SELECT array_agg(c.number), array_agg(c.pos),
         array_agg(CASE WHEN 0 = ANY (c.inputs) THEN 1 ELSE coalesce(c.start_seq, 1) END),
         array_agg(CASE WHEN c.outcome = 'observed' OR 0 = ANY (c.inputs) THEN NULL ELSE c.end_seq END)
@@ -26,13 +26,13 @@ BEGIN
     SELECT array_agg(c.number), array_agg(i.input) INTO v_makers, v_inputs
     FROM compaction_store.compactions AS c CROSS JOIN LATERAL unnest(c.inputs) AS i (input)
     WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number;
-    WITH RECURSIVE reached (number) AS (
+    WITH RECURSIVE derived (number) AS (
         SELECT r.number FROM unnest(v_numbers, v_pos, v_starts, v_ends) AS r (number, pos, first, last)
         WHERE int8range(r.first, coalesce(r.last, compaction_store.seq_at(p_thread_uid, r.pos)), '[]') && p_seqs
         UNION
-        SELECT m.maker FROM reached AS r JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON m.input = r.number
+        SELECT m.maker FROM derived AS r JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON m.input = r.number
     )
-    SELECT coalesce(range_agg(int8range(r.number, r.number, '[]')), '{}') INTO v_reached FROM reached AS r;
-    RETURN v_reached;
+    SELECT coalesce(range_agg(int8range(r.number, r.number, '[]')), '{}') INTO v_derived FROM derived AS r;
+    RETURN v_derived;
 END
 $$;
