@@ -172,7 +172,7 @@ def asked(superuser: psycopg.Connection[Any]) -> list[str]:
 
 
 def test_where_there_is_no_citus_nothing_is_done(url: str, empty_url: str, superuser: psycopg.Connection[Any]) -> None:
-    with pytest.raises(UnsupportedDatabase, match="no Citus: CREATE EXTENSION citus"):
+    with pytest.raises(UnsupportedDatabase, match="no Citus: run CREATE EXTENSION citus"):
         citus.distribute(url)
     with pytest.raises(SchemaOutOfDate):
         citus.distribute(empty_url)
