@@ -1,4 +1,4 @@
-"""Spreads the tables over the nodes of a Citus cluster: `distribute`."""
+"""Distributes the tables over the nodes of a Citus cluster: `distribute`."""
 
 from compaction_store.deploy.citus import Distributed, distribute
 

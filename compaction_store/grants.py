@@ -1,4 +1,4 @@
-"""Gives logins the schema's roles, and takes them away."""
+"""Grants logins the schema's roles, and revokes them."""
 
 from compaction_store.deploy.roles import grant, revoke
 

@@ -1,9 +1,9 @@
-"""Bringing a database's schema up to date: `compaction-store migrate`, or these functions.
+"""Migrates a database's schema: `compaction-store migrate`, or these functions.
 
-Safe to start twice at once: a lock on alembic's version table, held to the end of the transaction, lets one go first.
-Only a login that may change that table can take the lock, so no other can keep a migration waiting. Safe beside running
-writers: a step that cannot have its lock at once gives up and the whole migration is tried again, so that nobody queues
-behind it for longer than the lock timeout.
+Concurrent migrations run one after the other, by a lock on alembic's version table until the end of the transaction.
+Only a login that may change that table can take the lock, so no other can block a migration. Writers may go on: if a
+step cannot get its lock within the lock timeout, the whole migration is rolled back and retried, so no writer waits
+longer than that.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ LOCK_TIMEOUT_MS = 200
 TURN_TIMEOUT_MS = 30_000
 scripts = schema.scripts
 TRIES = 120
-# As alembic makes it, which then finds it there.
+# The same table as alembic would create.
 _VERSION_TABLE = f"""
     CREATE TABLE {schema.SCHEMA}.alembic_version (
         version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
     )
 """
-# A login that may not change the version cannot migrate, and needs no turn to find that there is nothing to do.
+# A login that may not change the version cannot migrate, and needs no lock to find that nothing has to be done.
 _MAY_LOCK = f"""
     SELECT has_table_privilege('{schema.SCHEMA}.alembic_version', 'UPDATE, DELETE')
         AND current_setting('transaction_read_only') = 'off'
 """
-# Somebody else has made the schema or the table at the same moment.
+# Another migration created the schema or the table at the same time.
 _MADE = frozenset({"23505", "42P06", "42P07"})
 _BUSY = "55P03"
 _NOT_EMPTY = "CS006"
-# Lock not available; deadlock; and "tuple concurrently updated", two databases of one cluster granting roles at once.
+# Lock not available; deadlock; "tuple concurrently updated", when two databases of a server grant roles at once.
 _TRY_AGAIN = frozenset({"55P03", "40P01", "XX000"})
 
 
@@ -65,31 +65,31 @@ def _engine(url: str) -> sa.Engine:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Brings the database to a revision; does nothing where it is there already."""
+    """Upgrades the database to a revision; does nothing if it has it already."""
     _alembic(url, lambda config: command.upgrade(config, revision))
 
 
 def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:
-    """Takes the database back to a revision.
+    """Downgrades the database to a revision.
 
-    Going below the first one deletes everything stored: it is refused (`Conflict`) while there is anything, unless
+    Below the first revision, everything stored is deleted: if there is anything, this is refused (`Conflict`) unless
     `delete_everything` is true.
     """
     _alembic(url, lambda config: command.downgrade(config, revision), delete_everything=delete_everything)
 
 
 def current(url: str) -> str | None:
-    """The database's revision, or None where it has no schema of ours."""
+    """Returns the database's revision, or None if it has no compaction_store schema."""
     return _once(url, queries.revision)
 
 
 def check(url: str) -> None:
-    """Raises SchemaOutOfDate where the database is not at the revision this version needs."""
+    """Raises `SchemaOutOfDate` if the database is not at the revision that this version needs."""
     _once(url, queries.check)
 
 
 def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
-    """Runs one migration in one transaction, under the lock, again and again until its locks can be had."""
+    """Runs a migration in one transaction, and retries it until it gets its locks."""
     engine = _engine(url)
     try:
         for last in [False] * (TRIES - 1) + [True]:
@@ -103,7 +103,7 @@ def with_connection(url: str, run: Callable[[sa.Connection], None]) -> None:
 
 
 def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> CompactionStoreError | None:
-    """None when it is done; the error when it is worth another try."""
+    """Returns None if it succeeded, or the error if a retry may help."""
     try:
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             _take_turn(connection)
@@ -118,7 +118,7 @@ def _transaction(engine: sa.Engine, run: Callable[[sa.Connection], None]) -> Com
 
 
 def _take_turn(connection: sa.Connection) -> None:
-    """Keeps every other migration and every checkpoint waiting until the end of this transaction."""
+    """Blocks other migrations and checkpoints until the end of this transaction."""
     if connection.scalar(sa.text(queries.IS_WORKER_ASKED)) and connection.scalar(sa.text(queries.IS_WORKER)):
         raise UnsupportedDatabase(queries.WORKER)
     connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
@@ -136,14 +136,14 @@ def _take_turn(connection: sa.Connection) -> None:
             raise
     row = connection.execute(sa.text(queries.HOLDER)).one_or_none()
     holder = queries.Holder(*row) if row is not None else None
-    raise DatabaseUnavailable(f"another migration or a checkpoint did not end in time{queries.held_by(holder)}")
+    raise DatabaseUnavailable(f"another migration or a checkpoint did not finish in time{queries.held_by(holder)}")
 
 
 def _make_version_table(connection: sa.Connection) -> None:
-    """Whoever makes the schema or the table goes first: others wait for that, and then find it."""
+    """Creates the schema and the version table. If another migration is creating them, waits until it has."""
     try:
         with connection.begin_nested():
-            # IF NOT EXISTS would ask for the right to make schemas where one is there.
+            # IF NOT EXISTS needs the privilege to create schemas even if the schema exists.
             if connection.scalar(sa.text(f"SELECT to_regnamespace('{schema.SCHEMA}')")) is None:
                 connection.execute(sa.text(f"CREATE SCHEMA {schema.SCHEMA}"))
             connection.execute(sa.text(_VERSION_TABLE))
@@ -163,7 +163,7 @@ def _failure(error: sa.exc.DBAPIError) -> CompactionStoreError:
         return DatabaseUnavailable(f"cannot reach the database: {lines[0]}", sqlstate=state)
     if state == _NOT_EMPTY:
         return Conflict(lines[0])
-    # A migration handles no messages, so the server's own words are safe to pass on.
+    # The server's message is safe to show, because a migration handles no content.
     return DatabaseError(f"the migration failed with SQLSTATE {state}: {lines[0]}", sqlstate=state)
 
 

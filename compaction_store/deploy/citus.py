@@ -1,9 +1,8 @@
-"""Spreading the tables over the nodes of a Citus cluster: `compaction-store distribute`, or this function.
+"""Distributes the tables over the nodes of a Citus cluster: `compaction-store distribute`, or this function.
 
-A thread is one shard's: every table is spread by thread_uid and together, and every call about a thread runs whole on
-the node that has it, as one statement outside of any transaction of the client's. One transaction does it all or
-nothing, and doing it again changes nothing. The functions are those of a single server, but for the files in
-`migrations/sql/citus/` and for one setting; `verify` expects both on a distributed database.
+All tables are distributed by thread_uid and colocated, so a thread is in one shard, and each call about a thread runs
+as a whole on the node that has it. `distribute` is one transaction and can be repeated. The functions are those of a
+single server, except for the files in `migrations/sql/citus/` and for one setting; `verify` expects both.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from compaction_store.postgres import connections, engines, queries, schema
 
 _OLDEST = 12
 _MOST_SHARDS = 64_000
-# The first of them is what the others are placed with.
+# The others are colocated with the first.
 TABLES = ("threads", "heads", "messages", "compactions", "events")
-# Moving what is there takes as long as there is of it.
+# Moving the stored rows can take hours.
 _SECONDS = 24 * 3600.0
 
 _EXTENSION = "SELECT extversion::text FROM pg_catalog.pg_extension WHERE extname = 'citus'"
@@ -42,10 +41,10 @@ _DONE = """
     WHERE n.nspname = 'compaction_store'
 """
 _LOCAL = (
-    # In this transaction alone. Tables and functions are made on one node after the other: what is done on several at
-    # once could not be seen by what follows.
+    # For this transaction only. Sequential, because later statements do not see what parallel connections to the nodes
+    # have changed.
     "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
-    # Ours read the row that they stand before, and nothing else.
+    # Safe here: our triggers read only their own row.
     "SET LOCAL citus.enable_unsafe_triggers = on",
     "SET LOCAL search_path = pg_catalog, pg_temp",
     "SET LOCAL client_min_messages = warning",
@@ -57,13 +56,13 @@ _POLICY = (
 _TABLE = (
     "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', 'thread_uid', colocate_with => '{with_}')"
 )
-# A unique index must have the column that the tables are spread by. Names stay unique: the key follows from the name.
+# Citus requires the distribution column in unique indexes. Names stay unique, because thread_uid is a hash of the name.
 _NAMES = (
     "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
     "CREATE INDEX threads_tenant_thread_id_idx ON compaction_store.threads (tenant, thread_id)",
 )
-# What lay in a table before it was spread is still in the coordinator's own, where no erasure would reach it. The
-# trigger is put aside there alone, and for this alone.
+# Rows from before are still in the coordinator's own tables, where no erasure would reach them. The trigger is disabled
+# for this, on the coordinator only.
 _EMPTIED = (
     "SET LOCAL citus.enable_ddl_propagation = off",
     "ALTER TABLE compaction_store.{table} DISABLE TRIGGER refuse_truncate",
@@ -71,14 +70,14 @@ _EMPTIED = (
     "ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER refuse_truncate",
     "SET LOCAL citus.enable_ddl_propagation = on",
 )
-# Those that a client calls are sent whole to the node of the thread that they are given.
+# Functions that a client calls with a thread are delegated to the node of that thread.
 _FUNCTIONS = """
     SELECT p.oid::regprocedure::text, p.prosecdef AND 'p_thread_uid' = ANY (p.proargnames)
     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
     WHERE n.nspname = 'compaction_store' ORDER BY p.proname
 """
 _FUNCTION = "SELECT pg_catalog.create_distributed_function(%b::text::regprocedure)"
-# Citus finds a statement's shard by its values, which a generic plan does not have.
+# Citus finds the shard of a statement by its parameters, which a generic plan does not have.
 _GENERIC = """
     SELECT p.oid::regprocedure::text
     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
@@ -102,13 +101,13 @@ class Distributed(NamedTuple):
 
 
 def distribute(url: str, *, shards: int | None = None) -> Distributed:
-    """Spreads a migrated database's tables over the nodes of its Citus cluster, with what is in them.
+    """Distributes a migrated database's tables over the nodes of its Citus cluster, with all rows.
 
-    The URL is the coordinator's, and the login one that owns everything and may log in on every node: a superuser.
-    `shards` is how many there will be, else what `citus.shard_count` says; it cannot be changed by doing it again.
+    The URL must be the coordinator's, and the login a superuser on every node. Without `shards` there are as many as
+    `citus.shard_count` says; calling it again does not change their number.
     """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= _MOST_SHARDS):
-        raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}")
+        raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}, not {shards!r}")
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
         return connections.Connections(engine, _SECONDS).call(_distribute, shards)
@@ -134,17 +133,17 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
         for signature, is_called in queries.fetch(connection, _FUNCTIONS):
             queries.fetch(connection, _CALLED if is_called else _FUNCTION, (signature,))
         [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
-        # A query over several threads says its tenant to every node it goes to.
+        # Makes queries across threads send their tenant to every node.
         setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
         queries.fetch(connection, setting.as_string().replace("%", "%%"))
     return Distributed(now, nodes)
 
 
 def _check(connection: Connection) -> int:
-    """How many nodes there are to spread over."""
+    """Returns the number of nodes that take shards."""
     found = queries.fetch(connection, _EXTENSION)
     if not found:
-        raise UnsupportedDatabase("the database has no Citus: CREATE EXTENSION citus, on every node of the cluster")
+        raise UnsupportedDatabase("the database has no Citus: run CREATE EXTENSION citus on every node of the cluster")
     version = found[0][0]
     if int(version.partition(".")[0]) < _OLDEST:
         raise UnsupportedDatabase(f"Citus {_OLDEST} or newer is needed; this is {version}")
@@ -162,14 +161,14 @@ def _is_done(connection: Connection) -> bool:
         return False
     if found.keys() != set(TABLES) or len(set(found.values())) != 1 or not found["threads"][0]:
         raise NotConfigured(
-            "the tables are spread already, and not together by thread_uid: distribute a newly migrated database"
+            "the tables are distributed already, but not colocated by thread_uid: distribute a newly migrated database"
         )
     return True
 
 
 def _spread(connection: Connection) -> None:
     for table in TABLES:
-        # Citus takes no sub-select in a policy.
+        # Citus does not support a sub-select in a policy.
         queries.fetch(connection, _POLICY.format(table=table))
     for statement in _NAMES:
         queries.fetch(connection, statement)
@@ -182,7 +181,7 @@ def _spread(connection: Connection) -> None:
 
 
 def replaced() -> Iterator[str]:
-    """The functions that have another form on a cluster; each file says why."""
+    """Yields the functions that have another form on a cluster; each file says why."""
     for path in sorted((schema.scripts() / "sql" / "citus").glob("*.sql")):
         yield path.read_text(encoding="utf-8")
 
@@ -195,7 +194,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         queries.fetch(connection, "ROLLBACK")
         raise PermissionDenied(
-            "spreading the tables needs their owner, who may log in on every node: a superuser", sqlstate=error.sqlstate
+            "distributing the tables needs a superuser that can log in on every node", sqlstate=error.sqlstate
         ) from None
     except BaseException:
         queries.fetch(connection, "ROLLBACK")

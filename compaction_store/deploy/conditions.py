@@ -1,7 +1,7 @@
-"""What goes on around a store on its server: old snapshots, slots, standbys, settings of logins, statistics, shards.
+"""Checks a store's server: old snapshots, replication slots, standbys, settings of logins, statistics, shards.
 
-Each is a look at the server's own views. Where a login may not see other sessions, that is said, and nothing is taken
-to be well that was not looked at.
+All of it comes from the server's own views. If the login may not see other sessions, a check says so; a check that was
+not made is never reported as ok.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from compaction_store.postgres import queries, role_members
 
 State = Literal["ok", "note", "problem"]
 
-# A thread's appends slow down with the versions of its head that a snapshot keeps.
+# An old snapshot keeps every version of a thread's head, which slows down its appends.
 OLD_SECONDS = 300.0
 OLD_TRANSACTIONS = 100_000
 _UNANALYZED_BYTES = 256 * 1024
@@ -25,7 +25,7 @@ _UNANALYZED_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Check(AsDict):
-    """One thing that was looked at. A problem has a remedy; a note is something to know."""
+    """The result of one check. A problem has a remedy; a note is for information."""
 
     name: str
     state: State
@@ -93,21 +93,21 @@ _NODES = """
         pg_catalog.count(*) FILTER (WHERE NOT isactive)::int8
     FROM pg_catalog.pg_dist_node WHERE noderole = 'primary'
 """
-# What ends badly for a login or a database that has it set: the values, what follows, and whether that is a problem.
+# Settings that harm a store: the harmful values, the consequence, and how serious it is.
 _HARMFUL: Mapping[str, tuple[tuple[str, ...], str, State]] = {
     "synchronous_commit": (("off",), "a crash may lose messages that were acknowledged", "problem"),
-    "row_security": (("off",), "calls are refused, those of a superuser as well", "problem"),
+    "row_security": (("off",), "all calls are refused, a superuser's too", "problem"),
     "default_transaction_read_only": (("on",), "nothing can be written", "problem"),
     "default_transaction_isolation": (
-        ("serializable", "repeatable read"), "writers of one thread retry where they could wait", "note",
+        ("serializable", "repeatable read"), "writers of one thread retry instead of waiting", "note",
     ),
-    "session_replication_role": (("replica", "local"), "triggers of other tables are passed over", "note"),
+    "session_replication_role": (("replica", "local"), "the triggers of other tables do not fire", "note"),
 }  # fmt: skip
 _SWITCHES = dict.fromkeys(("true", "yes", "1"), "on") | dict.fromkeys(("false", "no", "0"), "off")
 
 
 def look(connection: Connection) -> list[Check]:
-    """All of it; a standby is looked at as it is."""
+    """Runs all checks of a server, primary or standby."""
     sees_others = bool(queries.fetch(connection, _SEES_OTHERS)[0][0])
     found = [*_snapshots(connection, sees_others=sees_others), *_slots(connection)]
     found += _standbys(connection, sees_others=sees_others)
@@ -124,26 +124,26 @@ def _snapshots(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
         remedy = f"SELECT pg_terminate_backend({pid}), and set idle_in_transaction_session_timeout"
         yield Check("snapshots", "problem" if is_idle else "note", what, remedy if is_idle else None)
     for name, seconds in queries.fetch(connection, _PREPARED, (OLD_SECONDS,)):
-        what = f"transaction {name!r} was prepared {seconds:,.0f} s ago and never ended: {slow}"
-        yield Check("snapshots", "problem", what, "COMMIT PREPARED or ROLLBACK PREPARED")
+        what = f"transaction {name!r} was prepared {seconds:,.0f} s ago and is still open: {slow}"
+        yield Check("snapshots", "problem", what, "end it with COMMIT PREPARED or ROLLBACK PREPARED")
     if not sees_others:
-        what = "whether another session holds an old snapshot is not for this login to see"
-        yield Check("snapshots", "note", what, "ask again as a member of pg_monitor")
+        what = "this login may not see whether another session holds an old snapshot"
+        yield Check("snapshots", "note", what, "run doctor with a member of pg_monitor")
 
 
 def _slots(connection: Connection) -> Iterator[Check]:
     for name, kept in queries.fetch(connection, _SLOTS):
-        size = "" if kept is None else f" ({kept:,} bytes by now)"
-        what = f"nobody reads from replication slot {name!r}: the server keeps WAL for it{size}, without end"
-        yield Check("slots", "problem", what, "bring its reader back, or SELECT pg_drop_replication_slot(…)")
+        size = "" if kept is None else f" ({kept:,} bytes so far)"
+        what = f"replication slot {name!r} has no reader: the server keeps all WAL for it{size}"
+        yield Check("slots", "problem", what, "start its reader again, or SELECT pg_drop_replication_slot(…)")
     for name, age in queries.fetch(connection, _HELD_BY_SLOTS):
         if age > OLD_TRANSACTIONS:
             yield _feedback(f"replication slot {name!r}", age)
 
 
 def _feedback(who: str, age: int) -> Check:
-    what = f"{who} keeps what {age:,} transactions have replaced: appends to busy threads slow down"
-    return Check("snapshots", "note", what, "look for long queries there, or hot_standby_feedback = off on the standby")
+    what = f"{who} holds back the vacuum of {age:,} transactions: appends to busy threads slow down"
+    return Check("snapshots", "note", what, "end long queries on the standby, or set hot_standby_feedback = off there")
 
 
 def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
@@ -162,23 +162,19 @@ def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
     if not names or in_recovery:
         return
     if commit in {"off", "local"}:
-        what = f"synchronous_standby_names is set, and synchronous_commit is {commit}: a failover may lose messages"
+        what = f"synchronous_standby_names is set, but synchronous_commit is {commit}: a failover may lose messages"
         yield Check("standby", "note", what, "ALTER DATABASE … SET synchronous_commit = on")
     if not sees_others:
-        yield Check("standby", "note", "whether a synchronous standby stands by is not for this login to see")
+        yield Check("standby", "note", "this login may not see whether a synchronous standby is connected")
     elif not any(state in {"sync", "quorum"} for _, _, state in standbys):
-        what = "synchronous_standby_names is set, and no synchronous standby stands by: nothing is stored twice"
-        yield Check(
-            "standby", "problem", what, "bring a standby back: until then commits wait, or are stored once only"
-        )
+        what = "synchronous_standby_names is set, but no synchronous standby is connected: nothing is stored twice"
+        yield Check("standby", "problem", what, "start a standby: until then commits wait, or are stored once only")
     else:
-        yield Check("standby", "ok", "a synchronous standby stands by")
+        yield Check("standby", "ok", "a synchronous standby is connected")
 
 
 def _of_logins(connection: Connection) -> Iterator[Check]:
-    """Settings that other sessions will have, of logins with one of our roles and of all. What this session has itself
-    is looked at elsewhere.
-    """
+    """Checks the settings that others' sessions will have: of logins with one of our roles, and of all logins."""
     here = dict(queries.fetch(connection, _HERE, (list(_HARMFUL),)))
     ours = [member.login for member in role_members.read(connection) if member.roles]
     for login, of_database, name, given in queries.fetch(connection, _SETTINGS, (ours,)):
@@ -199,28 +195,37 @@ def _statistics(connection: Connection) -> Iterator[Check]:
     names = [name for (name,) in queries.fetch(connection, _UNANALYZED, (_UNANALYZED_BYTES,))]
     if names:
         what = f"never analyzed: {', '.join(names)}; queries across threads may read whole tables"
-        yield Check("statistics", "note", what, "ANALYZE, or wait for autovacuum")
+        yield Check("statistics", "note", what, "run ANALYZE, or wait for autovacuum")
 
 
 def on_cluster(connection: Connection) -> list[Check]:
-    """Of a Citus cluster: whether every node with shards is there, and is told the tenant."""
+    """Checks, on a Citus cluster, that every node with shards is active and receives the tenant."""
     placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
     if not placements[0][0]:
         return []
     [(shards,)] = queries.fetch(connection, _SHARDS)
     if not shards:
         return [
-            Check("cluster", "note", "Citus is there, and the tables are not spread", "compaction-store distribute")
+            Check(
+                "cluster",
+                "note",
+                "Citus is installed, but the tables are not distributed",
+                "run compaction-store distribute",
+            )
         ]
     [(nodes, away)] = queries.fetch(connection, _NODES)
-    found = [Check("cluster", "ok", f"the tables are spread over {shards:,} shards on {nodes:,} nodes")]
+    found = [Check("cluster", "ok", f"the tables are distributed over {shards:,} shards on {nodes:,} nodes")]
     if away:
         what = f"{away:,} nodes are not active: their threads cannot be reached"
-        found.append(Check("cluster", "problem", what, "bring them back: SELECT citus_activate_node(…)"))
+        found.append(Check("cluster", "problem", what, "start them, then SELECT citus_activate_node(…)"))
     [(tells,)] = queries.fetch(
         connection, "SELECT pg_catalog.current_setting('citus.propagate_set_commands', true) = 'local'"
     )
     if not tells:
         what = "citus.propagate_set_commands is not local: queries across threads fail on the nodes"
-        found.append(Check("cluster", "problem", what, "compaction-store distribute sets it; then connect anew"))
+        found.append(
+            Check(
+                "cluster", "problem", what, "run compaction-store distribute, which sets it, and open new connections"
+            )
+        )
     return found

@@ -1,7 +1,7 @@
-"""What stands between a store and working as promised: settings, versions, roles, poolers, each with its remedy.
+"""Checks a database and this installation for whatever keeps a store from working as promised, with remedies.
 
-Only reads, and only what is not a message. A server that cannot be reached is a finding like any other. What a login
-may not see is said to be unknown; nothing is taken to be well that was not looked at.
+Reads only, and never messages. A server that cannot be reached is a finding too. If the login may not see something,
+the check says so; a check that was not made is never reported as ok.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import errors
 from compaction_store.deploy import conditions
-from compaction_store.deploy.conditions import Check as Check  # noqa: PLC0414 — it is what this module yields
+from compaction_store.deploy.conditions import Check as Check  # noqa: PLC0414 — re-exported: `diagnose` yields them
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.postgres import connections, engines, introspection, queries, schema, schema_check
 from compaction_store.postgres.schema_check import SchemaReport
@@ -50,7 +50,7 @@ class Role(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What was read of a server in one go."""
+    """Everything that was read from a server."""
 
     version: int
     settings: Mapping[str, str]
@@ -71,7 +71,7 @@ class Seen(NamedTuple):
 
 
 def diagnose(url: str, *, connect_timeout: float = 10.0) -> Iterator[Check]:
-    """Looks at a database and at this installation."""
+    """Yields the checks of this installation and of a database."""
     yield from installation()
     try:
         seen = _look(url, connect_timeout)
@@ -84,12 +84,12 @@ def diagnose(url: str, *, connect_timeout: float = 10.0) -> Iterator[Check]:
 
 
 def installation() -> Iterator[Check]:
-    """What is installed here."""
+    """Yields the checks of what is installed here."""
     found = ", ".join(f"{name} {there}" for name in _PACKAGES if (there := _version(name)))
     yield Check("packages", "ok", f"Python {platform.python_version()}, {found}, libpq {_libpq()}")
     missing = [extra for extra, package in _EXTRAS.items() if _version(package) is None]
     if missing:
-        remedy = f"where they are wanted: {errors.install(*missing)}"
+        remedy = f"if you need them: {errors.install(*missing)}"
         yield Check("extras", "note", f"not installed: {', '.join(missing)}", remedy)
     else:
         yield Check("extras", "ok", f"{', '.join(_EXTRAS)} are installed")
@@ -110,7 +110,7 @@ def _libpq() -> str:
 def _look(url: str, connect_timeout: float) -> Seen:
     engine = engines.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
     try:
-        # A wrong address shows at once; a cluster has many shards to look at.
+        # The first call is not retried, so a wrong address fails at once. The second has time for a cluster's shards.
         connections.call_once(engine, lambda _: None)
         return connections.Connections(engine, _PATIENCE).call(_read)
     finally:
@@ -146,7 +146,7 @@ def _read(connection: Connection) -> Seen:
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
         is_local=_is_own(driver.info.hostaddr),
-        # A pooler makes a process number of its own for the protocol; the server's own does not lie.
+        # A pooler reports a process id of its own in the protocol, so it differs from the server's.
         pooled=driver.info.backend_pid != pid,
         skew=skew,
         round_trip=round_trip,
@@ -166,7 +166,7 @@ def _around(connection: Connection) -> list[Check]:
 
 
 def _revision(connection: Connection) -> str | None:
-    """The schema's revision; "" where there is one that the login may not look at."""
+    """Returns the schema's revision, or "" if the login may not read it."""
     try:
         return queries.revision(connection)
     except psycopg.errors.InsufficientPrivilege:
@@ -187,23 +187,23 @@ def _server(seen: Seen) -> Iterator[Check]:
         oldest = queries.OLDEST_SERVER // 10000
         yield Check("server", "problem", f"Postgres {major}", f"upgrade it: {oldest} or newer is needed")
     elif major > NEWEST_SERVER:
-        yield Check("server", "note", f"Postgres {major} is newer than any this version was tried on")
+        yield Check("server", "note", f"Postgres {major} is newer than any that this version was tested with")
     else:
         yield Check("server", "ok", f"Postgres {major}.{seen.version % 10000}")
     encoding = seen.settings.get("server_encoding", "unknown")
     if encoding != "UTF8":
-        remedy = "make a database with ENCODING 'UTF8' TEMPLATE template0"
+        remedy = "create a database with ENCODING 'UTF8' TEMPLATE template0"
         yield Check("encoding", "problem", f"the database's encoding is {encoding}", remedy)
     if seen.in_recovery:
-        remedy = "for writing, connect to the primary: target_session_attrs=read-write in the URL"
-        yield Check("primary", "note", "this is a standby: it can be read and verified, not written", remedy)
+        remedy = "to write, connect to the primary: target_session_attrs=read-write in the URL"
+        yield Check("primary", "note", "this is a standby: it can be read and verified, but not written", remedy)
     elif seen.settings.get("default_transaction_read_only") == "on":
         remedy = "ALTER ROLE or ALTER DATABASE … SET default_transaction_read_only = off"
         yield Check("primary", "problem", "transactions are read-only by default", remedy)
 
 
 def _is_own(address: str) -> bool:
-    """Whether that is an address of this machine, as a container's is: what goes there goes by no wire."""
+    """Returns whether an address is this machine's own, so that no network carries the connection."""
     if not address:
         return True
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -216,21 +216,23 @@ def _is_own(address: str) -> bool:
 
 def _connection(seen: Seen) -> Iterator[Check]:
     if seen.pooled:
-        what = "a pooler stands between: nothing is prepared or set for a session, so any of its modes will do"
+        what = "connected through a pooler; any of its modes works, because no session state is used"
         yield Check("pooler", "ok", what)
     else:
-        yield Check("pooler", "ok", "the server is reached without a pooler")
+        yield Check("pooler", "ok", "connected without a pooler")
     if seen.encrypted is False and not seen.is_local and not seen.pooled:
-        yield Check("encryption", "problem", "messages travel in the clear", "add sslmode=verify-full to the URL")
+        yield Check(
+            "encryption", "problem", "messages cross the network unencrypted", "add sslmode=verify-full to the URL"
+        )
     if seen.encrypted is None:
-        yield Check("encryption", "note", "whether the connection is encrypted cannot be told")
+        yield Check("encryption", "note", "cannot see whether the connection is encrypted")
     if abs(seen.skew) > _SKEW_SECONDS:
         what = (
             f"the server's clock is {abs(seen.skew):,.0f} s {'ahead of' if seen.skew > 0 else 'behind'} this machine's"
         )
-        yield Check("clock", "note", what, "run a time service on both: created_at is the server's")
+        yield Check("clock", "note", what, "run a time service such as NTP on both; created_at is the server's time")
     if seen.round_trip > _FAR_SECONDS:
-        remedy = "an append is one such: run the application near the server"
+        remedy = "an append takes one round trip: run the application near the server"
         yield Check("distance", "note", f"a round trip takes {seen.round_trip * 1000:,.0f} ms", remedy)
     else:
         yield Check("distance", "ok", f"a round trip takes {seen.round_trip * 1000:.1f} ms")
@@ -239,7 +241,7 @@ def _connection(seen: Seen) -> Iterator[Check]:
 def _durability(seen: Seen) -> Iterator[Check]:
     settings = seen.settings
     for name, lost in (
-        ("fsync", "a crash of the machine may destroy everything"),
+        ("fsync", "a crash of the machine may destroy the database"),
         ("full_page_writes", "a crash of the machine may leave torn pages"),
     ):
         yield from _is_on(settings, name, lost, f"{name} = on in postgresql.conf")
@@ -250,13 +252,15 @@ def _durability(seen: Seen) -> Iterator[Check]:
     else:
         yield Check("synchronous_commit", "ok", f"synchronous_commit is {commit}")
     if settings.get("data_checksums") == "off":
-        what = "data checksums are off: a disk's errors show only in verify"
-        yield Check("data_checksums", "note", what, "pg_checksums --enable, while the server is stopped")
+        what = "data checksums are off: errors of the disk are found by verify only"
+        yield Check("data_checksums", "note", what, "stop the server and run pg_checksums --enable")
     for name in ("zero_damaged_pages", "ignore_checksum_failure"):
         if settings.get(name) == "on":
-            what = f"{name} is on: damaged data is read as if it were well"
+            what = f"{name} is on: damaged data is read without an error"
             yield Check(name, "problem", what, f"{name} = off in postgresql.conf")
-    yield from _is_on(settings, "autovacuum", "heads grow, and erased content stays on disk", "autovacuum = on")
+    yield from _is_on(
+        settings, "autovacuum", "the table of heads grows, and erased content stays on disk", "autovacuum = on"
+    )
 
 
 def _is_on(settings: Mapping[str, str], name: str, lost: str, remedy: str) -> Iterator[Check]:
@@ -270,37 +274,41 @@ def _timeouts(seen: Seen) -> Iterator[Check]:
     for name in ("statement_timeout", "transaction_timeout"):
         limit = int(seen.settings.get(name, "0"))
         if 0 < limit < _SHORT_TIMEOUT_MS:
-            what = f"{name} is {limit:,} ms: a load, an erasure or a long page may be cut off"
-            yield Check(name, "note", what, f"ALTER ROLE … SET {name} = 0: calls have a deadline of their own")
+            what = f"{name} is {limit:,} ms: it may cancel a load, an erasure or a large page"
+            yield Check(name, "note", what, f"ALTER ROLE … SET {name} = 0; every call of a store has a deadline anyway")
     isolation = seen.settings.get("default_transaction_isolation")
     if isolation != "read committed":
-        what = f"transactions are {isolation} by default: writers of one thread will retry where they could wait"
+        what = f"transactions are {isolation} by default: writers of one thread retry instead of waiting"
         remedy = "ALTER ROLE … SET default_transaction_isolation = 'read committed'"
         yield Check("isolation", "note", what, remedy)
 
 
 def _schema(seen: Seen) -> Iterator[Check]:
     if seen.revision is None:
-        yield Check("schema", "problem", "the database has no schema of ours", "compaction-store migrate")
+        yield Check("schema", "problem", "the database has no compaction_store schema", "run compaction-store migrate")
         return
     if seen.revision == "":
-        yield Check("schema", "note", f"the schema's revision is not for {seen.login} to see")
+        yield Check("schema", "note", f"{seen.login} may not read the schema's revision")
         return
     if seen.revision != schema.REVISION:
         what = f"the schema is at revision {seen.revision}, this version needs {schema.REVISION}"
-        yield Check("schema", "problem", what, "compaction-store migrate, or the version that the database is for")
+        yield Check(
+            "schema", "problem", what, "run compaction-store migrate, or install the version that fits the database"
+        )
         return
     yield Check("schema", "ok", f"the schema is at revision {schema.REVISION}")
     for finding in seen.protected.findings:
-        remedy = "find out who changed it, put it back as a fresh database has it, then verify --all"
+        remedy = "find out who changed it, restore it from a newly migrated database, then run verify --all"
         yield Check("protection", "problem", finding.what, remedy)
     if not seen.protected.findings:
-        yield Check("protection", "ok", "triggers, policies, functions and grants are those that were shipped")
+        yield Check("protection", "ok", "triggers, policies, functions and grants are as shipped")
     for note in seen.protected.notes:
         yield Check("protection", "note", note)
     if seen.owners != {f"{schema.SCHEMA}_owner"}:
-        what = f"the tables belong to {', '.join(sorted(seen.owners))}, who can do more to them than is recorded"
-        yield Check("owner", "note", what, "let a login migrate that may make roles, or keep the application's apart")
+        what = f"the tables belong to {', '.join(sorted(seen.owners))}, which can change them without a record"
+        yield Check(
+            "owner", "note", what, "migrate with a login that may make roles, or use another login for the application"
+        )
 
 
 def _login(seen: Seen) -> Iterator[Check]:
@@ -308,26 +316,26 @@ def _login(seen: Seen) -> Iterator[Check]:
         return
     missing = [name for name in _ROLES if name not in seen.roles]
     if missing:
-        what = f"roles that could not be made: {', '.join(f'{schema.SCHEMA}_{name}' for name in missing)}"
-        yield Check("roles", "note", what, "let a login migrate that may make roles (CREATEROLE)")
+        what = f"these roles are missing: {', '.join(f'{schema.SCHEMA}_{name}' for name in missing)}"
+        yield Check("roles", "note", what, "migrate with a login that may make roles (CREATEROLE)")
     if seen.is_superuser or seen.bypasses_policies:
         why = "a superuser" if seen.is_superuser else "exempt from row-level security"
-        remedy = "for an application, another login: compaction-store grant LOGIN application"
-        yield Check("login", "note", f"{seen.login} is {why}: nothing of the protection holds for it", remedy)
+        remedy = "use another login for the application: compaction-store grant LOGIN application"
+        yield Check("login", "note", f"{seen.login} is {why}: the policies do not restrict it", remedy)
     elif seen.login in seen.owners:
-        remedy = "for an application, another login: compaction-store grant LOGIN application"
-        yield Check("login", "note", f"{seen.login} owns the tables and can take the protection away", remedy)
+        remedy = "use another login for the application: compaction-store grant LOGIN application"
+        yield Check("login", "note", f"{seen.login} owns the tables and can remove their protection", remedy)
     else:
         held = [name for name, role in seen.roles.items() if role.has]
         if held:
             yield Check("login", "ok", f"{seen.login} has the roles {', '.join(sorted(held))}")
         else:
-            remedy = f"as the owner: compaction-store grant {seen.login} application"
+            remedy = f"run as the owner: compaction-store grant {seen.login} application"
             yield Check("login", "problem", f"{seen.login} has none of the roles", remedy)
 
 
 def tenants(url: str) -> list[str]:
-    """The tenants that have threads. Only a login that no policy holds can tell, such as a superuser."""
+    """Returns the tenants that have threads. Needs a login that policies do not restrict, such as a superuser."""
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:
         return connections.call_once(engine, _tenants)
@@ -339,6 +347,6 @@ def _tenants(connection: Connection) -> list[str]:
     driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
     free = driver.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user").fetchone()
     if free is None or not free[0]:
-        raise PermissionDenied("to see all tenants takes a superuser, or a login with BYPASSRLS")
+        raise PermissionDenied("listing all tenants needs a superuser or a login with BYPASSRLS")
     rows = driver.execute("SELECT DISTINCT tenant FROM compaction_store.threads ORDER BY tenant").fetchall()
     return [tenant for (tenant,) in rows]

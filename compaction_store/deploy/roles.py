@@ -1,8 +1,7 @@
-"""Giving logins what they need and nothing else: each gets one of the schema's roles, by membership.
+"""Grants logins the schema's roles, so that each login has the privileges it needs and no others.
 
-A login made for a job stays within it: one that the policies do not bind, or that writes to all tables, is refused
-every role but the owner's, and the owner's role is not given to one that writes as an application, nor the other way
-round.
+A login that row-level security does not restrict, or that may write to all tables, is refused every role but the
+owner's. No login can have the owner's and the application's role at once.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from compaction_store.postgres import connections, engines, queries, role_member
 
 Role = Literal["owner", "application", "loader", "auditor"]
 
-# What each is for; docs/threats.md says what each may do.
+# docs/threats.md says what each may do.
 ROLES: dict[Role, str] = {
     "owner": "compaction_store_owner",
     "application": "compaction_store_app",
@@ -53,29 +52,28 @@ class _Login(NamedTuple):
 
 
 def grant(url: str, login: str, role: Role) -> None:
-    """Makes a login a member of one of the schema's roles; harmless where it is one already.
+    """Makes a login a member of one of the schema's roles; does nothing if it is one already.
 
-    owner changes the schema and owns what is in it: for migrations, never for what runs every day. application reads
-    as the policies allow and calls the functions that write. loader copies whole threads in, besides reading. auditor
-    reads.
+    owner owns the schema and may change it: use it for migrations only. application reads its tenant's rows and calls
+    the functions that write. loader reads, loads messages and imports whole threads. auditor reads.
     """
     name = _checked(login, role)
     _run(url, lambda connection: _grant(connection, login, role, name))
 
 
 def revoke(url: str, login: str, role: Role) -> None:
-    """Ends the membership; harmless where there is none."""
+    """Ends the membership; does nothing if there is none."""
     name = _checked(login, role)
     _run(url, lambda connection: _revoke(connection, login, name))
 
 
 def _checked(login: object, role: Role) -> str:
     if role not in tuple(ROLES):
-        raise InvalidInput(f"the roles are {', '.join(ROLES)}")
+        raise InvalidInput(f"role must be one of {', '.join(ROLES)}, not {role!r}")
     if not isinstance(login, str) or "\0" in login or not 1 <= _size(login) <= _MOST_NAME_BYTES:
-        raise InvalidInput(f"a login's name is text of 1 to {_MOST_NAME_BYTES} bytes without NUL")
+        raise InvalidInput(f"login must be text of 1 to {_MOST_NAME_BYTES} bytes without NUL")
     if login in ROLES.values():
-        raise InvalidInput(f"{login} is one of the schema's own roles, not a login")
+        raise InvalidInput(f"login must not be {login}, one of the schema's own roles")
     return ROLES[role]
 
 
@@ -96,9 +94,7 @@ def _run(url: str, change: Callable[[Connection], None]) -> None:
 
 def _login(connection: Connection, login: str) -> _Login:
     if queries.fetch(connection, _EXISTS, (list(ROLES.values()),))[0][0] != len(ROLES):
-        raise NotConfigured(
-            "the schema's roles could not be made when it was migrated: let a login with CREATEROLE migrate"
-        )
+        raise NotConfigured("the schema's roles do not exist: migrate again with a login that has CREATEROLE")
     rows = queries.fetch(connection, _LOGIN, (list(role_members.WRITERS), login))
     if not rows:
         raise InvalidInput(f"there is no login {login!r}")
@@ -109,19 +105,17 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     found = _login(connection, login)
     if role != "owner" and (found.is_superuser or found.bypasses_policies):
         what = role_members.SUPERUSER if found.is_superuser else role_members.BYPASSES
-        raise InvalidInput(f"{login!r} is {what}: no policy would bind it; make a login of its own")
+        raise InvalidInput(f"{login!r} is {what}: no policy would bind it; make another login for the application")
     if role != "owner" and found.writes_as is not None:
-        raise InvalidInput(
-            f"{login!r} is a member of {found.writes_as}: it could change tables; make a login of its own"
-        )
+        raise InvalidInput(f"{login!r} is a member of {found.writes_as}: it could change tables; make another login")
     other = found.is_application if role == "owner" else role == "application" and found.is_owner
     if other and not found.is_superuser:
-        raise InvalidInput(f"{login!r} would be owner and application at once: make a login for each")
+        raise InvalidInput(f"{login!r} must not be owner and application at once: make a login for each")
     inherit = sql.SQL("")
     if found.server_version >= _INHERIT_OPTION_SINCE:
         inherit = sql.SQL(" WITH INHERIT TRUE, SET TRUE")
     elif not found.inherits:
-        raise InvalidInput(f"{login!r} is NOINHERIT: it would not have what it is granted")
+        raise InvalidInput(f"{login!r} is NOINHERIT: it would not have the privileges of the role")
     _send(connection, sql.SQL("GRANT {} TO {}{}").format(sql.Identifier(name), sql.Identifier(login), inherit), name)
 
 
@@ -132,10 +126,10 @@ def _revoke(connection: Connection, login: str, name: str) -> None:
 
 def _send(connection: Connection, statement: sql.Composed, name: str) -> None:
     try:
-        # Written out: a name cannot be a parameter, and may have a percent sign in it.
+        # A name cannot be a parameter, and may contain a percent sign.
         queries.fetch(connection, statement.as_string().replace("%", "%%"))
     except errors.InsufficientPrivilege as error:
         raise PermissionDenied(
-            f"this login may not give or take {name}: a superuser may, or a member of it with ADMIN OPTION",
+            f"this login may not grant or revoke {name}: use a superuser, or a member of it with ADMIN OPTION",
             sqlstate=error.sqlstate,
         ) from None

@@ -1,6 +1,6 @@
-"""The tables as SQLAlchemy sees them: for the audit queries, and for alembic to compare with a database.
+"""The tables for SQLAlchemy: used by queries across threads, and by alembic to compare with a database.
 
-The truth is `migrations/sql/`; a test holds the two against each other.
+`migrations/sql/` defines the schema; a test compares the two.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from sqlalchemy.dialects import postgresql
 
 SCHEMA = "compaction_store"
 REVISION = "0001"
-# The seqs by which a thread's messages are listed: the partial index holds no others.
+# The partial index that lists threads by their messages has only these seqs.
 LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
-# Always true, and said by the listing alone, so that no query about one thread uses its indexes.
+# Always true. Only the listing states them, so that no query about one thread uses its indexes.
 LISTED_RECORD = "(number * 1) IS NOT NULL"
 LISTED_EVENT = "(pos * 1) IS NOT NULL"
 
@@ -22,7 +22,7 @@ metadata = sa.MetaData(schema=SCHEMA)
 
 
 def scripts() -> Path:
-    """The migrations: inside an installed package, beside it in a source tree."""
+    """Returns the folder of the migrations: inside an installed package, or beside it in a source tree."""
     package = Path(__file__).parent.parent
     installed = package / "migrations"
     return installed if installed.is_dir() else package.parent / "migrations"
@@ -167,7 +167,7 @@ events = sa.Table(
     sa.Index("events_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(LISTED_EVENT)),
 )
 
-# Not a table of the log: an import's entries on their way into it.
+# Not a table of the log: imports stage their rows here.
 staging = sa.MetaData(schema=SCHEMA)
 staged = sa.Table(
     "staged",

@@ -123,7 +123,7 @@ def test_the_doctor_names_what_is_wrong_and_the_remedy(
 
     assert problems("postgresql://u@127.0.0.1:1/d").keys() == {"connection"}
     assert problems("nonsense").keys() == {"connection"}
-    assert problems(empty_url) == {"schema": "the database has no schema of ours"}
+    assert problems(empty_url) == {"schema": "the database has no compaction_store schema"}
     own = sa.make_url(url).set(username=login, password="x").render_as_string(hide_password=False)
     assert problems(own) == {"login": f"{login} has none of the roles"}
     database = sa.make_url(url).database

@@ -175,10 +175,10 @@ def test_a_standby_that_holds_back_the_primary_is_named(servers: Servers, monkey
         monkeypatch.setattr(conditions, "OLD_TRANSACTIONS", -1)
         [check] = [check for check in doctor.diagnose(primary) if check.name == "snapshots"]
         assert check.state == "note"
-        assert check.what.startswith("standby 'walreceiver' keeps what ")
+        assert check.what.startswith("standby 'walreceiver' holds back the vacuum of ")
         execute(primary, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         until(lambda: rows(primary, "SELECT sync_state FROM pg_stat_replication") == [("sync",)])
         [check] = [check for check in doctor.diagnose(primary) if check.name == "standby"]
-        assert (check.state, check.what) == ("ok", "a synchronous standby stands by")
+        assert (check.state, check.what) == ("ok", "a synchronous standby is connected")
     finally:
         run("pg_ctl", "stop", "--wait", "--mode", "fast", "--pgdata", str(data))

@@ -1,4 +1,4 @@
-"""What is asked across threads, in a short read transaction with the tenant in it; SQLAlchemy's Core builds it."""
+"""Queries across threads, built with SQLAlchemy Core, each in a short read transaction that sets the tenant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ALL_HEADS = (
     " FROM compaction_store.heads AS h WHERE h.last_pos > 0 ORDER BY h.thread_uid"
 )
 _HEADS = _ALL_HEADS.replace("ORDER", "AND h.tenant = (SELECT compaction_store.tenant()) ORDER")
-# By way of the heads: what joins the other tables is a column of each thread's shard, wherever it is.
+# Starts from heads, so that on a cluster every join is by a thread_uid within one shard.
 _ENTRIES_AT = """
     SELECT w.i, coalesce(
         (
@@ -46,7 +46,7 @@ _ENTRIES_AT = """
 
 
 class CompactionFilter(NamedTuple):
-    """Which records; None is any."""
+    """Conditions on compaction records; None means any value."""
 
     thread_uid: UUID | None = None
     number: int | None = None
@@ -64,7 +64,7 @@ class CompactionFilter(NamedTuple):
 
 
 class CompactionKey(NamedTuple):
-    """A record's place in the order in which pages are read: across threads by time, within one by number."""
+    """A record's position in the order of pages: by time across threads, by number within one."""
 
     created_at: datetime
     thread_uid: UUID
@@ -79,7 +79,7 @@ def compactions(
     newest_first: bool,
     limit: int,
 ) -> list[tuple[Any, ...]]:
-    """A page of records, and what was made of each since. The last column is the thread_uid, for the next page."""
+    """Returns a page of records with the status of each. The last column is the thread_uid, for the next page."""
     given = {name: value for name, value in wanted._asdict().items() if value is not None}
     statement = _compactions(tuple(given), after is not None, newest_first)
     values: dict[str, Any] = {"tenant": tenant, "limit": limit, **given}
@@ -91,13 +91,13 @@ def compactions(
         return fetch(connection, statement, values)
 
 
-# Writing the statement out takes longer than running it.
+# Cached, because compiling the statement takes longer than running it.
 @cache
 def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> str:
-    """The statement for the filters that are given."""
+    """Returns the statement for the filters that are given."""
     c, t = schema.compactions.c, schema.threads.c
     order = [c.number] if "thread_uid" in given else [c.created_at, c.thread_uid, c.number]
-    # Literals, because a partial index is only used where its condition is seen to hold.
+    # A literal, because a partial index is used only if the planner can see that its condition holds.
     applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
     undone = schema.compactions.alias("undone")
     later = schema.compactions.alias("later")
@@ -124,9 +124,9 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         )
         .scalar_subquery()
     )  # fmt: skip
-    # Spans in force are nested or disjoint: of those that hold this one, the nearest is the first that came. Thread and
-    # start are compared as one, so that whatever the planner takes a thread for, they are looked up in one index; that
-    # the threads are equal is said for a cluster, which has one of them in one place.
+    # Spans in force are nested or disjoint, so the innermost one around this record is the earliest that superseded it.
+    # Thread and start are compared as a row, so that both are index conditions whatever the statistics say; Citus needs
+    # the equality of the threads besides.
     place = sa.tuple_(later.c.thread_uid, later.c.start_seq)
     superseded_by = (
         sa.select(later.c.number)
@@ -185,10 +185,10 @@ def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
 def due(
     connection: Connection, tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int
 ) -> list[tuple[Any, ...]]:
-    """A page of the threads whose view takes more than `trigger`, the largest first, each with its place in the order.
+    """Returns a page of the threads whose view has more than `trigger` tokens, about the largest first.
 
-    Left out: one that was erased, one that a run holds now, and one whose last attempt made no progress and whose view
-    has not grown by `margin` since.
+    Left out are erased threads, threads that a run has leased, and threads whose last attempt made no progress and
+    whose view has not grown by `margin` since. The last two columns are the position, for the next page.
     """
     t, h = schema.threads.c, schema.heads.c
     query = (
@@ -217,7 +217,7 @@ def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
 
 
 def threads(connection: Connection, tenant: str, after: str, limit: int) -> list[tuple[Any, ...]]:
-    """A page of a tenant's threads in the order of their names: across threads, so a query in a read transaction."""
+    """Returns a page of a tenant's threads in the order of their names."""
     t, h = schema.threads.c, schema.heads.c
     query = (
         sa.select(*_thread_columns())
@@ -232,20 +232,18 @@ def threads(connection: Connection, tenant: str, after: str, limit: int) -> list
 
 @contextmanager
 def checkpointing(connection: Connection, tenant: str | None, patience: float) -> Iterator[None]:
-    """A transaction on the primary in which nobody else makes a checkpoint, over one tenant or over all.
+    """Opens a transaction on the primary in which no other checkpoint can be made, over one tenant or over all.
 
-    Waits for its turn for `patience` seconds, and then says who has it.
-
-    Every statement in it sees what was committed before it: a snapshot taken before the wait for the lock would be
-    older than the checkpoint that was waited for.
+    Waits up to `patience` seconds for the lock; the error names its holder. READ COMMITTED, because a snapshot taken
+    before the wait would not show the checkpoint that it waited for.
     """
     if fetch(connection, "SELECT pg_is_in_recovery()")[0][0]:
-        raise NotPrimary("a checkpoint is made on the primary: this server is a standby")
-    # It writes nothing, but Postgres takes no lock of that kind in a transaction that says so.
+        raise NotPrimary("checkpoints can only be made on the primary; this server is a standby")
+    # READ WRITE, because a read-only transaction cannot take this lock.
     fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     try:
         if tenant is None:
-            # A policy that applies is then an error, and never a list with tenants missing.
+            # Raises an error if a policy would hide tenants.
             fetch(connection, "SET LOCAL row_security = off")
         else:
             fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(tenant)}")
@@ -254,7 +252,7 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
     except psycopg.errors.InsufficientPrivilege as error:
         fetch(connection, "ROLLBACK")
         what = (
-            "a checkpoint over all tenants needs a login that may read every table and that policies do not bind: "
+            "a checkpoint over all tenants needs a login that may read every table and bypasses the policies: "
             "ALTER ROLE … BYPASSRLS" if tenant is None else "grant this login compaction_store_auditor"
         )  # fmt: skip
         raise PermissionDenied(what, sqlstate=error.sqlstate) from None
@@ -265,7 +263,7 @@ def checkpointing(connection: Connection, tenant: str | None, patience: float) -
 
 
 def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Where every thread stands, as of one moment, in the order of their thread_uid, in pages."""
+    """Yields the heads of all threads in pages, from one snapshot, in the order of thread_uid."""
     fetch(connection, _ALL_HEADS if all_tenants else _HEADS)
     while rows := fetch(connection, f"FETCH {page:d} FROM heads"):
         yield rows
@@ -273,6 +271,6 @@ def heads(connection: Connection, *, all_tenants: bool, page: int) -> Iterator[l
 
 
 def entries_at(connection: Connection, places: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
-    """The entry of each thread at a pos, in the order given; None where there is none."""
+    """Returns the entry of each thread at a pos, in the given order; None if there is none."""
     found = dict(fetch(connection, _ENTRIES_AT, ([uid for uid, _ in places], [pos for _, pos in places])))
     return [found.get(i) for i in range(1, len(places) + 1)]

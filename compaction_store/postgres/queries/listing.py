@@ -1,4 +1,4 @@
-"""Which threads a tenant has anything stored of, by key: what `verify_all` walks."""
+"""Lists the threads of which a tenant has any row, by key, for `verify_all`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import Connection, select, transaction
 
 _FIRST_UID = UUID(int=0)
-# Names are at most 255 bytes. A row may hold any text; this much of it shows that it is none.
+# Valid names have at most 255 bytes. A damaged row may have any text; this much shows that it is not a name.
 _LONGEST_NAME = 1000
 
 
 def stored_threads(
     connection: Connection, tenant: str, after: UUID | None, limit: int
 ) -> list[tuple[UUID, str | None, bool]]:
-    """A page of everything stored under the tenant, by thread_uid: each key with its name and whether it has a head.
+    """Returns a page of all thread_uids of a tenant, each with its name and whether it has a head.
 
-    Heads, threads and the rows of the three logs all count, so that nothing that is left of a thread goes unseen. The
-    tenant is named in every statement: row-level security does not bind every login. Messages are listed from a
-    partial index that holds a few of them a thread.
+    Looks in all five tables, so that remains of a damaged thread are found. Every statement states the tenant, because
+    row-level security does not apply to every login. Messages are found by a partial index that has a few of them per
+    thread.
     """
     with transaction(connection, tenant, read_only=True):
         uids: set[UUID] = set()
@@ -41,7 +41,7 @@ def _listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any
     queries = [
         sa.select(schema.heads.c.thread_uid),
         sa.select(schema.threads.c.thread_uid),
-        # As in the indexes, word for word: else they are not used.
+        # Must be exactly the conditions of the partial indexes.
         sa.select(messages.thread_uid).where(sa.text(f"seq IN ({schema.LISTED})")).distinct(),
         sa.select(compactions.thread_uid).where(sa.text(schema.LISTED_RECORD)).distinct(),
         sa.select(events.thread_uid).where(sa.text(schema.LISTED_EVENT)).distinct(),
@@ -71,7 +71,7 @@ def _wanted(uids: Sequence[UUID]) -> sa.BindParameter[Any]:
 
 
 def count_heads(connection: Connection, tenant: str, after: UUID | None) -> int:
-    """About how many threads a walk will come by."""
+    """Returns about how many threads `stored_threads` will list."""
     h = schema.heads.c
     query = sa.select(sa.func.count()).where(h.tenant == tenant)
     if after is not None:

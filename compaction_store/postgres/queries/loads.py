@@ -1,4 +1,4 @@
-"""Whole threads in bulk: chunks of a load, what others compacted, and bundles."""
+"""Loads chunks of messages with observed compactions, and imports bundles."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from compaction_store.postgres.queries.one_thread import ThreadKey, entries
 
 _LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8)
-# The function's row as Postgres sends it: how many fields, and each after its type and its length.
+# The function's row in binary: the number of fields, then the type, length and value of each.
 _PLACED = struct.Struct(">i 2iq 2ii 2i?")
 _BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b, %b::text)"
 _FINISH_IMPORT = (
     "SELECT * FROM compaction_store.finish_import"
     "(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::int8, %b::int8, %b::int8, %b)"
 )
-# No chain, a name or a document that no store of ours would have written.
+# Not a chain, or a name or a document that no store would have written.
 _REFUSED = {"CS010", "CS018", "CS019"}
 _LOADER = "grant this login compaction_store_loader"
 
@@ -52,7 +52,7 @@ def _loading(what: str) -> Iterator[None]:
 
 
 def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int] | None:
-    """The first seq and the number of the messages stored under a chunk's key."""
+    """Returns the first seq and the number of the messages stored under a chunk's key."""
     with _loading("a load"):
         rows = fetch(
             connection, "SELECT * FROM compaction_store.find_load(%b, %b::text, %b::text)", (*key, chunk_key)
@@ -61,12 +61,12 @@ def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[i
 
 
 def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[Any, ...]]:
-    """The seq, salt and commitment of messages, from a seq on."""
+    """Returns the seq, salt and commitment of messages, from a seq on."""
     return [(row[1], row[5], row[6]) for row in entries(connection, key, "message", start, False, limit)]
 
 
 def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) -> bool:
-    """Records a compaction of others, once; False where it was on record before."""
+    """Records compactions that a provider made; returns False if another call recorded the run before."""
     with _loading("a load"):
         return bool(
             fetch(
@@ -82,7 +82,7 @@ def load(
     chunk: load_chunk.Chunk,
     work: Callable[[], Iterator[None]] = lambda: iter(()),
 ) -> load_chunk.Placed:
-    """Appends a chunk in one call, or finds it. Does the steps of `work` while the server works."""
+    """Appends a chunk, or finds it if it is stored already. Runs steps of `work` while the server is busy."""
     values = load_chunk.values(key.uid, key.tenant, thread_id, chunk, driver_of(connection).info.encoding)
     with _loading("a load"):
         result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
@@ -93,11 +93,11 @@ def load(
 
 
 def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
-    """Stores the thread of a bundle, all or nothing; False where it is there with the same head already."""
+    """Stores the thread of a bundle, all or none. Returns False if it exists already with the same head."""
     said = staged.manifest
     with _loading("an import"), _stored(about):
         if _is_there(staged, fetch(connection, _BEGIN_IMPORT, tuple(key)), about):
-            # Where an attempt before this one has sent it, and its reply was lost, it was that one.
+            # True if an earlier attempt of this call sent the bundle: then it was stored, and the reply was lost.
             return staged.sent
         staged.sent = True
         with transaction(connection, key.tenant, read_only=False):
@@ -117,13 +117,13 @@ def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.St
 def _is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: str) -> bool:
     [(pos, head)] = found
     if head is not None and head != staged.head:
-        raise ThreadExists(f"the thread is there already, and stands at pos {pos} with another head{about}")
+        raise ThreadExists(f"the thread exists already, at pos {pos} with another head{about}")
     return head is not None
 
 
 @contextmanager
 def _stored(about: str) -> Iterator[None]:
-    """What a table refuses of rows that were proved is the bundle's: no store of ours would have written it."""
+    """Turns errors about the rows into `InvalidBundle`: no store would have written such rows."""
     try:
         yield
     except (psycopg.errors.DataError, psycopg.errors.IntegrityError) as error:

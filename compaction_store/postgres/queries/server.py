@@ -1,4 +1,4 @@
-"""What the server is, and which schema it has."""
+"""Checks of the server's version, encoding and schema."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from compaction_store.postgres.cursor import Connection, fetch
 
 OLDEST_SERVER = 150000
 WORKER = "this is a worker of a Citus cluster: connect to the coordinator"
-# Where there is no Citus the table is not there to be asked.
+# Without Citus there is no such table.
 IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
 IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
 
 
 def check(connection: Connection) -> bool:
-    """Refuses a database this version cannot work with, naming what to do. Whether it is one of a Citus cluster."""
+    """Raises an error if this version cannot work with the database. Returns whether Citus is installed in it."""
     [(version, encoding, spread)] = fetch(
         connection,
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
@@ -36,13 +36,13 @@ def check(connection: Connection) -> bool:
 
 
 def refuse_worker(connection: Connection) -> None:
-    """A worker of a Citus cluster has shards of the tables, and no schema to be brought up to date."""
+    """Raises an error on a worker of a Citus cluster, which has only shards of the tables."""
     if fetch(connection, IS_WORKER_ASKED)[0][0] and fetch(connection, IS_WORKER)[0][0]:
         raise UnsupportedDatabase(WORKER)
 
 
 def revision(connection: Connection) -> str | None:
-    """The revision of the database's schema; None where there is none."""
+    """Returns the revision of the database's schema, or None if there is none."""
     if fetch(connection, "SELECT to_regclass('compaction_store.alembic_version')::text")[0][0] is None:
         return None
     rows = fetch(connection, "SELECT version_num FROM compaction_store.alembic_version")

@@ -1,7 +1,7 @@
-"""Waiting for a turn: checkpoints and migrations go one after the other, by a lock on alembic's version table.
+"""The lock that lets checkpoints and migrations run one at a time: a lock on alembic's version table.
 
-A table's lock takes a privilege on the table, or the one function that takes it on behalf of others; an advisory lock
-would take none, so any login of the database could hold it for ever.
+A table lock needs a privilege on the table, or a function that takes it for others. Any login of the database could
+take an advisory lock and never release it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import psycopg
 from compaction_store.errors import DatabaseUnavailable
 from compaction_store.postgres.cursor import Connection, fetch
 
-# Who holds what a turn waits for. A prepared transaction has no process.
+# The holder of the lock. A prepared transaction has no process.
 HOLDER = """
     SELECT l.pid, a.application_name, a.usename::text
     FROM pg_catalog.pg_locks AS l
@@ -36,7 +36,7 @@ class Holder(NamedTuple):
 
 
 def held_by(holder: Holder | None) -> str:
-    """The end of an error's sentence. An application's name is whatever it says of itself, so it is quoted."""
+    """Returns the end of an error message. Applications choose their names freely, so the name is quoted."""
     if holder is None:
         return ""
     if holder.pid is None:
@@ -45,7 +45,7 @@ def held_by(holder: Holder | None) -> str:
 
 
 def take_checkpoint_turn(connection: Connection, patience: float) -> None:
-    """Keeps every other checkpoint and every migration waiting until the end of this transaction."""
+    """Blocks other checkpoints and migrations until the end of this transaction."""
     fetch(connection, f"SET LOCAL lock_timeout = {max(1, round(patience * 1000))}")
     fetch(connection, "SAVEPOINT turn")
     try:
@@ -59,5 +59,5 @@ def take_checkpoint_turn(connection: Connection, patience: float) -> None:
     rows = fetch(connection, HOLDER)
     holder = Holder._make(rows[0]) if rows else None
     raise DatabaseUnavailable(
-        f"another checkpoint or a migration did not end in time{held_by(holder)}", sqlstate=state
+        f"another checkpoint or a migration did not finish in time{held_by(holder)}", sqlstate=state
     )  # fmt: skip

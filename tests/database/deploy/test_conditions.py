@@ -54,7 +54,7 @@ def test_a_session_that_keeps_an_old_snapshot_is_named(url: str, monkeypatch: py
 
 def test_what_a_login_may_not_see_is_said(login: str) -> None:
     [check] = found(login, "snapshots")
-    assert (check.state, check.remedy) == ("note", "ask again as a member of pg_monitor")
+    assert (check.state, check.remedy) == ("note", "run doctor with a member of pg_monitor")
 
 
 @pytest.mark.alters_roles
@@ -133,7 +133,7 @@ def test_tables_that_were_never_analyzed_are_named(url: str, superuser: Any) -> 
         assert found(url, "statistics") == []
         store.append("t", [{"role": "user", "content": "x" * 500} for _ in range(1000)])
     [check] = found(url, "statistics")
-    assert (check.state, check.remedy) == ("note", "ANALYZE, or wait for autovacuum")
+    assert (check.state, check.remedy) == ("note", "run ANALYZE, or wait for autovacuum")
     assert "never analyzed: messages;" in check.what
     superuser.execute("ANALYZE")
     assert found(url, "statistics") == []
@@ -164,10 +164,10 @@ def test_the_doctor_looks_at_a_cluster(url: str, superuser: Any) -> None:
     assert [check.what for check in doctor.diagnose(url) if check.name == "cluster"] == []
     superuser.execute(_STAND_IN.encode())
     [check] = found(url, "cluster")
-    assert (check.state, check.remedy) == ("note", "compaction-store distribute")
+    assert (check.state, check.remedy) == ("note", "run compaction-store distribute")
     superuser.execute("INSERT INTO pg_catalog.pg_dist_shard VALUES (102008), (102009)")
     told = [(check.state, check.what) for check in doctor.diagnose(url) if check.name == "cluster"]
-    assert told[0] == ("ok", "the tables are spread over 2 shards on 1 nodes")
+    assert told[0] == ("ok", "the tables are distributed over 2 shards on 1 nodes")
     assert [state for state, _ in told[1:]] == ["problem"]
     assert "propagate_set_commands" in told[1][1]
     superuser.execute(f"ALTER DATABASE {sa.make_url(url).database} SET citus.propagate_set_commands = 'local'")
@@ -208,7 +208,7 @@ def test_a_synchronous_standby_that_does_not_stand_by_is_a_problem(primary: str)
     checks = found(primary, "standby")
     assert [check.state for check in checks] == ["note", "problem"]
     assert "synchronous_commit is local" in checks[0].what
-    assert "no synchronous standby stands by" in checks[1].what
+    assert "no synchronous standby is connected" in checks[1].what
     configure(primary, synchronous_commit="on")
     [check] = found(primary, "standby")
     assert check.state == "problem"
