@@ -176,7 +176,7 @@ def events(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists the events of a thread: erasures, holds, releases, retentions, loads and checkpoints."""
+    """Lists the events of a thread: erasures, holds, releases, retentions, imports and checkpoints."""
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         out.rows(
