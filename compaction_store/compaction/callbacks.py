@@ -53,7 +53,7 @@ def run_callback(builder: PlanBuilder, callback: Any) -> Work[None]:
             result.close()
             raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
         if isinstance(result, str | Summary):
-            raise InvalidInput("the callback returned a summary; call ctx.compact(start_seq, end_seq, summary) instead")
+            raise InvalidInput("a callback must call ctx.compact(start_seq, end_seq, summary), not return the summary")
     builder.finish()
 
 

@@ -1,4 +1,4 @@
-"""What each tool does, written once for the sync and the async reader: generators for `drivers`."""
+"""The work of each tool, written once for the sync and the async reader: generators for `drivers`."""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ def test_a_finding_in_a_message_names_the_records_that_stand_for_it(store: Any, 
     root.execute('UPDATE compaction_store.messages SET payload = \'{"role":"user"}\' WHERE seq IN (3, 8)')
     first, second = store.verify("a").findings
     assert first.what == (
-        "the content is not what was committed to; compaction 1 stands for seqs 1 to 4, of which seq 3 is not as it"
+        "the content is not what was committed to; compaction 1 covers seqs 1 to 4, of which seq 3 is not as it"
         " was written"
     )
     assert (first.pos, first.records) == (3, (1,))
