@@ -53,7 +53,7 @@ SECTIONS = (
         ("CompactionContext", "TokenBudget", "Summary"),
     ),
     Section(
-        "Values", "Values that the methods return. All are immutable, no `repr` shows content, and each has `as_dict()`.", cs,
+        "Values", "Return values. All are immutable, no `repr` shows content, and each has `as_dict()`.", cs,
         (
             "Message", "Appended", "Element", "View", "Rendered", "SeenView", "Thread", "Event", "Compaction",
             "CompactionRun", "CompactionPlan", "Explanation", "Redaction", "Report", "Finding",

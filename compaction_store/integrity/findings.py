@@ -42,8 +42,7 @@ class Findings(list[Finding]):
         seqs = dict(self._messages)
         for index, spans in self._spans.items():
             names = [
-                f"compaction {number} covers seqs {start} to {end}, of which seq {seqs[index]} is not as it was "
-                "written"
+                f"compaction {number} covers seqs {start} to {end}, of which seq {seqs[index]} is not as it was written"
                 for number, start, end in spans[:_RECORDS_NAMED]
             ]
             if len(spans) > _RECORDS_NAMED:

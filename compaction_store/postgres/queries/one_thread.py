@@ -56,7 +56,7 @@ class NewMessage(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What an append requires of the thread: its last seq, its head, and the entry at the pos of the receipt's view."""
+    """The thread's state that an append requires: its last seq, its head, and the entry at the receipt's pos."""
 
     seq: int | None = None
     head: bytes | None = None
