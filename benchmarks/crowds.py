@@ -175,8 +175,8 @@ class Callers(Contest):
     name = "callers"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "16 callers, async over sync with a thread each", "async 16", "One Python: the event loop and the driver's"
-            " waiting in it. Threads count tokens on all cores, the event loop on one.", over="sync 16", most=1.0,
+            "16 callers, async over sync with a thread each", "async 16", "One interpreter thread runs the event loop"
+            " and the driver's waits. Threads count tokens on all cores, the event loop on one.", over="sync 16", most=1.0,
             unit="rate",
         ),
         Row(

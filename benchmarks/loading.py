@@ -22,8 +22,8 @@ class Loading(Contest):
     name = "load"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "load of 100,000 over COPY", "load", "Python on one core, and the server's hashing of the chain; of a"
-            " list, the next chunk is made ready meanwhile.", over="copy", most=2.5, unit="rate",
+            "load of 100,000 over COPY", "load", "Python on one core, and the server's hashing of the chain; given"
+            " a list, the loader prepares the next chunk meanwhile.", over="copy", most=2.5, unit="rate",
         ),
         Row(
             "load of 100,000, counted, over the tokenizer alone", "counted", "The tokenizer.", over="tokenizer",

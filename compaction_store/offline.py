@@ -439,9 +439,9 @@ def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
     try:
         data, *path = [bytes.fromhex(part) for part in carried["proof"]]
     except ValueError:
-        raise Unproved("its proof is none") from None
+        raise Unproved("its proof is malformed") from None
     if len(data) != len(HEAD) + 56 or data[: len(HEAD)] != HEAD:
-        raise Unproved("its proof is none")
+        raise Unproved("its proof is malformed")
     uid, pos = data[len(HEAD) : len(HEAD) + 16], int.from_bytes(data[-40:-32], "big", signed=True)
     origin, size, root, moment = read_note(carried["note"], keys)
     if uid != uid_of(manifest["tenant"], manifest["thread_id"]):

@@ -6,7 +6,7 @@ from compaction_store.errors import InvalidCallback
 
 
 class OpenSummaries:
-    """The open summaries of one callback at a time. A summary that comes after its callback has ended is refused."""
+    """Counts for one callback at a time, and refuses a summary that arrives after its callback has ended."""
 
     def __init__(self) -> None:
         self._turn = 0

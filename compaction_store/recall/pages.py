@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class ResultPage:
-    """Collects entries. It takes at least one: the caller shortens an entry that does not fit by itself."""
+    """Collects the entries of one result. The first is always accepted; the caller shortens one that is too long alone."""
 
     def __init__(self, counter: Counter, max_tokens: int, list_name: str, header: Payload) -> None:
         self._counter = counter
