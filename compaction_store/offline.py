@@ -178,14 +178,14 @@ def read(data: bytes) -> Line:
     except UnicodeDecodeError:
         raise Unreadable("the line is not UTF-8") from None
     except (ValueError, RecursionError):
-        raise Unreadable("the line is no JSON of a bundle") from None
+        raise Unreadable("the line is not the JSON of a bundle") from None
     if type(line) is not dict or type(line.get("type")) is not str or NAMES.get(line["type"]) != list(line):
-        raise Unreadable("the line has not the fields of a line of a bundle")
+        raise Unreadable("the line does not have the fields of a bundle's line")
     for name, is_right in FIELDS[line["type"]]:
         if not is_right(line[name]):
-            raise Unreadable("the " + name + " has not the form that it has in a bundle")
+            raise Unreadable(name + " does not have the form that it has in a bundle")
     if again != text:
-        raise Unreadable("the line is JSON, but not written as a bundle writes it")
+        raise Unreadable("the line is JSON, but not in the canonical form")
     return line
 
 
@@ -399,11 +399,11 @@ def read_note(note: str, keys: Sequence[bytes]) -> tuple[str, int, bytes, str]:
     text += "\n"
     found = NOTE.fullmatch(text)
     if found is None or not signatures or SIGNATURE.sub("", signatures):
-        raise Unproved("it is no note of a checkpoint")
+        raise Unproved("it is not the note of a checkpoint")
     try:
         dt.datetime.fromisoformat(found[4])
     except ValueError:
-        raise Unproved("its time is none") from None
+        raise Unproved("its time is not a date") from None
     for name, given in SIGNATURE.findall(signatures):
         signature = unbase64(given)
         for key in keys:
@@ -435,7 +435,7 @@ def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
     """Returns the pos and the entry that the thread had at the checkpoint, and a sentence about it."""
     carried = manifest["checkpoint"]
     if carried is None:
-        raise Unproved("the bundle carries none")
+        raise Unproved("there is none")
     try:
         data, *path = [bytes.fromhex(part) for part in carried["proof"]]
     except ValueError:
@@ -445,7 +445,7 @@ def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
     uid, pos = data[len(HEAD) : len(HEAD) + 16], int.from_bytes(data[-40:-32], "big", signed=True)
     origin, size, root, moment = read_note(carried["note"], keys)
     if uid != uid_of(manifest["tenant"], manifest["thread_id"]):
-        raise Unproved("its proof is that of another thread")
+        raise Unproved("its proof is for another thread")
     if not leads(sha256(b"\0", data), carried["leaf_index"], size, path, root):
         raise Unproved("its proof does not lead to what was signed")
     return pos, data[-32:].hex(), f"{origin} signed pos {pos} and its entry at {moment}Z"
@@ -550,7 +550,7 @@ class Walk:
         if line["type"] == "manifest":
             self.manifest = line
             if document("metadata", line["metadata"]) is None:
-                self.find("the metadata are no document that a thread has")
+                self.find("the metadata break the rule for documents")
             if self._keys:
                 self._prove(line)
             if not STUB.fullmatch(line["thread_id"]):
@@ -567,18 +567,18 @@ class Walk:
         try:
             self._proved = proved(manifest, self._keys)
         except Unproved as error:
-            self.find(f"no checkpoint of the bundle holds: {error}")
+            self.find(f"the checkpoint in the bundle does not hold: {error}")
 
     def _place(self, line: Line) -> None:
         kind, pos = line["type"], line["pos"]
         self.count[kind] += 1
         if pos != self.pos + 1:
-            self.find(f"pos {pos} stands where pos {self.pos + 1} should", pos)
+            self.find(f"pos {pos} is where pos {self.pos + 1} should be", pos)
         self.pos = pos
         if kind in ORDINAL:
             ordinal, due = line[ORDINAL[kind]], self._ordinal[kind] + 1
             if ordinal != due:
-                self.find(f"{ORDINAL[kind]} {ordinal} stands where {due} should", pos)
+                self.find(f"{ORDINAL[kind]} {ordinal} is where {due} should be", pos)
             self._ordinal[kind] = ordinal
         if line["microseconds"] < self._time:
             self.find("time goes back from the entry before", pos)
@@ -607,7 +607,7 @@ class Walk:
             claimed = self._claims.setdefault(line["redacted_pos"], {kind: Ranges() for kind in ORDINAL})
             claimed[line["type"]].add(line[ORDINAL[line["type"]]])
             if not nothing:
-                self.find("it is redacted and has content", pos)
+                self.find("a redacted entry still has content", pos)
         elif nothing:
             self.withheld += 1
         elif line["salt"] is None or content is None:
@@ -617,12 +617,12 @@ class Walk:
             if sha256(b"\x00", salt, content.encode("utf-8")).hex() != line["commitment"]:
                 self.find("the content is not that of the commitment", pos)
             elif not is_document(line, content):
-                self.find("the content is no document that such an entry has", pos)
+                self.find("the content breaks the rule for documents", pos)
             found = None if meta is None else sha256(b"\x04", salt, meta.encode("utf-8")).hex()
             if found != line.get("meta_commitment"):
                 self.find("the meta is not that of its commitment", pos)
             elif meta is not None and document("meta", meta) is None:
-                self.find("the meta is no document that a message has", pos)
+                self.find("the meta breaks the rule for documents", pos)
 
     def _redaction(self, line: Line) -> None:
         self.redactions += 1
@@ -643,7 +643,7 @@ class Walk:
     def _end(self, line: Line) -> None:
         self.is_ended = True
         if line["sha256"] != self._digest.hexdigest():
-            self.find("the SHA-256 of the lines before is another: the file is not as it was exported")
+            self.find("the SHA-256 of the lines before the end mark differs: the file is not as it was exported")
         there = sum(self.count.values())
         if line["entries"] != there:
             self.find(f"the end mark counts {line['entries']} entries, and {there} are there")
@@ -658,7 +658,7 @@ class Walk:
         if self.manifest is None:
             return
         for pos in sorted(self._claims):
-            self.find(f"entries are erased in the name of pos {pos}, where no redaction stands after them", pos)
+            self.find(f"entries are erased in the name of pos {pos}, where there is no redaction after them", pos)
         if STUB.fullmatch(self.manifest["thread_id"]):
             self._stub(self.manifest)
         elif self._erasure is not None:
@@ -686,7 +686,7 @@ class Walk:
             if entry_of(self._first, self._erasure[1]) != self._first["entry"]:
                 self.find("the entry does not follow from the genesis that the erasure kept", self._first["pos"], 2)
         elif not self.withheld:
-            self.find("the thread is named as an erased one, and no erasure is there", line=1)
+            self.find("the thread is named as an erased one, but has no erasure", line=1)
         self.notes.append("the genesis could not be computed from the name, which is erased: " + kept)
 
     def _head(self, manifest: Line) -> None:
@@ -765,7 +765,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     if found.head is not None and len(found.bundles) > 1:
         parser.error("--head must come with one bundle only")
     if not all(HASH.fullmatch(key) and is_key(bytes.fromhex(key)) for key in found.public_key):
-        parser.error("--public-key must be 64 lower-case hexadecimal digits, and not a key of small order")
+        parser.error("--public-key must be 64 lower-case hexadecimal digits, of a key that is not of small order")
     return found
 
 

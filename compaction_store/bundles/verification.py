@@ -22,8 +22,6 @@ from compaction_store.integrity.walk import Walk
 from compaction_store.messages import documents
 from compaction_store.models import Finding, Report
 
-_HASH_BYTES = 32
-
 
 class BundleVerifier:
     """Verifies a bundle: `feed` is given its lines, `finish` returns the report."""
@@ -39,7 +37,7 @@ class BundleVerifier:
         self._proved: Proved | None = None
         self._digest = sha256()
         self._is_ended = self._is_broken = False
-        # Replaced by the manifest's.
+        # A placeholder until the manifest is read.
         self._walk = Walk("", "")
 
     @property

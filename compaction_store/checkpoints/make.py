@@ -61,8 +61,9 @@ def make(request: CheckpointRequest, stored: StoredHeads) -> tuple[Checkpoint, P
     """Signs a checkpoint and appends it to the log; returns it with the path of its list of heads."""
     log, signer = request.log, request.signer
     previous = log.last()
-    if previous is not None and previous.origin != notes.origin(signer, request.tenant):
-        raise InvalidInput(f"the log is one of {previous.origin}")
+    origin = notes.origin(signer, request.tenant)
+    if previous is not None and previous.origin != origin:
+        raise InvalidInput(f"log must be the log of {origin}, not of {previous.origin}")
     with ExitStack() as stack:
         earlier = () if previous is None else stack.enter_context(log.heads(previous))
         writer = log.writer()

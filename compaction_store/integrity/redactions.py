@@ -91,7 +91,7 @@ class Redactions:
         for pos in [pos for pos in self._claims if pos > beyond]:
             for kind, runs in self._claims.pop(pos).items():
                 for found in runs.ranges():
-                    self._find(runs.pos(found[0]), f"{_erased(kind, found)}, and no redaction stands at pos {pos}")
+                    self._find(runs.pos(found[0]), f"{_erased(kind, found)}, and there is no redaction at pos {pos}")
 
 
 def _erased(kind: str, found: Range) -> str:

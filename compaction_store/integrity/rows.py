@@ -70,7 +70,10 @@ def known_entry(since: object) -> KnownEntry | None:
         case _:
             pos, entry = -1, b""
     if type(pos) is not int or not 0 <= pos <= _LARGEST or type(entry) is not bytes or len(entry) != _HASH_BYTES:
-        raise InvalidInput("since must be an earlier report, or a pos and the 32 bytes of the entry there")
+        given = type(since).__name__
+        raise InvalidInput(
+            f"since must be an earlier report, or a pos and the 32 bytes of the entry there, not {given}"
+        )
     return KnownEntry(pos, entry) if pos else None
 
 

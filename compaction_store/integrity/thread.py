@@ -104,7 +104,7 @@ class _Verification:
         if self.head.last_pos > known.last_pos or self.head.head != known.head:
             self._pages.reopen()
         elif kind is not None:
-            self._walk.findings.add(pos, f"a {kind} stands past the head")
+            self._walk.findings.add(pos, f"a {kind} comes after the head")
             self._pages.pop(kind)
 
     def check(self, entry: Entry) -> RowReader:

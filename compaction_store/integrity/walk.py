@@ -93,7 +93,7 @@ class Walk:
             if outcome == "applied":
                 self.findings.folded_by(entry.ordinal, start, end)
         elif self.last_kind == "redaction":
-            # Nothing is known about what a redaction erased whose body is withheld.
+            # A redaction whose body is withheld does not show what it erased.
             is_known = self._content and not (self._may_withhold and entry.body is None)
             return self.redactions.reached(entry.pos, entry.body, is_known=is_known)
         return {}

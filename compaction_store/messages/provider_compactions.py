@@ -19,7 +19,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Observed, Payload
 
-_NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction came to no summary"}
+_NO_SUMMARY = {"type": "NoSummary", "text": "the provider's compaction has no summary"}
 _LONGEST_NAME = 100
 
 

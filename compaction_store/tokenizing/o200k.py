@@ -30,7 +30,7 @@ NAME = "tiktoken/o200k_base/pieces-4000/1"
 _RANKS = Path(__file__).parent / "ranks"
 _PIECE = 4000
 _TOKENS = 199_998
-# The longest token in bytes: this many characters have at least one token.
+# The most bytes of a token: a text with more characters than this has more than one token.
 _LONGEST = 128
 # Places that no token crosses, whatever the text around them.
 _BEFORE_A_SPACE = r"(?<=\S)(?= )"
@@ -117,7 +117,7 @@ def count(text: str) -> int:
 
 
 def head(text: str, most: int) -> str:
-    """Returns the beginning of a text, of at most so many tokens and whole characters."""
+    """Returns the longest beginning of a text with at most `most` tokens, without half a character."""
     encoding = load()
     end = 0
     for piece in _pieces(text[: (most + 1) * _LONGEST]):
@@ -130,7 +130,7 @@ def head(text: str, most: int) -> str:
 
 
 def tail(text: str, most: int) -> str:
-    """Returns the end of a text, of at most so many tokens and whole characters."""
+    """Returns the longest end of a text with at most `most` tokens, without half a character."""
     encoding = load()
     start = len(text)
     for piece in reversed(_pieces(text[-(most + 1) * _LONGEST :])):
