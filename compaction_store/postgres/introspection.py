@@ -286,7 +286,10 @@ _STATEMENTS = (
 _NOTES = """
     SELECT 'event triggers, which may change the objects that a migration creates: '
         || pg_catalog.string_agg(e.evtname::text, ', ' ORDER BY e.evtname)
-    FROM pg_catalog.pg_event_trigger AS e WHERE e.evtenabled <> 'D' HAVING count(*) > 0
+    FROM pg_catalog.pg_event_trigger AS e JOIN pg_catalog.pg_proc AS p ON p.oid = e.evtfoid
+    WHERE e.evtenabled <> 'D'
+        AND NOT (p.proname = 'citus_drop_trigger' AND p.pronamespace = 'pg_catalog'::regnamespace)
+    HAVING count(*) > 0
     UNION ALL
     SELECT 'publications, which send stored rows to other servers: '
         || pg_catalog.string_agg(DISTINCT p.pubname::text, ', ' ORDER BY p.pubname::text)
