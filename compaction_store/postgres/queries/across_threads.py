@@ -125,8 +125,8 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         .scalar_subquery()
     )  # fmt: skip
     # Spans in force are nested or disjoint, so the innermost one around this record is the earliest that superseded it.
-    # Thread and start are compared as a row, so that both are index conditions whatever the statistics say; Citus needs
-    # the equality of the threads besides.
+    # The row comparison makes thread and start index conditions, even with bad statistics. Citus needs the thread's
+    # equality as well.
     place = sa.tuple_(later.c.thread_uid, later.c.start_seq)
     superseded_by = (
         sa.select(later.c.number)

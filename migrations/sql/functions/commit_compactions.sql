@@ -95,7 +95,8 @@ BEGIN
         v_row.source_count := NULL;
         v_change := 0;
 
-        -- The messages it may have been made from, by the rules of derived_records; for a load, from its first message on.
+        -- The range of messages that the record may have been made from; derived_records has the same rules. A load's record
+        -- names the first message of the load.
         v_from := CASE
             WHEN v_row.kind = 'revocation' THEN NULL
             WHEN v_row.start_seq IS NULL OR 0 = ANY (v_row.inputs) THEN coalesce((v_record ->> 'from')::bigint, 1)

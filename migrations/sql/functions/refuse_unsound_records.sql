@@ -1,5 +1,5 @@
--- Checks the applied records of an imported thread against their messages, as commit_compactions does for those it writes:
--- the chain alone does not prove it. The view must contain every message exactly once.
+-- Checks the applied records of an imported thread: each must match the messages of its span, and the view must contain
+-- every message exactly once. commit_compactions ensures this for the records it writes; a chain can be valid without it.
 CREATE FUNCTION compaction_store.refuse_unsound_records(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

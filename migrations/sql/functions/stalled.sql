@@ -1,5 +1,5 @@
--- The newest run of rejected records, newest first, as long as nothing else has happened to the thread between them or
--- since. The caller tells from the body which of them were rejected for making no progress.
+-- Returns the newest records, newest first, back to the last message, event or other record that is not a rejected attempt.
+-- The caller reads in the body whether an attempt was rejected for making no progress.
 CREATE FUNCTION compaction_store.stalled(p_thread_uid uuid, p_tenant text, p_limit integer)
 RETURNS TABLE (callback text, start_seq bigint, end_seq bigint, body text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER

@@ -42,7 +42,8 @@ CREATE TABLE compaction_store.compactions (
     CONSTRAINT compactions_revokes_check CHECK ((kind = 'revocation') = (revokes IS NOT NULL))
 );
 
--- This index and the one on revokes have every column that decides which records are active: a view reads no other rows.
+-- This index and compactions_revokes_idx have all columns that decide which records are active, so that a view reads no
+-- rows of the table to find them.
 CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
     INCLUDE (pos, redacted_pos, tokens_after, tenant)
