@@ -1,4 +1,4 @@
--- Append-only: redactions, holds, releases, retentions.
+-- Append-only: redactions, holds, releases, retentions (import and checkpoint are reserved kinds).
 CREATE TABLE compaction_store.events (
     thread_uid uuid NOT NULL,
     pos bigint NOT NULL,
