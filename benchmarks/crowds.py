@@ -176,8 +176,8 @@ class Callers(Contest):
     rows: ClassVar[Sequence[Row]] = (
         Row(
             "16 callers, async over sync with a thread each", "async 16", "One interpreter thread runs the event loop"
-            " and the driver's waits. Threads count tokens on all cores, the event loop on one.", over="sync 16", most=1.0,
-            unit="rate",
+            " and the driver's waits. Threads count tokens on all cores, the event loop on one.",
+            over="sync 16", most=1.0, unit="rate",
         ),
         Row(
             "64 callers, async over sync with a thread each", "async 64", "As above, and sixteen connections for all.",

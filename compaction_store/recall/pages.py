@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class ResultPage:
-    """Collects the entries of one result. The first is always accepted; the caller shortens one that is too long alone."""
+    """Collects the entries of one result. The first always fits; the caller shortens one that is too long alone."""
 
     def __init__(self, counter: Counter, max_tokens: int, list_name: str, header: Payload) -> None:
         self._counter = counter
