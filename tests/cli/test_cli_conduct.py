@@ -81,7 +81,9 @@ def test_a_verb_that_does_not_ask_for_content_shows_none(run: Run, filled: cs.St
     assert filled.thread(THREAD).last_seq == 25
 
 
-def test_a_terminal_gets_tables_and_a_pipe_gets_json_unless_told_otherwise(run: Run, filled: cs.Store) -> None:
+def test_a_terminal_gets_tables_and_a_pipe_gets_json_unless_an_option_says_otherwise(
+    run: Run, filled: cs.Store
+) -> None:
     seen = run.on_terminal("threads")
     assert "messages" in seen.splitlines()[0]
     assert _ESCAPE in seen
@@ -170,7 +172,7 @@ def test_a_reader_that_is_gone_before_the_end_is_noticed_at_the_end(url: str, st
         (("replay", "t\udcff"), "thread_id"),
     ],
 )
-def test_a_mistake_is_told_in_a_few_words_and_exits_with_2(run: Run, arguments: tuple[str, ...], told: str) -> None:
+def test_a_mistake_is_reported_in_a_few_words_and_exits_with_2(run: Run, arguments: tuple[str, ...], told: str) -> None:
     done = run(*arguments, code=2)
     assert done.stdout == ""
     assert told in " ".join(done.stderr.split())
@@ -314,7 +316,7 @@ def test_a_shell_is_taught_the_verbs(run: Run) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
 @pytest.mark.parametrize("form", ["--json", "--table"])
-def test_an_output_that_cannot_be_written_is_told_in_a_line(
+def test_an_output_that_cannot_be_written_is_reported_in_a_line(
     url: str, store: cs.Store, tmp_path: Path, form: str
 ) -> None:
     store.append("t", {"role": "user", "content": "short"})

@@ -10,7 +10,7 @@ from cli.program import Run
 _ONE = '{"role":"user","content":"one"}'
 
 
-def test_an_append_is_held_to_the_head_that_another_verb_printed(run: Run, store: cs.Store) -> None:
+def test_an_append_expects_the_head_that_another_verb_printed(run: Run, store: cs.Store) -> None:
     head = run.json("append", "t", stdin=_ONE)[0]["head"]
     assert bytes.fromhex(head) == store.thread("t").head
     told = run("append", "t", "--expected-head", "00" * 32, stdin=_ONE, code=1).stderr

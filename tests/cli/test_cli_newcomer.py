@@ -112,7 +112,7 @@ def test_text_and_table_contradict_each_other(run: Run) -> None:
         assert SECRET in run(*verb, "--text").stdout
 
 
-def test_a_wrong_call_is_told_in_one_line(run: Run) -> None:
+def test_a_wrong_call_is_reported_in_one_line(run: Run) -> None:
     wrong: list[tuple[str, ...]] = [
         ("compactions", "--outcome", "bad"), ("compctions",), ("view",), ("threads", "--limit", "0"),
         ("show", "t", "x"), ("--tenant", "a"), ("redact", "t", "7"), ("compact",), ("append", "t", "--nope"),

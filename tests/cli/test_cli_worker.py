@@ -79,7 +79,7 @@ def test_several_workers_compact_every_thread_once(run: Run, store: cs.Store) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_a_worker_finishes_what_it_has_begun(run: Run, store: cs.Store, number: signal.Signals) -> None:
+def test_a_worker_that_is_stopped_finishes_its_work(run: Run, store: cs.Store, number: signal.Signals) -> None:
     (run.folder / "ours.py").write_text(_SLOW)
     for name in ("a", "b"):
         _fill(store, name)
@@ -95,7 +95,7 @@ def test_told_to_stop_a_worker_finishes_what_it_has_begun(run: Run, store: cs.St
     assert sorted(thread.last_number for thread in store.threads()) == [0, 1]
 
 
-def test_told_twice_it_is_gone_at_once_and_the_thread_is_free_when_its_lease_runs_out(
+def test_a_second_signal_ends_it_at_once_and_the_thread_is_free_when_its_lease_expires(
     run: Run, store: cs.Store, superuser: psycopg.Connection[Any]
 ) -> None:
     (run.folder / "ours.py").write_text(_SLOW)
@@ -113,7 +113,7 @@ def test_told_twice_it_is_gone_at_once_and_the_thread_is_free_when_its_lease_run
     assert [line["thread_id"] for line in run.json("worker", *_ASK, "--once")] == ["a"]
 
 
-def test_what_fails_is_told_without_content_and_rests(run: Run, store: cs.Store) -> None:
+def test_a_failure_is_reported_without_content_and_its_thread_rests(run: Run, store: cs.Store) -> None:
     (run.folder / "ours.py").write_text(_SLOW)
     _fill(store, "a")
     done = run("worker", "--window", "1000", "--strategy", "ours.broken", "--once", code=1)

@@ -115,7 +115,7 @@ def test_a_compaction_with_a_budget_is_done_when_it_is_due_or_forced(run: Run, f
 
 
 @pytest.mark.usefixtures("filled")
-def test_strategies_run_in_order_and_a_callback_of_ones_own_by_its_name(run: Run) -> None:
+def test_strategies_run_in_order_and_a_users_own_callback_by_its_name(run: Run) -> None:
     module = run.folder / "ours.py"
     module.write_text(
         "def first_two(ctx):\n    ctx.compact(14, 18, 'five in one')\n\n"
@@ -239,7 +239,7 @@ def test_what_was_in_vain_exits_with_1_and_what_was_not_tried_with_0(run: Run, s
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_module_that_fails_and_a_callback_that_ends_the_program_are_told_in_a_line(run: Run) -> None:
+def test_a_module_that_fails_and_a_callback_that_ends_the_program_are_reported_in_a_line(run: Run) -> None:
     for name, text, told in (
         ("fails", "raise RuntimeError('the secret')", "fails.py:1"),
         ("syntax", "def f(:", "syntax.py:1"),

@@ -118,7 +118,7 @@ def test_runs_are_read_from_where_they_begin(tmp_path: Path) -> None:
     assert [(line.number, line.data) for line in found] == [(3, b"12\n"), (4, b"13\n"), (9, b"18\n")]
 
 
-def test_bad_conversations_are_told_with_the_next_and_the_last_with_none(store: Face, tmp_path: Path) -> None:
+def test_bad_conversations_are_reported_with_the_next_and_the_last_with_none(store: Face, tmp_path: Path) -> None:
     conversation = b'{"messages":[{"role":"user","content":"a"},{"SECRET":1}]}'
     path = tmp_path / "f.jsonl"
     path.write_bytes(b"\n".join([conversation, GOOD, conversation, b"{"]))

@@ -182,7 +182,7 @@ def test_one_that_knows_no_span_has_none(store: Face) -> None:
     assert records(store) == [(2, "truncation", "provider:micro", None, None)]
 
 
-def test_edits_told_by_a_message_are_recorded(store: Face) -> None:
+def test_edits_in_a_message_are_recorded(store: Face) -> None:
     reply = {"role": "assistant", "content": "So.", "context_management": {"applied_edits": [EDIT]}}
     store.load("t", [message(1), reply, message(3)], key="k")
     [record] = store.compactions("t")

@@ -98,7 +98,7 @@ def test_formats_and_options_are_checked(tmp_path: Path, store: Face) -> None:
         run(store, Made({}), format="codex")
 
 
-def test_a_source_of_ones_own(store: Face) -> None:
+def test_a_users_own_source(store: Face) -> None:
     source = Made({"a": items(1, 2), "empty": [], "only observed": [Observed("x")], "b": iter(items(3))})
     a, empty, observed, b = run(store, source, prefix="")
     assert (a.loaded.count, b.loaded.count, empty.loaded, observed.loaded) == (2, 1, None, None)  # type: ignore[union-attr]
@@ -149,7 +149,7 @@ def test_a_session_that_grows_line_by_line_ends_as_if_it_had_been_read_at_once(s
         sound(store, grown)
 
 
-def test_a_refused_thread_ends_the_import_or_is_told_of(store: Face) -> None:
+def test_a_refused_thread_ends_the_import_or_is_reported(store: Face) -> None:
     store.load("b", items(9), key=running.key_of("made", "b"))
     source = {"a": items(1), "b": items(2), "x" * 300: items(4), "c": items(3)}
     with pytest.raises(cs.IdempotencyConflict):
@@ -161,7 +161,7 @@ def test_a_refused_thread_ends_the_import_or_is_told_of(store: Face) -> None:
     assert [t.thread_id for t in store.threads()] == ["a", "b", "c"]
 
 
-def test_progress_is_told_by_the_bytes(store: Face, tmp_path: Path) -> None:
+def test_progress_is_reported_by_the_bytes(store: Face, tmp_path: Path) -> None:
     path = write(tmp_path / "f.jsonl", 350)
     told: list[Progress] = []
     run(store, path, progress=told.append)
@@ -203,7 +203,9 @@ def test_two_imports_at_once_store_everything_once(url: str, tmp_path: Path, mon
         assert not store.verify("a").findings
 
 
-def test_a_login_that_may_not_load_is_told_what_to_grant(url: str, superuser: psycopg.Connection[Any]) -> None:
+def test_the_error_for_a_login_that_may_not_load_says_what_to_grant(
+    url: str, superuser: psycopg.Connection[Any]
+) -> None:
     name = f"cs_appends_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x' IN ROLE compaction_store_app")
     try:

@@ -87,7 +87,7 @@ def test_an_unknown_outcome_names_the_run(faces: Faces, url: str, proxy: CommitP
     assert healthy.verify("t").findings == ()
 
 
-def test_an_unknown_outcome_is_told_even_if_the_lease_cannot_be_given_back(
+def test_an_unknown_outcome_is_reported_even_if_the_lease_cannot_be_given_back(
     faces: Faces, url: str, proxy: CommitProxy
 ) -> None:
     store, healthy = faces.open(proxy.url, deadline=0.5, connect_timeout=1), faces.open(url)

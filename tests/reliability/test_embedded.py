@@ -163,7 +163,7 @@ def test_a_server_that_cannot_start_is_one_clear_error(environment: Path) -> Non
         Store.open()
 
 
-def test_nobody_waits_for_ever(environment: Path) -> None:
+def test_no_wait_is_without_end(environment: Path) -> None:
     (environment / "locks").mkdir(parents=True)
     lock = locks.open_lock(environment / locks.STARTING)
     assert locks.try_lock(lock)
@@ -305,7 +305,7 @@ def test_no_home_at_all(home: Path) -> None:
 
 
 @as_root
-def test_a_user_without_a_name_is_told_so(home: Path) -> None:
+def test_a_user_without_a_name_is_one_clear_error(home: Path) -> None:
     os.chown(home, 54321, 54321)
     name, text = refusal_of_open(home, user=54321)
     assert name == "DatabaseUnavailable"

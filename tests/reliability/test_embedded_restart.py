@@ -153,7 +153,7 @@ def test_a_folder_that_was_removed_is_not_replaced_by_an_empty_one(faces: Faces,
     store.close()
 
 
-def test_another_database_in_the_same_folder_is_not_taken_for_the_first(faces: Faces, environment: Path) -> None:
+def test_another_database_in_the_same_folder_is_recognized(faces: Faces, environment: Path) -> None:
     store = faces.open(None, deadline=5)
     store.append("t", HI)
     kill_all(environment)

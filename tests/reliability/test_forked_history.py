@@ -256,9 +256,7 @@ def test_through_sql_an_append_names_the_entries_that_it_relies_on(
 
 
 @pytest.mark.parametrize("role", ["compaction_store_auditor", "compaction_store_loader"])
-def test_whoever_does_not_write_reads_the_head_of_a_view(
-    store: Face, superuser: psycopg.Connection[Any], role: str
-) -> None:
+def test_a_reader_reads_the_head_of_a_view(store: Face, superuser: psycopg.Connection[Any], role: str) -> None:
     store.append("t", orders("kept", 5))
     superuser.execute(f"SET ROLE {role}")
     rows = superuser.execute("SELECT seq, head FROM compaction_store.view(%s, 'default', NULL)", (UID,)).fetchall()

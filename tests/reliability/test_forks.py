@@ -178,7 +178,7 @@ def test_workers_that_were_forked_use_the_store_that_was_open(url: str) -> None:
     run(_WORKERS, url)
 
 
-def test_a_fork_in_the_midst_of_other_threads_calls_stops_nobody(url: str) -> None:
+def test_a_fork_during_other_threads_calls_stops_nobody(url: str) -> None:
     run(_BUSY, url)
 
 

@@ -113,7 +113,7 @@ def test_the_app_role_changes_nothing_by_itself(store: Any, superuser: psycopg.C
     assert contents(store) == ["hi"]
 
 
-def test_a_login_without_rights_is_told_which_to_get(
+def test_a_login_without_rights_learns_which_to_get(
     faces: Any, url: str, narrow: str, superuser: psycopg.Connection[Any]
 ) -> None:
     faces.open(url).append("t", HI)

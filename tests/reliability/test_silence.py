@@ -287,7 +287,7 @@ def test_a_call_that_is_interrupted_at_any_line_comes_back_at_once(way: Proxy) -
 # ---- An engine of the caller's
 
 
-def test_an_engine_of_ones_own_keeps_the_deadline(way: Proxy) -> None:
+def test_a_callers_own_engine_keeps_the_deadline(way: Proxy) -> None:
     engine = sa.create_engine(sa.make_url(way.url).set(drivername="postgresql+psycopg"), pool_pre_ping=True)
     with cs.Store.open(engine=engine, deadline=DEADLINE) as store:
         store.append("t", HI)
@@ -297,7 +297,7 @@ def test_an_engine_of_ones_own_keeps_the_deadline(way: Proxy) -> None:
                 store.append("t", HI)
 
 
-def test_an_async_engine_of_ones_own_keeps_the_deadline(way: Proxy) -> None:
+def test_a_callers_own_async_engine_keeps_the_deadline(way: Proxy) -> None:
     async def main() -> None:
         address = sa.make_url(way.url).set(drivername="postgresql+psycopg")
         engine = create_async_engine(address, pool_pre_ping=True)
@@ -311,7 +311,7 @@ def test_an_async_engine_of_ones_own_keeps_the_deadline(way: Proxy) -> None:
     asyncio.run(main())
 
 
-def test_what_else_uses_an_engine_of_ones_own_is_left_alone(url: str) -> None:
+def test_other_users_of_a_callers_own_engine_are_left_alone(url: str) -> None:
     engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
     with cs.Store.open(engine=engine, deadline=0.5) as store:
         store.append("t", HI)

@@ -99,7 +99,7 @@ def test_a_commit_that_the_deadline_cancelled_is_of_unknown_outcome(
 
 @pytest.mark.parametrize("kind", WRITES)
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
-def test_a_commit_that_was_ended_from_outside_is_not_told_before_the_standby_has_it(
+def test_a_commit_that_was_ended_from_outside_is_not_reported_before_the_standby_has_it(
     pair: Pair, address: str, store: Face, faces: Faces, name: str, kind: str, how: str
 ) -> None:
     """Its retry finds it stored, and waits as it did."""
@@ -125,7 +125,7 @@ def test_a_commit_that_was_ended_from_outside_is_not_told_before_the_standby_has
     assert store.verify(name).findings == ()
 
 
-def test_what_was_stored_and_not_told_is_not_told_by_a_repetition_either(
+def test_a_write_that_was_stored_and_not_reported_is_not_reported_by_a_retry_either(
     pair: Pair, address: str, faces: Faces, name: str
 ) -> None:
     """A load looks for what it has stored before; to find it is no proof that the standby has it."""
@@ -139,7 +139,7 @@ def test_what_was_stored_and_not_told_is_not_told_by_a_repetition_either(
 
 
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
-def test_a_commit_that_was_ended_from_outside_is_told_when_the_standby_is_back(
+def test_a_commit_that_was_ended_from_outside_is_reported_when_the_standby_is_back(
     pair: Pair, store: Face, name: str, how: str
 ) -> None:
     def end_and_wake() -> None:

@@ -19,7 +19,7 @@ LATER = {"role": "user", "content": "later"}
 
 
 @pytest.mark.parametrize("messages", [LATER, [LATER, LATER]], ids=["one", "many"])
-def test_a_writer_is_told_that_its_thread_lacks_what_it_wrote(store: Face, url: str, messages: Any) -> None:
+def test_a_writer_learns_that_its_thread_lacks_its_messages(store: Face, url: str, messages: Any) -> None:
     store.append("t", [HI] * 3)
     with forked(url) as fork:
         assert [m.seq for m in store.append("t", [HI] * 6)] == [4, 5, 6, 7, 8, 9]
@@ -50,7 +50,7 @@ def test_a_retry_by_its_key_is_no_going_back(faces: Faces, url: str) -> None:
     assert store.append("t", HI)[0].seq == 5
 
 
-def test_writers_at_once_are_not_taken_for_a_thread_that_went_back(url: str) -> None:
+def test_writers_at_once_are_no_thread_that_went_back(url: str) -> None:
     with cs.Store.open(url) as store, ThreadPoolExecutor(8) as pool:
         told = list(pool.map(lambda _: store.append("t", HI)[0].seq, range(200)))
     assert sorted(told) == list(range(1, 201))

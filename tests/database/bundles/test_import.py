@@ -510,7 +510,7 @@ def test_a_member_of_the_loaders_role_exports_and_imports(faces: Faces, url: str
 
 
 @pytest.mark.parametrize("login", ["compaction_store_app", "compaction_store_auditor"], indirect=True)
-def test_a_login_without_the_loaders_role_is_told_which_to_get(
+def test_a_login_without_the_loaders_role_learns_which_to_get(
     faces: Faces, login: str, superuser: psycopg.Connection[Any]
 ) -> None:
     with pytest.raises(PermissionDenied, match=r"import.*compaction_store_loader"):

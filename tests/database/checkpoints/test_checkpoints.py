@@ -304,7 +304,7 @@ def test_a_redaction_is_seen_by_a_verification_that_goes_on(store: Any) -> None:
     assert (report.findings, report.since, report.redacted) == ((), 0, 10)
 
 
-def test_progress_is_told_and_ends_at_the_end(store: Any) -> None:
+def test_progress_is_reported_and_ends_at_the_end(store: Any) -> None:
     for name in ("a", "b", "c"):
         store.append(name, [{"n": n} for n in range(50)])
     told: list[tuple[int, int]] = []
@@ -325,7 +325,7 @@ def test_progress_is_told_and_ends_at_the_end(store: Any) -> None:
             list(store.verify_all(after=wrong))
 
 
-def test_a_finding_in_a_message_names_the_records_that_stand_for_it(store: Any, root: Any) -> None:
+def test_a_finding_in_a_message_names_the_records_that_cover_it(store: Any, root: Any) -> None:
     store.append("a", [{"role": "user", "content": f"some words {n}"} for n in range(10)])
     store.compact("a", lambda ctx: ctx.compact(1, 4, "s"), force=True)
     root.execute('UPDATE compaction_store.messages SET payload = \'{"role":"user"}\' WHERE seq IN (3, 8)')

@@ -431,7 +431,7 @@ def test_text_of_any_kind_goes_into_a_record_and_comes_back(thread: Face) -> Non
     assert thread.verify("t").findings == ()
 
 
-def test_errors_that_a_strategy_deals_with_are_told_too(thread: Face) -> None:
+def test_errors_that_a_strategy_handles_are_recorded_too(thread: Face) -> None:
     class Careful:
         def steps(self, _ctx: cs.CompactionContext) -> Any:
             error = yield Ask(1, 2, lambda _elements: str(1 / 0))
@@ -443,7 +443,7 @@ def test_errors_that_a_strategy_deals_with_are_told_too(thread: Face) -> None:
     assert [type(e) for e in run.errors] == [ZeroDivisionError]
 
 
-def test_a_callback_that_returns_its_summary_is_told_how_to_plan(thread: Face) -> None:
+def test_a_callback_that_returns_its_summary_is_refused_with_the_call_to_make(thread: Face) -> None:
     run = thread.compact("t", lambda _ctx: "They spoke.")
     [record] = run
     assert (record.outcome, record.error["type"]) == ("failed", "InvalidInput")

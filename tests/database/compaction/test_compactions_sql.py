@@ -109,7 +109,7 @@ def thread(store: Any, superuser: psycopg.Connection[Any]) -> Thread:
     return Thread(store, superuser)
 
 
-def test_a_record_stands_for_its_span(thread: Thread) -> None:
+def test_a_record_replaces_its_span(thread: Thread) -> None:
     stand_ins = [{"role": "user", "content": "1 to"}, {"role": "assistant", "content": "4 größe"}]
     applied = {"kind": "summary", "outcome": "applied", "start_seq": 2, "end_seq": 5, "tokens_after": 7}
     assert thread.commit(record(stand_ins, **applied)) == [(1, COUNT + 1)]

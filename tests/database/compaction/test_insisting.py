@@ -132,7 +132,7 @@ def test_to_release_what_is_not_held_is_an_event_and_changes_nothing(store: Any)
 
 
 @pytest.mark.parametrize("seconds", ["9e9", "3601", "0", "-1", "'NaN'", "'Infinity'", "NULL"])
-def test_nobody_holds_a_lease_for_ever(login: psycopg.Connection[Any], seconds: str) -> None:
+def test_no_lease_lasts_without_end(login: psycopg.Connection[Any], seconds: str) -> None:
     lease = f"SELECT compaction_store.lease(%s, 'default', %s, {seconds}::float8)"
     assert refused(login, lease, UID, uuid.uuid4()) == "CS019"
     assert refused(login, lease.replace(seconds, "3600"), UID, uuid.uuid4()) is None

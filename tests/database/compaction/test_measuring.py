@@ -99,7 +99,7 @@ def test_a_mark_in_own_tokens_is_the_same_mark(rate: float, tokens: int) -> None
         assert measured.moved(own + 2).tokens >= mark
 
 
-def test_the_difference_is_told_and_nothing_takes_less_than_nothing() -> None:
+def test_the_difference_is_reported_and_no_figure_is_negative() -> None:
     measured = Measured(120, 100, "exact", 1.2, counter="c")
     assert measured.difference == 20
     assert measured.moved(100) == measured

@@ -142,7 +142,7 @@ def test_tables_that_were_never_analyzed_are_named(url: str, superuser: Any) -> 
 # ---- a cluster
 
 
-def test_a_worker_of_a_cluster_is_told_so(faces: Any, url: str, empty_url: str) -> None:
+def test_a_worker_of_a_cluster_is_reported(faces: Any, url: str, empty_url: str) -> None:
     for address in (url, empty_url):
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute("SET allow_system_table_mods = on")

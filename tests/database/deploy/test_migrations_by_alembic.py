@@ -84,7 +84,7 @@ def test_alembic_deletes_nothing_in_passing(url: str, insisting: tuple[str, ...]
     assert stored(url) == 1
 
 
-def test_alembic_deletes_everything_where_it_is_told_to(url: str) -> None:
+def test_alembic_deletes_everything_where_the_option_says_so(url: str) -> None:
     with cs.Store.open(url) as store:
         store.append("t", {"role": "user", "content": "hi"})
     done = alembic("-x", f"url={url}", "-x", "delete-everything=yes", "downgrade", "base")

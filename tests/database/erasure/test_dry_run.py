@@ -50,7 +50,7 @@ def test_a_plan_runs_nothing_on_a_view_that_is_within_the_budget_unless_forced(s
     assert calls == [budget]
 
 
-def test_a_plan_tells_of_what_failed_and_what_was_refused(store: Face) -> None:
+def test_a_plan_reports_failures_and_refusals(store: Face) -> None:
     _filled(store)
 
     def refused(ctx: cs.CompactionContext) -> None:

@@ -166,7 +166,7 @@ def _records(seq: int, chance: random.Random) -> Iterator[Observed]:
         yield Observed("x", spans=chance.random() < 0.5, summary_text=before, provider={"said": before})
 
 
-def test_what_a_load_was_told_goes_with_its_message_whoever_wrote_in_between(
+def test_a_record_of_a_load_goes_with_its_message_after_writes_of_others_in_between(
     store: Any, url: str, superuser: psycopg.Connection[Any], chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of marks the number is the place in the load, which is not the seq: others append in between.

@@ -55,7 +55,7 @@ def test_a_long_chain_of_records_that_only_had_a_record_as_input_is_reached_to_i
     assert SECRET not in dump(superuser)
 
 
-def test_a_message_that_tells_of_a_providers_compaction_takes_its_record_along(
+def test_a_message_that_reports_a_providers_compaction_takes_its_record_along(
     thread: Face, superuser: psycopg.Connection[Any]
 ) -> None:
     """The record quotes the message it was told by, and its span ends before it."""

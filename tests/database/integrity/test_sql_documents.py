@@ -221,7 +221,9 @@ def test_the_loader_opens_no_thread_of_such_a_name(superuser: psycopg.Connection
         assert _refused(superuser, load, uid, name, bytes(16)) == "CS018"
 
 
-def test_no_two_threads_have_one_name_whoever_renames_them(superuser: psycopg.Connection[Any], store: Any) -> None:
+def test_no_two_threads_have_one_name_even_after_a_superusers_rename(
+    superuser: psycopg.Connection[Any], store: Any
+) -> None:
     for name in ("alpha", "beta"):
         store.append(name, {"role": "user", "content": "hi"})
     superuser.execute("ALTER TABLE compaction_store.threads DISABLE TRIGGER USER")

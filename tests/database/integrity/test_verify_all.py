@@ -92,7 +92,7 @@ def test_what_is_sound_has_a_report_for_each_key_and_no_finding(
 
 
 @pytest.mark.parametrize("name", ["alpha", "", "x" * 300, "nobody", "\x7f", f"erased:{UIDS['alpha']}", "x" * 5000])
-def test_a_thread_under_a_name_that_is_not_its_own_is_walked_and_told(
+def test_a_thread_under_a_name_that_is_not_its_own_is_walked_and_reported(
     forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog, name: str
 ) -> None:
     """Its content as well: a message that was rewritten besides is found in the same report."""
@@ -113,7 +113,9 @@ def test_a_thread_under_a_name_that_is_not_its_own_is_walked_and_told(
     assert UIDS["beta"] in wrong(readers["acme"], level="checkpoint", checkpoints=log)
 
 
-def test_two_threads_that_change_keys_are_both_told(forger: psycopg.Connection[Any], readers: dict[str, Face]) -> None:
+def test_two_threads_that_change_keys_are_both_reported(
+    forger: psycopg.Connection[Any], readers: dict[str, Face]
+) -> None:
     for table in ("threads", "heads"):
         for old, new in (("alpha", None), ("beta", "alpha"), (None, "beta")):
             uids = [UIDS.get(name or "", UUID(int=5)) for name in (new, old)]
@@ -122,7 +124,7 @@ def test_two_threads_that_change_keys_are_both_told(forger: psycopg.Connection[A
 
 
 @pytest.mark.parametrize("tables", [("threads",), ("heads",), ("threads", "heads"), TABLES[2:], TABLES])
-def test_a_thread_under_another_tenant_is_told_on_both_sides_or_missed_at_the_checkpoint(
+def test_a_thread_under_another_tenant_is_reported_on_both_sides_or_missed_at_the_checkpoint(
     forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog, tables: tuple[str, ...]
 ) -> None:
     for table in tables:
@@ -133,7 +135,7 @@ def test_a_thread_under_another_tenant_is_told_on_both_sides_or_missed_at_the_ch
 
 
 @pytest.mark.parametrize("names", [("globex", "alpha"), ("globex", "beta")])
-def test_a_thread_in_the_guise_of_another_tenants_is_told(
+def test_a_thread_in_the_guise_of_another_tenants_is_reported(
     forger: psycopg.Connection[Any], readers: dict[str, Face], names: tuple[str, str]
 ) -> None:
     change(
@@ -162,7 +164,7 @@ def test_a_thread_in_the_guise_of_another_tenants_is_told(
         (("DELETE FROM {messages}", "DELETE FROM {compactions}", "DELETE FROM {events}"), "the head is at pos 8"),
     ],
 )
-def test_what_is_left_of_a_thread_is_told(
+def test_rows_left_of_a_thread_are_reported(
     forger: psycopg.Connection[Any],
     readers: dict[str, Face],
     log: cs.CheckpointLog,

@@ -73,7 +73,7 @@ def test_what_the_loaders_role_may_not_do(loader: str, what: str) -> None:
         mine.execute(_DENIED[what])
 
 
-def test_a_load_of_another_tenants_thread_is_a_thread_of_ones_own(faces: Faces, url: str, loader: str) -> None:
+def test_a_load_of_another_tenants_thread_is_a_thread_of_its_own(faces: Faces, url: str, loader: str) -> None:
     """The key follows from tenant and name: one of another tenant is no thread of this one."""
     theirs = faces.open(url, tenant="theirs")
     theirs.append("t", HI)

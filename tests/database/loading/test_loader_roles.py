@@ -48,7 +48,7 @@ def test_a_member_of_the_loaders_role_loads_in_its_tenant(faces: Any, url: str, 
 
 
 @pytest.mark.parametrize("login", ["compaction_store_app"], indirect=True)
-def test_a_login_without_the_loaders_role_is_told_which_to_get(faces: Any, login: str) -> None:
+def test_a_login_without_the_loaders_role_learns_which_to_get(faces: Any, login: str) -> None:
     store = faces.open(login)
     with pytest.raises(PermissionDenied, match="compaction_store_loader") as caught:
         store.load("t", messages(3))

@@ -543,7 +543,7 @@ def test_no_login_is_owner_and_application_at_once(url: str, superuser: Any, log
     assert memberships(superuser, login) == set()
 
 
-def test_who_may_not_grant_is_told_who_may(logins: dict[str, str], login: str) -> None:
+def test_the_refusal_of_a_grant_names_who_may_grant(logins: dict[str, str], login: str) -> None:
     with pytest.raises(PermissionDenied, match="ADMIN OPTION") as caught:
         roles.grant(logins["application"], login, "application")
     assert caught.value.sqlstate == "42501"

@@ -191,7 +191,7 @@ def test_a_run_beyond_the_head_was_not_made(superuser: psycopg.Connection[Any]) 
 
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("role", ["app", "auditor", "loader"])
-def test_no_role_is_told_of_a_row_beyond_the_head(superuser: psycopg.Connection[Any], role: str) -> None:
+def test_no_role_sees_a_row_beyond_the_head(superuser: psycopg.Connection[Any], role: str) -> None:
     """Whoever calls the functions in SQL."""
     forge_message(superuser, 10)
     forge_record(superuser, 4)

@@ -89,7 +89,7 @@ def test_no_content_is_in_what_a_match_shows_of_itself(store: Face) -> None:
 
 @pytest.mark.alters_roles
 @pytest.mark.parametrize("role", ["application", "auditor"])
-def test_whoever_may_read_may_search(
+def test_every_login_that_may_read_may_search(
     store: Face, faces: Faces, url: str, superuser: psycopg.Connection[Any], role: Any
 ) -> None:
     store.append("t", MESSAGES["in a call"])

@@ -64,7 +64,7 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("name", SLIPS)
-def test_a_slip_is_told_what_it_must_be(thread: Face, name: str) -> None:
+def test_the_error_for_a_slip_says_what_must_be_given(thread: Face, name: str) -> None:
     call, told = SLIPS[name]
     with pytest.raises(cs.InvalidInput, match=told) as caught:
         call(thread)

@@ -177,7 +177,7 @@ def test_meta_is_one_for_all_or_one_each(store: Any) -> None:
         store.append("t", [say(8), say(9)], meta=[{}])
 
 
-def test_tokens_are_counted_unless_told(store: Any, superuser: psycopg.Connection[Any]) -> None:
+def test_tokens_are_counted_unless_given(store: Any, superuser: psycopg.Connection[Any]) -> None:
     written = store.append("t", [{"content": "é" * 10}, {}])
     assert [m.tokens for m in written] == [13, 3]
     assert store.append("t", say(1), tokens=0)[0].tokens == 0
@@ -479,7 +479,7 @@ def test_a_closed_store_says_so(store: Any) -> None:
             call()
 
 
-def test_an_async_store_that_is_never_opened_is_told_of_as_any_coroutine_is(url: str) -> None:
+def test_an_async_store_that_is_never_awaited_warns_as_any_coroutine(url: str) -> None:
     with pytest.warns(RuntimeWarning, match="open' was never awaited"):
         cs.AsyncStore.open(url)
     cs.AsyncStore.open(url).close()

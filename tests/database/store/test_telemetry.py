@@ -105,7 +105,7 @@ def test_tokens_before_are_exact_where_one_run_folds_its_own_summary(store: Face
     assert conventions.tokens_of_run(run) == (before, run.view.tokens)
 
 
-def test_an_error_is_told_by_its_type_and_our_text(store: Face, told: RecordedTelemetry) -> None:
+def test_an_error_is_reported_by_its_type_and_our_text(store: Face, told: RecordedTelemetry) -> None:
     store.append("t-1", TALK[0], key=MARKER)
     with pytest.raises(cs.IdempotencyConflict) as raised:
         store.append("t-1", TALK[1], key=MARKER)
@@ -121,7 +121,7 @@ def test_an_error_is_told_by_its_type_and_our_text(store: Face, told: RecordedTe
     assert failed == [{"compaction_store.operation": "append", "error.type": "IdempotencyConflict"}]
 
 
-def test_of_anothers_error_only_the_type_is_told(store: Face, told: RecordedTelemetry) -> None:
+def test_of_anothers_error_only_the_type_is_reported(store: Face, told: RecordedTelemetry) -> None:
     class Unfit:
         def model_dump(self, **_: object) -> None:
             raise ValueError(MARKER)
@@ -155,7 +155,7 @@ def test_a_statement_that_is_sent_again_says_so(
     assert (labels["db.query.summary"], count) == ("SELECT compaction_store.append", 1)
 
 
-def test_nothing_that_anybody_said_is_told(store: Face, told: RecordedTelemetry) -> None:
+def test_no_content_is_reported(store: Face, told: RecordedTelemetry) -> None:
     store.append("t-1", TALK, key=MARKER, meta={"note": MARKER})
     store.set_metadata("t-1", {"title": MARKER})
     store.compact("t-1", fold)
@@ -202,7 +202,7 @@ def test_tasks_at_once_have_their_own_spans(url: str, told: RecordedTelemetry) -
         assert span.parent is None
 
 
-def test_every_method_is_told_of_or_gives_an_iterator() -> None:
+def test_every_method_has_a_span_or_returns_an_iterator() -> None:
     names = {name for name, _ in inspect.getmembers(cs.AsyncStore, inspect.isfunction) if not name.startswith("_")}
     untold = names - set(conventions.OPERATIONS) - {"close", "on_compact"}
     assert set(conventions.OPERATIONS) <= names

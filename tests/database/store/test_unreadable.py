@@ -105,7 +105,7 @@ def test_a_message_that_cannot_be_read_is_replayed_without_its_payload(
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_meta_metadata_and_events_that_cannot_be_read_are_told(
+def test_meta_metadata_and_events_that_cannot_be_read_are_named(
     store: Face, forger: psycopg.Connection[Any], bad: str
 ) -> None:
     put(forger, "messages", "meta", BAD[bad], "AND seq = 7")

@@ -115,7 +115,7 @@ def test_any_strategy_is_cut_around_what_is_pinned(store: Face) -> None:
     assert plain.told == ["done"]
 
 
-def test_what_cannot_be_cut_is_refused_and_the_strategy_is_told(store: Face) -> None:
+def test_a_span_that_cannot_be_cut_is_refused_and_the_strategy_sees_it(store: Face) -> None:
     messages = chat("uaatraau", LONG)
     store.append("t", messages)
     stand_in = ({"role": "assistant", "content": "short"},)

@@ -135,7 +135,7 @@ def test_instructions_and_parameters(summarize: Summarizers, api: Server) -> Non
     assert summary.prompt == sent["system"]
 
 
-def test_what_no_model_can_read_is_left_out_and_told(summarize: Summarizers, api: Server) -> None:
+def test_content_that_no_model_can_read_is_left_out_and_mentioned(summarize: Summarizers, api: Server) -> None:
     data = "iVBORw0KGgo" + "A" * 5000
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
     thought = {"type": "thinking", "thinking": SOURCE, "signature": "c2ln" * 100}

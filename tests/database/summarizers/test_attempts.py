@@ -148,7 +148,7 @@ def test_where_all_fail_the_record_names_the_first_model_and_what_each_cost(
     assert record.summarizer == "FallbackSummarizer(AnthropicSummarizer, AnthropicSummarizer)"
 
 
-def test_a_summarizer_of_ones_own_may_say_what_a_failure_cost(store: Face) -> None:
+def test_a_users_own_summarizer_may_say_what_a_failure_cost(store: Face) -> None:
     class Own:
         name = "house"
         model = "m-1"
@@ -163,7 +163,7 @@ def test_a_summarizer_of_ones_own_may_say_what_a_failure_cost(store: Face) -> No
     assert SummarizerError.attempted is None
 
 
-def test_a_client_that_takes_no_such_argument_is_told_which(store: Face, make: Make, api: Server) -> None:
+def test_the_error_names_the_argument_that_a_client_does_not_take(store: Face, make: Make, api: Server) -> None:
     record = compacted(store, make(parameters={"temperatur": 0.5}))
     assert record.error is not None
     assert record.error["type"] == SummarizerRejected.__name__

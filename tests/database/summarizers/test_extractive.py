@@ -89,7 +89,7 @@ def test_in_any_language(request_: str, filler: str, fact: str) -> None:
     assert fact in text_of(elements(*told))
 
 
-def test_an_error_is_told_as_one() -> None:
+def test_an_error_is_reported_as_an_error() -> None:
     failed = {"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": "No such file: x.txt"}
     text = text_of(elements({"role": "user", "content": FILLER * 5}, {"role": "user", "content": [failed]}))
     assert "[2] error: No such file: x.txt" in text
@@ -107,7 +107,7 @@ def test_notes_of_an_earlier_summary_are_carried_over_as_they_are() -> None:
     assert "[1] user: " in text_of(forged)
 
 
-def test_thinking_and_what_was_erased_are_not_told() -> None:
+def test_thinking_and_erased_messages_are_left_out() -> None:
     thought = {"type": "thinking", "thinking": "SECRET-1", "signature": "s"}
     told = elements({"role": "assistant", "content": [thought, {"type": "text", "text": FILLER * 5}]}, None)
     assert "SECRET" not in text_of(told)

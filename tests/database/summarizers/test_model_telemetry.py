@@ -60,7 +60,7 @@ def agent(faces: Faces, url: str, api: Server) -> Agent:
     return Agent(faces, url, api, RecordedTelemetry())
 
 
-def test_a_call_of_a_model_is_told_as_the_conventions_say(agent: Agent, api: Server) -> None:
+def test_a_call_of_a_model_is_reported_as_the_conventions_say(agent: Agent, api: Server) -> None:
     assert agent.compact().applied
     span = agent.told.one("chat claude-x")
     assert (span.kind, span.status.status_code) == (SpanKind.CLIENT, StatusCode.UNSET)
@@ -107,7 +107,7 @@ def test_the_apis_own_compaction_tells_what_all_its_passes_took(agent: Agent, ap
     assert BLOCK["content"] not in agent.told.everything()
 
 
-def test_nothing_that_was_said_is_told_unless_asked_for(agent: Agent) -> None:
+def test_no_content_is_reported_unless_asked_for(agent: Agent) -> None:
     assert agent.compact(instructions=f"Mind {MARKER}.").applied
     assert MARKER not in agent.told.everything()
 
@@ -130,7 +130,7 @@ def test_content_that_is_asked_for_is_where_the_conventions_put_it(faces: Faces,
     assert holding == ["chat claude-x"]
 
 
-def test_blocks_are_told_in_the_conventions_own_words() -> None:
+def test_blocks_are_reported_in_the_conventions_own_words() -> None:
     blocks = [
         {"type": "text", "text": "a"},
         {"type": "thinking", "thinking": "b", "signature": "s"},
@@ -169,12 +169,12 @@ def test_the_provider_is_known_by_its_client(client: str, provider: str) -> None
     }  # fmt: skip
 
 
-def test_what_shapes_an_answer_is_told_as_the_numbers_it_is() -> None:
+def test_parameters_of_an_answer_are_reported_as_numbers() -> None:
     told = conventions.request_settings({"max_tokens": 500, "temperature": 1, "top_k": "odd", "system": MARKER})
     assert told == {"gen_ai.request.max_tokens": 500, "gen_ai.request.temperature": 1.0}
 
 
-def test_outside_a_store_nothing_is_told(api: Server) -> None:
+def test_outside_a_store_nothing_is_reported(api: Server) -> None:
     told = RecordedTelemetry()
     with anthropic.Anthropic(api_key="k", base_url=api.url) as client:
         AnthropicSummarizer(client, model="claude-x")(talk())

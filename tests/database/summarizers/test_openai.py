@@ -120,7 +120,7 @@ def test_the_messages_go_as_one_document_and_the_answer_comes_back(ask: Ask, ser
     assert summary.summarizer == "OpenAISummarizer"
 
 
-def test_the_model_is_told_its_room_and_an_older_server_its_limit(ask: Ask, server: Server) -> None:
+def test_the_model_gets_its_room_and_an_older_server_its_limit(ask: Ask, server: Server) -> None:
     ask(Request(talk(), budget=200), max_tokens=1000, limit_name="max_tokens", instructions="Be brief.")
     [sent] = server.requests
     assert sent["max_tokens"] == 1000
@@ -227,7 +227,7 @@ def test_a_plain_list_is_compressed_with_a_client(server: Server) -> None:
     assert [sent["model"] for sent in server.requests] == ["gpt-4o-mini", "gpt-other", "gpt-4o-mini"]
 
 
-def test_the_command_line_makes_one_for_a_server_of_ones_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_makes_one_for_a_users_own_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     summarizer = choosing.summarize(
         [f"openai:model=llama,base_url={server.url}/v1,max_tokens=512,limit_name=max_tokens"]

@@ -98,7 +98,7 @@ def test_no_json_raises(name: str, value: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_no_content_is_told(name: str) -> None:
+def test_problems_show_no_content(name: str) -> None:
     secret = "s3cret"
     thread = [
         {"role": secret, "content": secret},

@@ -58,7 +58,7 @@ def cut(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
-def test_the_golden_bundles_are_kept_for_ever(name: str) -> None:
+def test_the_golden_bundles_never_change(name: str) -> None:
     assert (bundles.GOLDEN / name).read_bytes() == b"".join(GOLDEN[name])
     assert not found_by_both(GOLDEN[name])
 

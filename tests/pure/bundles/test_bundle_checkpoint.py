@@ -168,7 +168,7 @@ def both(lines: list[bytes], *keys: SigningKey) -> tuple[tuple[str, ...], list[s
 
 
 @pytest.mark.parametrize("pos", [None, 3, 1])
-def test_a_checkpoint_that_holds_is_told_and_how_far(tmp_path: Path, pos: int | None) -> None:
+def test_a_checkpoint_that_holds_is_reported_with_its_reach(tmp_path: Path, pos: int | None) -> None:
     lines = carrying(thread(), tmp_path, pos=pos).lines()
     findings, notes, report = both(lines, OTHER, KEY)
     assert (findings, report.covered) == ((), pos or 5)

@@ -377,7 +377,7 @@ def test_a_summary_nobody_awaited_is_an_error_of_the_callback() -> None:
     asyncio.run(callback())
 
 
-def test_a_strategy_is_told_what_each_step_came_to() -> None:
+def test_a_strategy_learns_the_result_of_each_step() -> None:
     told: list[Any] = []
 
     class Two:

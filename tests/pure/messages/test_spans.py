@@ -343,7 +343,7 @@ def test_the_deprecated_function_call_is_paired_by_name_and_not_with_ids() -> No
     assert links_of(asked, result("x")).orphans == {1}
 
 
-def test_a_call_told_twice_in_one_message_is_one_call() -> None:
+def test_a_call_that_is_twice_in_one_message_is_one_call() -> None:
     both = {**call("x"), "content": [{"type": "tool_use", "id": "x", "name": "look", "input": {}}]}
     links = links_of(both, result("x"))
     assert not links.pending
@@ -383,7 +383,7 @@ def test_no_json_raises(value: Any) -> None:
     is_system(value)
 
 
-def test_ids_are_told_in_order_and_with_their_form() -> None:
+def test_ids_are_listed_in_order_and_with_their_form() -> None:
     block = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b"}, {"type": "text", "text": "so"}]}
     found = call_and_result_ids([call("a", "b"), None, result("a"), block])
     assert [(step.kind, step.form, step.id) for step in found] == [

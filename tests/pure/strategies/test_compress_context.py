@@ -70,7 +70,7 @@ def test_the_old_part_is_summarized() -> None:
     assert result.token_count == COUNTER.messages(result.messages)
 
 
-def test_a_failing_summary_is_told_and_the_ladder_goes_on() -> None:
+def test_a_failing_summary_is_reported_and_the_ladder_goes_on() -> None:
     def fails(_elements: Any) -> str:
         raise RuntimeError("secret")
 
@@ -83,7 +83,7 @@ def test_a_failing_summary_is_told_and_the_ladder_goes_on() -> None:
     assert "EmptySummary" in (empty.error or "")
 
 
-def test_a_target_that_cannot_be_met_is_told() -> None:
+def test_a_target_that_cannot_be_met_is_reported() -> None:
     result = compress_context([{"role": "user", "content": "x" * 100_000}], 100, reserve=50)
     assert result.was_compacted
     assert result.error is not None

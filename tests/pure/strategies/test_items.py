@@ -145,7 +145,7 @@ def test_ids_tell_which_results_belong_to_a_call() -> None:
     assert shown(sliding_window(by_place, summarize=Summarizer(), retain=3).items) == "uStrraa"
 
 
-def test_tokens_are_counted_as_told() -> None:
+def test_tokens_are_counted_by_the_given_counter() -> None:
     items = said("u" + "a" * 9)
     slid = sliding_window(
         items, summarize=Summarizer(), threshold=50, count=lambda item: 3 if item.letter == "S" else 10

@@ -102,7 +102,7 @@ def test_that_holds_for_any_thread(form: str, data: st.DataObject, target: int, 
         assert not REFUSED[form](made.messages)
 
 
-def test_a_summarizer_is_told_its_room_and_keeps_most_of_it_filled() -> None:
+def test_a_summarizer_gets_its_room_and_keeps_most_of_it_filled() -> None:
     told: list[int] = []
 
     def summarize(asked: Sequence[Any]) -> str:
@@ -152,7 +152,7 @@ def test_parts_share_the_room() -> None:
     assert ctx.total_tokens <= 4000
 
 
-def test_an_async_summarizer_is_told_too() -> None:
+def test_an_async_summarizer_gets_its_room_too() -> None:
     told: list[int] = []
 
     async def summarize(asked: Any) -> str:

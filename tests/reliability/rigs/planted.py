@@ -61,7 +61,7 @@ _SILENCE = "tests/reliability/test_silence.py"
 _REPLY_LOST = (
     "tests/reliability/test_faults.py::test_the_first_append_of_a_thread_whose_reply_is_lost_is_stored_once[sync]"
 )
-_DEALT_WITH = "tests/database/compaction/test_compaction.py::test_errors_that_a_strategy_deals_with_are_told_too[sync]"
+_DEALT_WITH = "tests/database/compaction/test_compaction.py::test_errors_that_a_strategy_handles_are_recorded_too[sync]"
 _NOTHING_HELD = "tests/database/compaction/test_compaction.py::test_no_transaction_and_no_connection_is_held_while_a_callback_runs[sync]"
 _REACHED = "tests/database/erasure/test_redacted_records.py::test_every_record_that_reaches_a_message_is_erased_and_no_other[sync]"
 _ERASED_MEANWHILE = "tests/database/erasure/test_redacted_records.py::test_a_record_made_from_one_that_was_erased_meanwhile_is_refused[sync-applied]"
@@ -251,7 +251,7 @@ BUGS = (
         "a view leaves out what is before the first fold",
         (Edit(f"{_SQL}/view.sql", "IF v_start > v_next THEN", "IF v_start > v_next AND v_next > 1 THEN"),),
         {
-            "tests/database/compaction/test_compactions_sql.py::test_a_record_stands_for_its_span[sync]": "(2, 5, 1) != (1, 1, None)"
+            "tests/database/compaction/test_compactions_sql.py::test_a_record_replaces_its_span[sync]": "(2, 5, 1) != (1, 1, None)"
         },
     ),
     Bug(
@@ -316,7 +316,7 @@ BUGS = (
         "nobody listens to what the server warns of",
         (Edit("compaction_store/postgres/timeouts.py", "            self._warned = True", "            pass"),),
         {
-            f"{_STANDBY}_was_ended_from_outside_is_not_told_before_the_standby_has_it[sync-pg_cancel_backend-append]": (
+            f"{_STANDBY}_was_ended_from_outside_is_not_reported_before_the_standby_has_it[sync-pg_cancel_backend-append]": (
                 "DID NOT RAISE"
             )
         },
