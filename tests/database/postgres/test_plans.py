@@ -444,6 +444,7 @@ def test_the_threads_that_are_due_are_found_by_index(uneven: str, queries: list[
     queries[:] = [query for query in queries if "view_tokens_coarse" in query[0]]
     nodes = _plan_of_last(uneven, queries)
     assert {n.get("Index Name") for n in nodes} >= {"heads_due_idx"}, nodes
+    assert not [n for n in nodes if "Sort" in n["Node Type"]], nodes
     assert _read_by(nodes, "heads") <= 11, nodes
 
 
