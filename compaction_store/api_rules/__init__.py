@@ -9,9 +9,9 @@ compares the two. Other rules come from the providers' documentation or from the
 
 from __future__ import annotations
 
-from compaction_store.api_rules.chat import refused_by_openai
-from compaction_store.api_rules.messages import refused_by_anthropic
+from compaction_store.api_rules.anthropic import refused_by_anthropic
+from compaction_store.api_rules.openai_chat import refused_by_openai
+from compaction_store.api_rules.openai_responses import refused_by_openai_responses
 from compaction_store.api_rules.problems import Problem
-from compaction_store.api_rules.responses import refused_by_openai_responses
 
 __all__ = ["Problem", "refused_by_anthropic", "refused_by_openai", "refused_by_openai_responses"]

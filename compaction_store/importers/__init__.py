@@ -1,7 +1,7 @@
 """Imports threads: from session files of Claude Code and Codex, JSON lines, account exports and other databases."""
 
 from compaction_store.importers.detecting import detect
-from compaction_store.importers.opening import FORMATS, open_source
+from compaction_store.importers.formats import FORMATS, open_source
 from compaction_store.importers.running import Progress, ThreadImported, import_into, import_into_async
 from compaction_store.importers.sources import Bad, Item, Notes, Source, SourceThread
 

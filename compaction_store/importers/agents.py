@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from compaction_store.importers.databases import Database, is_postgres
-from compaction_store.importers.lines import json_object
+from compaction_store.importers.line_files import json_object
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 
 FORMAT = "openai-agents"

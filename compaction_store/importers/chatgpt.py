@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from compaction_store.importers.exports import Conversation
-from compaction_store.importers.lines import json_object
+from compaction_store.importers.line_files import json_object
 from compaction_store.importers.sources import Item, Notes, moment, text, to_load
 
 FORMAT = "chatgpt"

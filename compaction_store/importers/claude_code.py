@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from compaction_store.importers.lines import Files, Line, LineFile, Run, Unreadable, parsed
+from compaction_store.importers.line_files import Files, Line, LineFile, Run, Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread, count, moment, text, to_load
 from compaction_store.models import Observed
 

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compaction_store.importers.lines import Files, Line, LineFile
+from compaction_store.importers.line_files import Files, Line, LineFile
 from compaction_store.importers.sources import Item, Notes, SourceThread, moment, text, to_load
 
 CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"

@@ -20,7 +20,7 @@ from compaction_store.importers import (
     langgraph,
 )
 from compaction_store.importers.conversations import ANTHROPIC, CHAT, RESPONSES, answered, request, said_in
-from compaction_store.importers.lines import found_in
+from compaction_store.importers.line_files import found_in
 
 # How many tables or fields an error names.
 _SHOWN = 5

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from compaction_store.errors import InvalidSource
-from compaction_store.importers.lines import Unreadable, parsed
+from compaction_store.importers.line_files import Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread
 
 # With the branches that are no longer shown.

@@ -21,7 +21,7 @@ from compaction_store.importers import checkpoint_values, langgraph_states
 from compaction_store.importers.checkpoint_values import Undecodable
 from compaction_store.importers.databases import Database, is_postgres
 from compaction_store.importers.langgraph_states import StateComparison, read_state
-from compaction_store.importers.lines import parsed
+from compaction_store.importers.line_files import parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread
 
 FORMAT = langgraph_states.FORMAT

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from compaction_store.errors import InvalidSource
 from compaction_store.importers import checkpoint_values, langchain
 from compaction_store.importers.checkpoint_values import Object
-from compaction_store.importers.lines import parsed
+from compaction_store.importers.line_files import parsed
 from compaction_store.importers.sources import Item, Notes, moment, text, to_load
 from compaction_store.models import Observed
 

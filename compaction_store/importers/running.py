@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compaction_store.drivers import Result, UninterruptedCall, Work, iterate, iterate_async
 from compaction_store.errors import CompactionStoreError, Conflict, InvalidInput, InvalidSource
-from compaction_store.importers.opening import open_source
+from compaction_store.importers.formats import open_source
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models import Loaded, ToLoad

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
-from compaction_store.api_rules.messages import BLOCKS
+from compaction_store.api_rules.anthropic import BLOCKS
 from compaction_store.errors import NotRenderable
 from compaction_store.messages.encoding import decode
 from compaction_store.models import Payload

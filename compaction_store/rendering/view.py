@@ -10,7 +10,7 @@ from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import AsDict, plain
 from compaction_store.models import Element, Measured, Payload
-from compaction_store.rendering import chat, messages, responses
+from compaction_store.rendering import anthropic, openai_chat, openai_responses
 
 MESSAGES = "messages/1"
 ANTHROPIC = "anthropic/1"
@@ -131,7 +131,7 @@ def for_anthropic(
     _check("cache", cache, (None, "5m", "1h"))
     options = {"system": system, "thinking": thinking, "cache": cache}
     return Rendered(
-        messages.request(view.elements, messages.Options(system, thinking, cache)), view, ANTHROPIC, options
+        anthropic.request(view.elements, anthropic.Options(system, thinking, cache)), view, ANTHROPIC, options
     )
 
 
@@ -139,8 +139,8 @@ def for_openai(view: View, *, api: Literal["chat", "responses"] = "chat") -> Ren
     """Renders the arguments for OpenAI's Chat Completions (`messages`) or Responses (`input`)."""
     _check("api", api, ("chat", "responses"))
     if api == "chat":
-        return Rendered(chat.request(view.elements), view, OPENAI_CHAT, {})
-    return Rendered(responses.request(view.elements), view, OPENAI_RESPONSES, {})
+        return Rendered(openai_chat.request(view.elements), view, OPENAI_CHAT, {})
+    return Rendered(openai_responses.request(view.elements), view, OPENAI_RESPONSES, {})
 
 
 _RENDERERS: dict[str, Callable[..., Mapping[str, Any]]] = {

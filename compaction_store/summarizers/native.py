@@ -13,8 +13,8 @@ from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import NativeRefused, SummaryCutShort, SummaryRefused, SummaryUseless
 from compaction_store.messages.tool_pairs import Links, is_system
 from compaction_store.models import Element, Payload, Summary
+from compaction_store.rendering.anthropic import SIGNED_BETA
 from compaction_store.rendering.blocks import parts
-from compaction_store.rendering.messages import SIGNED_BETA
 from compaction_store.rendering.view import View
 
 Render = Callable[[View], Mapping[str, Any]]

@@ -18,7 +18,7 @@ from support.faces import Face
 import compaction_store as cs
 from compaction_store.importers import detect, open_source
 from compaction_store.importers.exports import elements
-from compaction_store.importers.lines import Unreadable
+from compaction_store.importers.line_files import Unreadable
 
 CHATGPT, CLAUDE = FIXTURES / "chatgpt.json", FIXTURES / "claude-ai.json"
 

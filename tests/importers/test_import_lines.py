@@ -15,8 +15,8 @@ from imported import FIXTURES, run, sound, stored
 from support.faces import Face
 
 import compaction_store as cs
-from compaction_store.importers import Notes, detect, lines, open_source
-from compaction_store.importers.lines import LineFile, Run
+from compaction_store.importers import Notes, detect, line_files, open_source
+from compaction_store.importers.line_files import LineFile, Run
 from compaction_store.models import Observed, ToLoad
 
 GOOD = b'{"role":"user","content":"fine"}'
@@ -101,7 +101,7 @@ def test_an_unfinished_line_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 100)
+    monkeypatch.setattr(line_files, "LONGEST_LINE", 100)
     path = tmp_path / "f.jsonl"
     path.write_bytes(GOOD + b"\n" + b"x" * 1050 + b"\n" + GOOD + b"\n" + b"y" * 100 + b"\n" + b"z" * 950)
     found = [(line.number, line.data is None) for line in LineFile(path).lines()]

@@ -22,12 +22,12 @@ from support import random_threads as threads
 
 from compaction_store.api_rules import (
     Problem,
-    chat,
-    messages,
+    anthropic,
+    openai_chat,
+    openai_responses,
     refused_by_anthropic,
     refused_by_openai,
     refused_by_openai_responses,
-    responses,
 )
 
 Payload = dict[str, Any]
@@ -279,8 +279,8 @@ def test_anthropics_system_prompt_is_text() -> None:
 
 
 def test_anthropic_takes_a_hundred_thousand_messages() -> None:
-    assert refused_by_anthropic([USER] * messages.MOST_MESSAGES) == []
-    assert rules(refused_by_anthropic([USER] * (messages.MOST_MESSAGES + 1))) == [(None, "too_many_messages")]
+    assert refused_by_anthropic([USER] * anthropic.MOST_MESSAGES) == []
+    assert rules(refused_by_anthropic([USER] * (anthropic.MOST_MESSAGES + 1))) == [(None, "too_many_messages")]
 
 
 def test_manual_thinking_comes_first() -> None:
@@ -473,8 +473,8 @@ def test_anthropics_blocks_are_those_of_the_sdk() -> None:
         for kind, required, known in typed_dicts(union):
             before = found.get(kind, (required, known))
             found[kind] = before[0] & required, before[1] | known
-    assert {kind: ({"type", *needed}, known) for kind, (needed, known) in messages.BLOCKS.items()} == found
-    assert {kind for kind, _, _ in typed_dicts(result_types.Content)} == messages.IN_TOOL_RESULT
+    assert {kind: ({"type", *needed}, known) for kind, (needed, known) in anthropic.BLOCKS.items()} == found
+    assert {kind for kind, _, _ in typed_dicts(result_types.Content)} == anthropic.IN_TOOL_RESULT
 
 
 def test_anthropics_roles_are_those_of_the_sdk() -> None:
@@ -491,7 +491,7 @@ def test_chats_roles_and_parts_are_those_of_the_sdk() -> None:
     }
     assert roles == {"system", "developer", "user", "assistant", "tool", "function"}
     parts = {kind: required for kind, required, _ in typed_dicts(chat_types.ChatCompletionContentPartParam)}
-    assert parts.keys() | {"refusal"} == chat.PARTS
+    assert parts.keys() | {"refusal"} == openai_chat.PARTS
     assert all(required == {"type", kind} for kind, required in parts.items())
 
 
@@ -499,9 +499,9 @@ def test_responses_items_are_those_of_the_sdk() -> None:
     found: dict[str, set[str]] = {}
     for kind, required, _ in typed_dicts(item_types.ResponseInputItemParam):
         found[kind] = found.get(kind, required) & required
-    assert found.keys() == responses.ITEMS.keys()
+    assert found.keys() == openai_responses.ITEMS.keys()
     for kind, required in found.items():
         lenient = {"type", "status"} if kind == "item_reference" else {"type", "status", "id"}
-        assert set(responses.ITEMS[kind]) == required - lenient, kind
-    assert {kind for kind, _, _ in typed_dicts(ResponseInputContentParam)} == responses.IN_MESSAGES.keys()
-    assert {kind for kind, _, _ in typed_dicts(OutputContent)} == responses.IN_REPLIES.keys()
+        assert set(openai_responses.ITEMS[kind]) == required - lenient, kind
+    assert {kind for kind, _, _ in typed_dicts(ResponseInputContentParam)} == openai_responses.IN_MESSAGES.keys()
+    assert {kind for kind, _, _ in typed_dicts(OutputContent)} == openai_responses.IN_REPLIES.keys()

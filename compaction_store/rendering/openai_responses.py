@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from compaction_store.api_rules.responses import IN_MESSAGES, IN_REPLIES, ITEMS
+from compaction_store.api_rules.openai_responses import IN_MESSAGES, IN_REPLIES, ITEMS
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.blocks import ERASED, OF_ERASED, OF_NO_CALL, refuse
-from compaction_store.rendering.chat import as_it_is, converted, image_url
+from compaction_store.rendering.openai_chat import as_it_is, converted, image_url
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}

@@ -9,10 +9,10 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from compaction_store.api_rules.chat import LONGEST_ID, PARTS
+from compaction_store.api_rules.openai_chat import LONGEST_ID, PARTS
 from compaction_store.models import Element, Payload
+from compaction_store.rendering.anthropic import notes
 from compaction_store.rendering.blocks import BY_NAME, ERASED, OF_ERASED, OF_NO_CALL, Part, parts, refuse
-from compaction_store.rendering.messages import notes
 from compaction_store.rendering.pairs import NO_RESULT, paired
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio")
