@@ -107,7 +107,7 @@ def test_a_thread_under_a_name_that_is_not_its_own_is_walked_and_reported(
     assert wrong(readers["acme"]) == {UIDS["beta"]}
     assert wrong(readers["acme"], level="structure") == {UIDS["beta"]}
     what = said(readers["acme"], UIDS["beta"])
-    assert "under a name that is not its own" in what
+    assert "under a name that does not lead to its thread_uid" in what
     assert "not what was committed to" in what
     assert found[UIDS["beta"]].entries == 8
     assert UIDS["beta"] in wrong(readers["acme"], level="checkpoint", checkpoints=log)
