@@ -88,7 +88,7 @@ class Forks:
         return Running(request(self._path, arguments, env, str(folder), files, None if script is None else str(script)))
 
     def command(self) -> str:
-        """What a shell calls in place of the program: the same, by a fork."""
+        """A shell command that runs the program by a fork."""
         return shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("program_client.py")), self._path])
 
     def close(self) -> None:

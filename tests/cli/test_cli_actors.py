@@ -1,4 +1,4 @@
-"""Who did what on the command line: user@host, unless --actor says otherwise."""
+"""The actor on the command line: user@host, unless --actor gives another."""
 
 from __future__ import annotations
 

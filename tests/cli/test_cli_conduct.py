@@ -251,7 +251,7 @@ def test_an_interrupt_ends_quietly(url: str, store: cs.Store, tmp_path: Path) ->
     while not list(store.threads()):
         assert time.monotonic() < end
         time.sleep(0.05)
-    # It has been told by now that this is stored, and waits for the next line.
+    # It knows by now that this is stored, and waits for the next line.
     time.sleep(0.5)
     program.send_signal(signal.SIGINT)
     _, complaint = program.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""What somebody meets who uses the program for the first time: advice that can be followed, and answers that fit."""
+"""First use of the program: advice that can be followed, and answers that fit the question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators use: checkpoints, grants, the doctor, imports from elsewhere, the demo."""
+"""Verbs for operators: checkpoints, grants, the doctor, imports from elsewhere, the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others wrote never begins a line of a terminal, hides in it or drives it, whatever verb shows it."""
+"""Text of others never begins a line of a terminal, hides in it or controls it, whichever verb prints it."""
 
 from __future__ import annotations
 

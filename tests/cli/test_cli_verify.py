@@ -1,4 +1,4 @@
-"""verify on bundles and on everything that is stored: one closing line, the signature, and what is taken for what."""
+"""`verify` on bundles and on everything that is stored: one closing line, the signature, files and threads."""
 
 from __future__ import annotations
 

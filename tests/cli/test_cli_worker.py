@@ -1,4 +1,4 @@
-"""Workers: they compact what is due, several beside one another, and stop as they are told to."""
+"""Workers compact due threads, several side by side, and stop at a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of imports share: both faces through one call, and where the fixtures are."""
+"""Helpers of the import tests: both faces through one call, and the folder of the fixtures."""
 
 from __future__ import annotations
 

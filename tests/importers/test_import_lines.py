@@ -1,4 +1,4 @@
-"""What cannot be read: named by its line, skipped only where asked, and never repeated."""
+"""Unreadable lines are named by their number, skipped only where asked, and never repeated."""
 
 from __future__ import annotations
 

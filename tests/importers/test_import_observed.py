@@ -1,4 +1,4 @@
-"""What others compacted is recorded by a load where it happened, once, and folds nothing."""
+"""Compactions of other programs are recorded by a load at their place, once, and fold nothing."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def write(path: Path, count: int) -> Path:
 
 
 class Made:
-    """A source of one's own: any object of this shape will do."""
+    """A user's own source: any object of this shape will do."""
 
     format = "made"
     unit = "messages"

@@ -50,7 +50,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     """Not even a package and a module of its own, which `acyclic_siblings` does not compare, or for types alone."""
     graph = grimp.build_graph("compaction_store", exclude_type_checking_imports=False, cache_dir=None)
     left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    # What imports nothing that is left is in no circle.
+    # A module that imports nothing that is left is in no circle.
     while done := {module for module, imported in left.items() if not imported & left.keys()}:
         left = {module: imported for module, imported in left.items() if module not in done}
     assert not left

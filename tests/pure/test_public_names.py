@@ -1,4 +1,4 @@
-"""What the package offers by name, and the tree of its errors."""
+"""The package's public names, and the tree of its errors."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_eight_writers_append_while_a_callback_runs(
         return len([others.append("t", said(number), tokens=100) for _ in range(20)])
 
     def compact(ctx: cs.CompactionContext) -> None:
-        # The callback lasts until all have written: whoever waited for it would never get there.
+        # The callback lasts until all have written: a writer that waited for it would never get there.
         writers: list[Future[int]] = [workers.submit(write, i) for i in range(8)]
         assert sum(writer.result(60) for writer in writers) == 160
         states.extend(

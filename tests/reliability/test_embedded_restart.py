@@ -204,7 +204,7 @@ def test_once_there_is_room_on_the_disk_the_open_store_goes_on(
         wait_until(lambda: not processes_in(home))
 
 
-# ---- What a first start says
+# ---- Errors of a first start
 
 
 def test_a_first_start_that_can_write_nothing_says_so(home: Path) -> None:

@@ -142,7 +142,7 @@ def test_an_append_that_cannot_have_the_lock_gives_up_by_the_deadline(
 def test_a_store_opens_on_a_server_that_takes_its_time(
     faces: Any, url: str, superuser: psycopg.Connection[Any], holder: psycopg.Connection[Any], pool: ThreadPoolExecutor
 ) -> None:
-    """What is tried once has the time that a busy server may take."""
+    """A call without retries has the time that a busy server may take."""
     holder.execute("LOCK TABLE compaction_store.alembic_version IN ACCESS EXCLUSIVE MODE")
     opening: Future[Any] = pool.submit(faces.open, url)
     until_waiting(superuser)

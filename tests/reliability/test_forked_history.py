@@ -1,4 +1,4 @@
-"""What was decided on a view is written to the history that the view was read from, or not at all.
+"""A decision made on a view is written to the history that the view was read from, or not at all.
 
 After an asynchronous failover, or a restore to an earlier moment, a thread can have other entries at the same pos. The
 database here is put back to a copy while callbacks run, and others go on writing.

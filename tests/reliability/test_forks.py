@@ -20,10 +20,10 @@ import compaction_store as cs
 def message(mark):
     return {"role": "user", "content": mark}
 
-def check(store, told):
+def check(store, acknowledged):
     found = {m.seq: m.payload["content"] for m in store.replay("t")}
-    assert len(told) == len(dict(told)), "one seq was told twice"
-    assert found == dict(told), (sorted(found.items()), sorted(told))
+    assert len(acknowledged) == len(dict(acknowledged)), "one seq was given twice"
+    assert found == dict(acknowledged), (sorted(found.items()), sorted(acknowledged))
     assert store.verify("t").findings == ()
 
 def fork(work):
@@ -48,35 +48,35 @@ store = cs.Store.open(sys.argv[1])
 store.append("t", message("0"))
 
 def work(name):
-    told = []
+    acknowledged = []
     for i in range(15):
         [written] = store.append("t", message(f"{name}-{i}"))
         assert store.message("t", written.seq).payload == message(f"{name}-{i}")
-        told.append((written.seq, f"{name}-{i}"))
-    return told
+        acknowledged.append((written.seq, f"{name}-{i}"))
+    return acknowledged
 
-told = [(1, "0")]
-here = threading.Thread(target=lambda: told.extend(work("parent")))
+acknowledged = [(1, "0")]
+here = threading.Thread(target=lambda: acknowledged.extend(work("parent")))
 with multiprocessing.get_context("fork").Pool(4) as pool:
     children = pool.map_async(work, ["a", "b", "c", "d"], chunksize=1)
     here.start()
     for each in children.get(100):
-        told += each
+        acknowledged += each
     here.join()
-check(store, told)
+check(store, acknowledged)
 """
-# Threads are in the midst of calls whenever a child is made, with whatever locks there are in their hands.
+# Threads are inside calls whenever a child is made, with whatever locks they hold.
 _BUSY = """
 store = cs.Store.open(sys.argv[1], pool_size=3)
 store.append("t", message("0"))
-told, over = [(1, "0")], threading.Event()
+acknowledged, over = [(1, "0")], threading.Event()
 
 def busy(name):
     i = 0
     while not over.is_set():
         i += 1
         [written] = store.append("t", message(f"{name}-{i}"))
-        told.append((written.seq, f"{name}-{i}"))
+        acknowledged.append((written.seq, f"{name}-{i}"))
 
 def child():
     store.append("child", message("hi"))
@@ -91,7 +91,7 @@ for _ in range(10):
 over.set()
 for thread in threads:
     thread.join()
-check(store, told)
+check(store, acknowledged)
 assert store.thread("child").last_seq == 40
 """
 _TASKS = """
@@ -109,14 +109,14 @@ async def main():
             os.write(writing, repr(asyncio.run(append(store, name))).encode() + b"\\n")
 
         pids = [fork(lambda: child("a")), fork(lambda: child("b"))]
-        told = [(1, "0"), *await mine]
+        acknowledged = [(1, "0"), *await mine]
         await asyncio.to_thread(join, *pids)
         os.close(writing)
         with open(reading) as lines:
             for line in lines:
-                told += eval(line)
+                acknowledged += eval(line)
     with cs.Store.open(sys.argv[1]) as store:
-        check(store, told)
+        check(store, acknowledged)
 
 asyncio.run(main())
 """
@@ -125,10 +125,10 @@ _WAITING = """
 import psycopg
 store = cs.Store.open(sys.argv[1], deadline=60)
 store.append("t", message("0"))
-told = []
+acknowledged = []
 with psycopg.connect(sys.argv[1]) as holder:
     holder.execute("SELECT FROM compaction_store.heads FOR UPDATE")
-    waiting = threading.Thread(target=lambda: told.extend(store.append("t", message("1"))))
+    waiting = threading.Thread(target=lambda: acknowledged.extend(store.append("t", message("1"))))
     waiting.start()
     time.sleep(0.5)
 
@@ -142,7 +142,7 @@ with psycopg.connect(sys.argv[1]) as holder:
     assert waiting.is_alive()
     holder.rollback()
 waiting.join()
-assert [m.seq for m in told] == [2]
+assert [m.seq for m in acknowledged] == [2]
 """
 _EMBEDDED = """
 from pathlib import Path

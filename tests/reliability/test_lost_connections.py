@@ -1,4 +1,4 @@
-"""Lost connections: a write that is done is never told as one that did not happen, and none is left open."""
+"""Lost connections: a write that is done is never reported as one that did not happen, and none is left open."""
 
 from __future__ import annotations
 

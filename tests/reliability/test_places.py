@@ -1,4 +1,4 @@
-"""What goes wrong around the store: frozen clients, pools, full disks, failovers, timeouts, clocks that step."""
+"""Faults around the store: frozen clients, pools, full disks, failovers, timeouts, clocks that step."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_a_standby_that_stays_one_is_an_error_by_the_deadline(own: Postgres, fac
     store.append("t", HI)
     name = url.split("/")[3].split("?")[0]
     with superuser(own.url) as connection:
-        # What a client meets on a standby, and on a primary that was told to be one.
+        # Errors on a standby, and on a primary that is set to be one.
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     store.close()
     store = faces.open(url, deadline=1)

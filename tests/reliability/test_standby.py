@@ -1,4 +1,4 @@
-"""A synchronous standby that is gone: nothing is told as stored that it would lack when it takes over."""
+"""A synchronous standby that is gone: no write is reported as stored that it would lack when it takes over."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_commit_that_the_deadline_cancelled_is_of_unknown_outcome(
         WRITES[kind](other, name)
     assert bool(caught.value.key) == (kind != "metadata")
     assert "hi" not in str(caught.value).split()
-    # It is there, and is told once the standby has it too.
+    # It is there, and is reported once the standby has it too.
     assert store.verify(name).findings == ()
     if kind == "append":
         [message] = store.append(name, HI, key=caught.value.key)

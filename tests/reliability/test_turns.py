@@ -142,7 +142,7 @@ _LOCKS = re.compile(r"FROM compaction_store\.heads[^;]*FOR UPDATE")
 
 
 def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
-    """Whoever finds the queue empty takes the row for free."""
+    """A writer that finds the queue empty takes the row for free."""
     files = sorted((ROOT / "migrations" / "sql").rglob("*.sql"))
     locking = [path for path in files if _LOCKS.search(path.read_text(encoding="utf-8"))]
     assert len(locking) >= 10

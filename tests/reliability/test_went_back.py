@@ -1,4 +1,4 @@
-"""A writer that is given a seq it had been given before is told so: the thread has lost messages."""
+"""A writer that gets a seq it had before gets an error: the thread has lost messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_writer_learns_that_its_thread_lacks_its_messages(store: Face, url: st
         assert caught.value.known_seq == 9
         assert [m.seq for m in caught.value.written] == list(range(4, 4 + count))
         assert "later" not in str(caught.value)
-        # It is stored, and told once.
+        # It is stored, and reported once.
         assert [m.payload for m in store.replay("t", after=3)] == [LATER] * count
         assert [m.seq for m in store.append("t", HI)] == [4 + count]
         # Other threads are as they were.

@@ -26,7 +26,7 @@ class Appended(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a record says; `number` is filled in when it is written."""
+    """A record; `number` is filled in when it is written."""
 
     kind: str
     outcome: str
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 
 
 class Refused(Exception):
-    """What the model says a call must raise: the name of the error."""
+    """An error that a call must raise by the model: its name."""
 
     def __init__(self, name: str, start: int | None = None, end: int | None = None) -> None:
         super().__init__(name)
@@ -186,7 +186,7 @@ class Planning:
             raise Refused("NoProgress")
 
     def _check_pairs(self, kind: str, start: int, end: int) -> None:
-        """The machine's calls have ids of their own, so that pairs can be told by id alone."""
+        """The machine's calls have unique ids, so that pairs can be found by id alone."""
         calls: dict[str, int] = {}
         results: dict[str, int] = {}
         for seq, appended in enumerate(self.model.appended(self.base_pos), 1):

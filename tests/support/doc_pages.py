@@ -1,4 +1,4 @@
-"""What the documentation says, as something to run: a page's blocks in order, in one process, each with its output.
+"""The documentation as programs: a page's blocks in order, in one process, each with its output.
 
 A `python` block is run as it stands, `sh` by bash with the program on its path, and `sql` by a superuser. A `text`
 block right after one of them is what it prints; `…` in it is any text. Other blocks and indented ones are not run.

@@ -69,7 +69,7 @@ def _python_for(options: dict[str, Any]) -> str:
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
-    """What it printed; it ended well and gave no warning."""
+    """Returns the output of a process that ended well and gave no warning."""
     out, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors) == (0, "")
     return out
@@ -126,7 +126,7 @@ def stored_seqs(home: Path) -> list[int]:
 
 
 def kill(process: subprocess.Popen[str]) -> list[int]:
-    """What it had been told is stored before it was killed."""
+    """Returns the seqs that were acknowledged before it was killed."""
     process.kill()
     out, _ = process.communicate(timeout=PATIENCE)
     # The last line may be half a line.

@@ -205,7 +205,7 @@ def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
 
 
 def golden() -> dict[str, list[bytes]]:
-    """The bundles that are kept for ever, by the names of their files."""
+    """The bundles that never change, by the names of their files."""
     full = rich()
     full.checkpoint = {"note": "log\n1\nroot\n\n— log sig\n", "proof": ["00" * 32], "leaf_index": 0, "key": "ab" * 32}
     erased = rich("acme", "to be erased")

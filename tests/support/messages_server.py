@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Does one thing after the other, the last for ever."""
+    """Does one thing after the other, and repeats the last."""
 
     daemon_threads = True
 
@@ -186,7 +186,7 @@ def says(text: str, reason: str | None = "end_turn") -> Behaviour:
 
 
 def taken(body: Payload) -> int:
-    """What the model of this server takes a request to have: a token for every three characters of it."""
+    """Counts a request as this server's model does: a token for every three characters."""
     return len(json.dumps([body.get(part) for part in ("system", "messages", "tools")])) // 3
 
 

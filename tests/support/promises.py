@@ -1,4 +1,4 @@
-"""What the documentation promises, and the tests that it names for it: such a test may neither be missing nor skipped.
+"""The documentation's promises and the tests that it names for them, none of which may be missing or skipped.
 
 `conftest.py` takes the two hooks from here. A test that is skipped where it was to be run fails the whole run.
 """
@@ -27,7 +27,7 @@ def named() -> dict[str, set[str]]:
 
 
 def promised(nodeid: str) -> str | None:
-    """What a page calls the test of that id, if one does: without its parameters, or by its file."""
+    """Returns the name by which a page calls the test of that id: without its parameters, or its file."""
     test = nodeid.partition("[")[0]
     return next((name for name in (test, test.partition("::")[0]) if name in _promises()), None)
 

@@ -63,7 +63,7 @@ def shape(store: Any, at: int | None = None) -> list[tuple[int, int, int | None]
 
 
 def check(store: Any, name: str = "t") -> None:
-    """What holds whatever was erased."""
+    """Checks that hold whatever was erased."""
     state, view = store.thread(name), store.view(name)
     assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)
     for level in LEVELS:

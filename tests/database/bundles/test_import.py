@@ -70,7 +70,7 @@ def busy(store: Any, thread_id: str = "t") -> None:
 
 
 def everything(store: Any, thread_id: str = "t") -> dict[str, Any]:
-    """All that a reader of a thread can be told."""
+    """Everything that a reader can learn about a thread."""
     thread = store.thread(thread_id)
     return {
         "thread": thread,
@@ -441,7 +441,7 @@ def test_a_sound_chain_that_no_store_would_have_written_is_refused(
 
 
 def test_rows_that_were_changed_on_their_way_are_refused(store: Face, other: Face, other_url: str) -> None:
-    """Whatever stands between us and the table: the database holds the chain together again before the head moves."""
+    """Whatever is between us and the table: the database checks the chain again before the head moves."""
     busy(store)
     lines = list(store.export("t"))
     with psycopg.connect(other_url, autocommit=True) as behind:
@@ -555,7 +555,7 @@ def test_a_long_thread_takes_little_memory_on_its_way(url: str, other_url: str, 
         with path.open("rb") as file:
             assert _peak(lambda: offline.check(file)) < 1_000_000
         with path.open("rb") as file:
-            # What is laid ready is in a file from eight megabytes on.
+            # From eight megabytes on, the prepared rows are in a file.
             assert _peak(lambda: other.import_bundle(file)) < 25_000_000
         assert other.thread("t") == store.thread("t")
 

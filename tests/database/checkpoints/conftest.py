@@ -18,7 +18,6 @@ def log(tmp_path: Path) -> cs.CheckpointLog:
     return cs.CheckpointLog(tmp_path / "checkpoints.jsonl", KEY.key)
 
 
-# What somebody does who may do everything in the database.
 @pytest.fixture
 def root(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     for table in ("threads", "heads", "messages", "compactions", "events"):

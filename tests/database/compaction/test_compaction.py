@@ -454,7 +454,7 @@ def test_why_a_record_cannot_be_revoked_is_said(thread: Face) -> None:
     thread.compact("t", span(1, 2))
     thread.compact("t", span(1, 4))
     thread.compact("t", lambda _ctx: "They spoke.")
-    for number, why in ((1, "a later one stands for its span"), (3, "it failed")):
+    for number, why in ((1, "a later one replaced it"), (3, "it failed")):
         with pytest.raises(cs.Conflict, match=f"compaction {number} is not active: {why}"):
             thread.revoke("t", number)
     thread.revoke("t", 2)

@@ -1,4 +1,4 @@
-"""What a record was made of: what the rule says, read record by record, and no cost but that of reading them."""
+"""The tree of a record's inputs is what the rule says, and reading it costs one read per record."""
 
 from __future__ import annotations
 

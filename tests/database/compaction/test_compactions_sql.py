@@ -66,7 +66,7 @@ class Thread:
         return found
 
     def check(self) -> None:
-        """What holds after everything that was done."""
+        """Checks that hold after every test."""
         state = self.store.thread(self.thread_id)
         view = self.store.view(self.thread_id)
         assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)

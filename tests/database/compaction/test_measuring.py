@@ -1,4 +1,4 @@
-"""What a view takes by the best figure known: from what the API reported of a thread's replies, without asking it."""
+"""The size of a view by the best figure known: the usage in a thread's replies, without another request."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_estimates_of_a_thread_get_better_as_it_runs(store: Face) -> None:
     assert errors[-1] < 0.05
     assert view.measured.seq == store.thread("t").last_seq
     assert view.measured.difference == view.measured.tokens - view.tokens > 0
-    # A view that nobody held against a budget was not measured.
+    # A view that was never compared with a budget was not measured.
     assert store.view("t").measured is None
 
 
@@ -136,7 +136,7 @@ def test_the_usage_of_an_sdks_reply_is_kept_with_its_receipt(store: Face) -> Non
     usage = {"input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 7}
     assert (asked.meta, told.meta) == (None, {"usage": usage})
     assert store.message("t", 2).meta == {"usage": usage}
-    # Without a receipt there is nothing that it could be held against, and a meta of the caller's own is as it is.
+    # Without a receipt there is nothing to compare it with, and a caller's own meta stays as it is.
     assert store.append("t", reply(5))[0].meta is None
     assert store.append("t", reply(5), view=store.view("t"), meta={"mine": 1})[0].meta == {"mine": 1}
     assert not store.verify("t").findings

@@ -1,4 +1,4 @@
-"""What the doctor sees around a store: each condition is brought about, seen, and gone again."""
+"""Conditions around a store that the doctor reports: each is caused, reported, and gone again."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from compaction_store.postgres import queries, schema, schema_check
 _SQL = schema.scripts() / "sql"
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
 _TABLES = [table.name for table in schema.metadata.sorted_tables]
-# What is asked across threads; each runs in a read transaction that says its tenant.
+# Queries across threads; each runs in a read transaction with the tenant in it.
 _ACROSS = {
     "_compactions": "the audit query",
     "due": "threads over a budget",
@@ -82,7 +82,7 @@ def _owners(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _texts(node: ast.AST) -> str:
-    """What a piece of code says in its strings, its own documentation aside."""
+    """Returns the strings of a piece of code, without its docstrings."""
     if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
         node = ast.Module(node.body[1:], [])
     return " ".join(n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
@@ -375,7 +375,7 @@ def test_every_function_that_only_reads_sees_one_moment(folders: list[str]) -> N
     assert {"view", "replay", "newest", "stalled", "in_force", "seq_at"} <= reading
     assert {"append", "commit_compactions", "redact"} <= writing
     assert {name for name in reading if not re.search(r"LANGUAGE \w+ STABLE", texts[name])} == {
-        # What writes calls them, and they see what it wrote.
+        # Writing functions call them, and they see the new rows.
         "fold", "redacted_by", "refuse_bad_record", "refuse_held", "refuse_taken", "refuse_unsound_records",
         # The planner would call it.
         "pos_at",

@@ -1,4 +1,4 @@
-"""What is in the wheel, and that it works where there is no source tree."""
+"""The wheel's contents, and that it works without the source tree."""
 
 from __future__ import annotations
 

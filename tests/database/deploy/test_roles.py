@@ -1,4 +1,4 @@
-"""Who owns what and who may do what, as the database's own catalogue has it."""
+"""Owners and privileges, as the database's own catalogue has them."""
 
 from __future__ import annotations
 

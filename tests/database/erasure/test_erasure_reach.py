@@ -1,4 +1,4 @@
-"""What a redaction reaches: after it, the erased text is in no row of any table, however a record came to repeat it."""
+"""The reach of a redaction: the erased text is then in no row of any table, however a record came to repeat it."""
 
 from __future__ import annotations
 

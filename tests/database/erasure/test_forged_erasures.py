@@ -112,7 +112,7 @@ def test_a_live_thread_that_is_called_erased_is_found(thread: Face, tampered: ps
 def test_a_chain_made_of_anothers_entries_does_not_pass_for_a_stub(
     thread: Face, tampered: psycopg.Connection[Any]
 ) -> None:
-    """By its old name; who does not know the name is told that this could not be looked at."""
+    """By its old name; without the name, a note says that this could not be checked."""
     other = chain.thread_uid("default", "other")
     thread.append("other", [{"role": "user", "content": "x"}] * 3)
     thread.erase("other", reason="r")

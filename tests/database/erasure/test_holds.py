@@ -33,7 +33,7 @@ def test_a_hold_forbids_to_erase_until_it_is_released(thread: Face) -> None:
     assert thread.release("t", reason="settled").pos == 14
     assert thread.redact("t", 5, reason="r").pos == 15
     thread.hold("t", reason="another")
-    # What is erased already needs no permission, and a seq that is not there is told first.
+    # An erased message needs no permission, and a seq that is not there is refused first.
     assert thread.redact("t", 5, reason="r").pos is None
     with pytest.raises(cs.MessageNotFound):
         thread.redact("t", 99, reason="r")

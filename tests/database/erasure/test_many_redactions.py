@@ -21,7 +21,7 @@ CALL = 250
 
 
 class Model:
-    """What every record repeats, by marks, worked out apart from the store."""
+    """The marks that every record repeats, worked out apart from the store."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -33,7 +33,7 @@ class Model:
 
     def add(self, number: int, where: tuple[int, int] | None, inputs: list[int], marks: set[int], outcome: str) -> None:
         if outcome == "observed":
-            # Any message after its start may have told of it.
+            # Any message after its start may have reported it.
             where = None if where is None else (where[0], self.count)
         # Without a span it may repeat anything.
         where = where or (1, self.count)
@@ -213,7 +213,7 @@ def test_after_the_commands_of_the_page_the_servers_files_hold_no_content(
     assert held() > 0
     thread.redact("t", 5, reason="r")
     assert held() > 0
-    # What the server does by itself may begin just then, and its snapshot keeps what it could see: so again.
+    # The server's own work may begin just then, and its snapshot keeps the old rows: so again.
     for _ in range(5):
         for command in _statements()[1]:
             undisturbed(superuser)

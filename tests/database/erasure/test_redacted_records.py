@@ -58,7 +58,7 @@ def test_a_long_chain_of_records_that_only_had_a_record_as_input_is_reached_to_i
 def test_a_message_that_reports_a_providers_compaction_takes_its_record_along(
     thread: Face, superuser: psycopg.Connection[Any]
 ) -> None:
-    """The record quotes the message it was told by, and its span ends before it."""
+    """The record quotes the message that reports it, and its span ends before that message."""
     block = {"type": "compaction", "content": f"{SECRET}-told"}
     thread.append("t", {"role": "assistant", "content": [block]})
     other = {"type": "compaction", "content": "another"}
@@ -185,13 +185,13 @@ def test_a_record_made_from_one_that_was_erased_meanwhile_is_refused(
         commit(superuser, record(10, 11), late, base=base)
     assert (caught.value.sqlstate, SECRET in str(caught.value)) == ("CS004", False)
     assert SECRET not in dump(superuser)
-    # Who has seen the thread since cannot know it any more.
+    # A caller that has seen the thread since cannot know it any more.
     commit(superuser, record(8, 9, inputs=[1]), base=base + 1)
     check(thread)
 
 
 def test_compactors_writers_and_a_redactor_at_once_leave_no_trace(url: str, superuser: psycopg.Connection[Any]) -> None:
-    """Each summary repeats what it stands for; whatever the interleaving, what was erased is nowhere."""
+    """Each summary repeats its span; whatever the interleaving, the erased text is nowhere."""
     with cs.Store.open(url) as store:
         store.append("t", [{"role": "user", "content": f"mark-{i}- {PLAIN}"} for i in range(1, 101)])
         stop = threading.Event()

@@ -1,4 +1,4 @@
-"""What verify finds: every change of a stored row, or the column is on the list that docs/integrity.md publishes."""
+"""`verify` finds every change of a stored row, or the column is on the list that docs/integrity.md publishes."""
 
 from __future__ import annotations
 

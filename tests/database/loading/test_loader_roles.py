@@ -1,4 +1,4 @@
-"""Who may load, and what the SQL function refuses."""
+"""The loader's role, and the refusals of the SQL function."""
 
 from __future__ import annotations
 

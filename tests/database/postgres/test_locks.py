@@ -1,4 +1,4 @@
-"""What other logins of the database can keep waiting: by a lock that asks for no privilege, nothing but an append's
+"""Locks that need no privilege: with one, another login can delay nothing but an append's
 queue, for a second, and not even that where the privilege is taken from them.
 """
 

@@ -1,4 +1,4 @@
-"""What the planner makes of the statements inside the functions, and how many statements a call sends.
+"""Plans of the statements inside the functions, and the number of statements that a call sends.
 
 The statements are taken out of `migrations/sql` as they stand, with their variables as parameters, and are planned both
 ways PL/pgSQL may plan them: for these values, and once for all values.
@@ -523,7 +523,7 @@ def _fold_five(start: int, ctx: CompactionContext) -> None:
 
 
 def _flushed(store: Store, connection: psycopg.Connection[Any]) -> dict[str, int]:
-    """How often tables were read whole, with what the store's session has not told yet."""
+    """How often tables were read whole, including what the store's session has not reported yet."""
     store._db.call(ledger.fetch, "SELECT pg_stat_force_next_flush()")
     store._db.call(ledger.fetch, "SELECT 1")
     return _scans(connection)

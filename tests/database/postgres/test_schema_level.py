@@ -1,4 +1,4 @@
-"""The schema in a database held to the one that is shipped: every way to weaken it is a finding."""
+"""Comparing a database's schema with the shipped one: every way to weaken it is a finding."""
 
 from __future__ import annotations
 

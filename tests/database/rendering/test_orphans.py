@@ -1,4 +1,4 @@
-"""Results of tools without a call do not keep a thread from being sent: a note stands for them, in every format."""
+"""Tool results without a call do not keep a thread from being sent: a note replaces them, in every format."""
 
 from __future__ import annotations
 

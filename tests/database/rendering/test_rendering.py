@@ -1,4 +1,4 @@
-"""What a view is for the APIs: it validates against the SDKs' types and against what the APIs are known to refuse."""
+"""A rendered view validates against the SDKs' types and against the known rules of the APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who did it: the actor of a call, else the store's own; and a store that refuses to write without one."""
+"""Actors: that of a call, else the store's own; and a store that refuses to write without one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is refused is refused before anything is sent, by a typed error without content; all else comes back as it was.
+"""Bad input is refused before anything is sent, by a typed error without content; all else comes back unchanged.
 
-The marker stands for a message's content: no error raised here may carry it, nor may what the error carries inside it.
+The marker is a message's content: no error raised here may carry it, nor may the error's own values.
 """
 
 from __future__ import annotations

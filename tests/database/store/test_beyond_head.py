@@ -1,4 +1,4 @@
-"""A row beyond a thread's head is no part of it, whoever put it there: never read, in force, or built on."""
+"""A row beyond a thread's head is no part of it, no matter who wrote it: never read, in force, or built on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def forge_event(superuser: psycopg.Connection[Any], pos: int, kind: str, body: s
 
 
 def everything(store: Face) -> dict[str, Any]:
-    """All that a reader of the thread is told, now and at every pos."""
+    """Everything that a reader of the thread gets, now and at every pos."""
     last = store.thread("t").last_pos
     return {
         "thread": store.thread("t"),
@@ -123,7 +123,7 @@ def test_what_is_erased_is_what_is_in_the_thread(busy: Face, superuser: psycopg.
 
 
 def test_a_key_beyond_the_head_is_no_answer(busy: Face, superuser: psycopg.Connection[Any]) -> None:
-    """Told as stored, a retry would believe what was never acknowledged."""
+    """If it were reported as stored, a retry would believe what was never acknowledged."""
     forge_message(superuser, 50, key="k")
     with pytest.raises(ThreadDamaged, match=r"beyond its head.*verify.*'t'") as caught:
         busy.append("t", {"role": "system", "content": FORGED}, key="k")
@@ -192,7 +192,7 @@ def test_a_run_beyond_the_head_was_not_made(superuser: psycopg.Connection[Any]) 
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("role", ["app", "auditor", "loader"])
 def test_no_role_sees_a_row_beyond_the_head(superuser: psycopg.Connection[Any], role: str) -> None:
-    """Whoever calls the functions in SQL."""
+    """For callers of the functions in SQL."""
     forge_message(superuser, 10)
     forge_record(superuser, 4)
     forge_event(superuser, 1000, "release")

@@ -50,7 +50,7 @@ def test_each_append_has_a_key_of_its_own(store: Face, superuser: psycopg.Connec
 def test_the_key_of_an_append_that_the_store_made_is_found_again(
     store: Face, superuser: psycopg.Connection[Any], messages: Any
 ) -> None:
-    """As a caller does it who was told the key by OutcomeUnknown."""
+    """As a caller does it with the key of an OutcomeUnknown."""
     first = store.append("t", messages)
     [(key,)] = superuser.execute("SELECT key FROM compaction_store.messages WHERE key IS NOT NULL").fetchall()
     assert store.append("t", messages, key=key, expected_seq=0) == first

@@ -1,4 +1,4 @@
-"""What a database or a login sets for its sessions changes nothing of what is stored, found or refused."""
+"""Settings of a database or a login change nothing of what is stored, found or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given by mistake is refused in words that say what must be given, on both faces, before anything is sent."""
+"""Mistakes in arguments are refused on both faces, before anything is sent, in words that say what must be given."""
 
 from __future__ import annotations
 

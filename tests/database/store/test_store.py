@@ -1,4 +1,4 @@
-"""What both faces do with threads, from the first append on."""
+"""Threads on both faces, from the first append on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans and metrics: what is told, under which names, and that nothing anybody said is among it."""
+"""Spans and metrics: which there are, under which names, and that no content is in them."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def test_no_model_is_asked_for_what_no_summary_could_make_smaller(store: Face) -
     run = store.compact("t", AssistantRuns(summarize))
     assert asked == [5]
     assert [(r.outcome, r.start_seq) for r in run] == [("applied", 5)]
-    # Where all runs are such, nothing is tried and the reason says so; whoever insists gets them all.
+    # Where all runs are such, nothing is tried and the reason says so; a caller that insists gets them all.
     run = store.compact("t", AssistantRuns(summarize))
     assert (asked, run.records, run.errors, run.reason) == ([5], (), (), TOO_LITTLE)
     run = store.compact("t", AssistantRuns("said things", allow={"larger"}))

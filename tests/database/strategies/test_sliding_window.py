@@ -317,7 +317,7 @@ def test_a_budget_is_threshold_enough(store: Face) -> None:
     run = store.compact("t", SlidingWindow("short"), budget=tight)
     assert [r.outcome for r in run][-1] == "applied"
     assert all(element.is_summary or (element.message or {})["role"] != "assistant" for element in run.view.elements)
-    # Within the budget and told to all the same: all that may go.
+    # Forced although within the budget: everything that may go.
     store.append("u", chat("suaaau", LONG))
     run = store.compact("u", SlidingWindow("short"), budget=TokenBudget(1_000_000), force=True)
     assert [(r.start_seq, r.end_seq, r.reason) for r in run] == [(3, 5, "everything that may be folded")]

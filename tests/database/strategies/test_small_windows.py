@@ -100,7 +100,7 @@ def test_a_long_chat_in_a_small_window_leaves_few_records() -> None:
                 view, more = fitted(view, SMALL, *stack())
                 records += more
         assert records <= 240 / 8
-        # All that is gone is told in summaries: nothing was removed.
+        # Everything that is gone is in summaries: nothing was removed.
         assert {element.kind for element in view} == {None, "summary"}
         assert sum(element.tokens for element in view) <= SMALL.trigger_tokens
 

@@ -458,7 +458,7 @@ def _compacting(start: int, end: int, summarize: Any) -> Callable[[Any], Any]:
     return lambda ctx: ctx.compact(start, end, summarize)
 
 
-# ---- what can be told before anything is sent
+# ---- refused before anything is sent
 
 
 @pytest.mark.parametrize(

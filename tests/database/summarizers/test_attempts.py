@@ -1,4 +1,4 @@
-"""What is on record of a model's calls besides the summary: model, prompt, settings, usage, and those that failed."""
+"""The record of a model's calls besides the summary: model, prompt, settings, usage, and failed calls."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _the_protocol_is_kept(exchanges: list[Exchange]) -> None:
 
 
 def _blocks_are_placed_as_the_api_demands(exchanges: list[Exchange]) -> None:
-    """A block goes back as it came, first and alone, and what follows it is what followed what it stands for."""
+    """A block goes back as it came, first and alone, before the messages that followed its span."""
     block: Payload | None = None
     for before, one in pairwise(exchanges):
         found = [
@@ -138,7 +138,7 @@ def _blocks_are_placed_as_the_api_demands(exchanges: list[Exchange]) -> None:
 
 
 def _only_what_the_model_has_seen_is_compacted(before: Exchange, one: Exchange) -> None:
-    """What is asked to be compacted is the beginning of the last request, unchanged, and no call in it is open."""
+    """The messages to be compacted are the beginning of the last request, unchanged, and no call in it is open."""
     assert before.kind == "turn"
     assert before.messages[: len(one.messages)] == one.messages
     assert one.messages[-1]["role"] == "assistant"

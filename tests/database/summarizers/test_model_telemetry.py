@@ -1,4 +1,4 @@
-"""What is told of the calls of models that a compaction makes: each try, what it took, and its words only on demand."""
+"""Spans of a compaction's model calls: each try, its usage, and its content only on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider compacted by itself is on record, written with the reply that tells of it."""
+"""A provider's own compaction is recorded with the reply that contains it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_replay_writes_no_second_record(store: Face, count: int) -> None:
     messages = [reply(BLOCK), {"role": "user", "content": "Good."}][:count]
     first = store.append("t", messages, key="k")
     again = store.append("t", messages, key="k")
-    # What is stored of the reply tells as much as the reply, or less: the other door gives the same answer.
+    # The stored reply says as much as the reply, or less: the other call gives the same answer.
     stored = store.append("t", [m.payload for m in first], key="k")
     assert [m.seq for m in again] == [m.seq for m in first] == [m.seq for m in stored]
     assert len(list(store.compactions("t"))) == 1

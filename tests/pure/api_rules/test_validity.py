@@ -1,4 +1,4 @@
-"""What the APIs would refuse: one test for each rule, and none for what they take."""
+"""The rules of the APIs: one test for each."""
 
 from __future__ import annotations
 

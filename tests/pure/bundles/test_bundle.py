@@ -1,4 +1,4 @@
-"""Bundles prove themselves: what both verifiers find in a file alone, whoever changed it and however."""
+"""Bundles prove themselves: the findings of both verifiers in a file alone, however it was changed."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Case:
                     yield a, b
 
     def by_barriers(self, start: int, end: int) -> Span | None:
-        """The rule as it is told: barriers split the range, and what they break becomes a barrier in turn."""
+        """The rule as documented: barriers split the range, and what they break becomes a barrier in turn."""
         groups = [{index} for index in range(len(self.items))]
         for a, b in self.links:
             joined = groups[a] | groups[b]

@@ -1,4 +1,4 @@
-"""Compression of a plain list: what comes out, what is told of it, and that nothing is altered in place."""
+"""Compression of a plain list: the result, the report, and that nothing is altered in place."""
 
 from __future__ import annotations
 

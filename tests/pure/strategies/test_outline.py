@@ -1,4 +1,4 @@
-"""What strategies see of a view: who speaks, what has to stay, where one may cut."""
+"""The outline of a view for strategies: speakers, messages that must stay, places to cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a summary may take: summarizers are told, longer ones are cut, and a view that can fit does fit."""
+"""Room for a summary: summarizers get it, longer summaries are cut, and a view that can fit does fit."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_an_async_summarizer_gets_its_room_too() -> None:
 
 
 def test_a_summary_that_leaves_no_room_is_withdrawn_and_stays_on_record() -> None:
-    """A provider's block cannot be cut; it is smaller than what it stands for, and still too large."""
+    """A provider's block cannot be cut; it is smaller than its span, and still too large."""
     messages = talk(30, 60)
     block = Summary("s", model="m", replacement=({"role": "user", "content": prose(random.Random(7), 900)},))
     ctx = run(Ladder(block, target_tokens=900, reserve=0, keep_recent=3), elements(messages))

@@ -1,4 +1,4 @@
-"""What strategies make of messages and items has the forms that the SDKs' own types allow."""
+"""Messages and items that strategies write have forms that the SDKs' own types allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an extractive summary keeps of a conversation, by the benchmark's own probes, beside what simpler texts keep."""
+"""The share of a conversation that an extractive summary keeps, by the benchmark's probes, beside simpler texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a message of every format, and what images, files and sealed text are taken to cost."""
+"""The text that is read of a message in every format, and the cost of images, files and sealed text."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The promises under faults: each rig breaks something, counts, and holds the store to what it told its callers."""
+"""The promises under faults: each rig breaks something, counts, and compares the store with what its callers saw."""

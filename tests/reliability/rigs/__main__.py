@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def say(line: str) -> None:
-    """At once, for whoever watches a long run through a pipe."""
+    """At once, for a person who watches a long run through a pipe."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

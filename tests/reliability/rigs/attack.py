@@ -29,7 +29,7 @@ UNPROTECTED = frozenset({
     "threads.metadata", "heads.view_tokens", "heads.view_tokens_coarse", "heads.lease_until", "heads.stalled_tokens",
     "heads.lease_run",
 })  # fmt: skip
-# What shows at no level, by the documents: what is newer than the newest checkpoint, and its figures of use.
+# Undetected at any level, as documented: rows newer than the newest checkpoint, and figures of use.
 PUBLISHED = frozenset({
     "a thread that is newer than the checkpoint is deleted", "a message is put under another tenant's thread",
 })  # fmt: skip

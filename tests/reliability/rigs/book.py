@@ -1,6 +1,6 @@
-"""What writers were told, kept beside the store; and the proof that the store kept to it.
+"""The replies to writers, kept beside the store, and the proof that the store kept them.
 
-Every message says who wrote it and which of that writer's it is. A writer is told one of three things: it is stored, at
+Every message says who wrote it and which of that writer's it is. A writer gets one of three replies: it is stored, at
 a seq; it is not (`DatabaseUnavailable`); or nobody knows, and then the key settles it. The proof holds the store to all
 three: what was acknowledged is there once, at that seq; what was denied is not there; what was unknown is there once
 after it was settled; nothing else is there.
@@ -84,7 +84,7 @@ class Book:
 
 
 class Writer:
-    """Appends marked messages; what it was told goes into the book."""
+    """Appends marked messages; the replies go into the book."""
 
     def __init__(self, name: str, book: Book, chance: random.Random) -> None:
         self.name = name

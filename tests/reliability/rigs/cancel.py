@@ -282,7 +282,7 @@ class _Rig:
         assert change in (whole, tuple(0 for _ in whole)), f"{where}: {change} is a part of {whole}"
         self.seen["points after which it was done" if any(change) else "points after which nothing was done"] += 1
         if call.again:
-            # A pool of one: this waits for ever where a connection leaked.
+            # A pool of one: this waits without end where a connection leaked.
             await call.act(store, thread_id)
             again = tuple(b - a for a, b in zip(before, self._standing(thread_id), strict=True))
             assert again == whole, f"{where}: {again} after it was repeated with its key, not {whole}"

@@ -1,7 +1,7 @@
 """kill -9 of the client: in the middle of an append, of a callback and of a commit.
 
 The client is a process of its own, behind a proxy that sees its requests: it is killed when the request is on its way,
-and then the server hears of it, or never does. Whoever comes after finds the thread whole, and settles by key.
+and then the server hears of it, or never does. The next client finds the thread whole, and settles by key.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(ground: Ground, chance: random.Random, *, kills: int) -> dict[str, Any]:
 
 
 def _killed(what: str, proxy: Proxy, chance: random.Random, figures: Counter[str]) -> list[int]:
-    """What the client was told before it was killed."""
+    """The replies that the client saw before it was killed."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(str(folder) for folder in (ROOT, TESTS, TESTS / "reliability"))
     }
@@ -114,7 +114,7 @@ def _settled(url: str, proxy: Proxy) -> None:
 
 
 def _check_append(healthy: cs.Store, said: list[int], figures: Counter[str]) -> None:
-    """All that it was told is there; what it was not told is settled by its key, and is there once."""
+    """All that was acknowledged is there; the rest is settled by its key, and is there once."""
     figures["appends acknowledged"] += len(said)
     assert said == list(range(len(said)))
     last = len(said)

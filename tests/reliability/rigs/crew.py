@@ -1,4 +1,4 @@
-"""Eight writers and two compactors at work on a few threads, until they are told to stop.
+"""Eight writers and two compactors at work on a few threads, until they are stopped.
 
 Half of the writers are threads, half are tasks. Half of each give a call time enough to outlive a restart of the
 server, and half so little that they are left with outcomes nobody knows, which they settle by key.

@@ -1,4 +1,4 @@
-"""What writers, readers and compactors saw, and when, held to one order of events.
+"""The replies that writers, readers and compactors saw, and when, compared with one order of events.
 
 The check is that of lists that are only appended to: every read is a beginning of the final list; it holds all that was
 acknowledged before the read began and nothing that was begun after it ended; no read is older than one that ended

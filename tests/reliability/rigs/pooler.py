@@ -1,7 +1,7 @@
 """pgbouncer in transaction mode with four connections, sixteen clients before it, each of another tenant.
 
-Every message says in whose name it was appended and to which thread. Afterwards every row of every table is held to
-what it says of itself: none in another table, thread or tenant.
+Every message says in whose name it was appended and to which thread. Afterwards every row of every table is compared
+with its own words: none is in another table, thread or tenant.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def pooler(url: str) -> Iterator[str]:
 
 
 def _account(target: dict[str, Any]) -> dict[str, Any]:
-    """As whom it runs in root's place: whoever the server's socket lets through."""
+    """The account it runs as in root's place: one that the server's socket lets through."""
     if os.geteuid() != 0:
         return {}
     host = str(target.get("host", ""))
@@ -163,7 +163,7 @@ def _looked(store: cs.Store, what: str, tenant: str, thread_id: str) -> None:
 
 
 def _proved(url: str, seen: Counter[str]) -> dict[str, int]:
-    """Held against the rows themselves, by a superuser."""
+    """Compared with the rows themselves, by a superuser."""
     with superuser(url) as connection:
         rows = connection.execute(
             "SELECT m.thread_uid, m.tenant, m.payload::text, m.meta::text FROM compaction_store.messages AS m"

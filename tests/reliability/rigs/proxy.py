@@ -79,10 +79,10 @@ class Proxy:
     def __init__(self, url: str, chance: random.Random, plan: Plan | None = None) -> None:
         self.plan = plan or Plan()
         self.seen: Counter[str] = Counter()
-        # Told of every request before it is passed on, and of every reply before that is: True cuts the connection.
+        # Called with every request before it is passed on, and before every reply: True cuts the connection.
         self.on_request: Callable[[bytes], bool] | None = None
         self.on_reply: Callable[[], bool] | None = None
-        # While these are set, data stops here, connections stay open, and nobody is told.
+        # While these are set, data stops here, connections stay open, and nobody notices.
         self.keeps_requests = self.keeps_replies = False
         self._target = conninfo_to_dict(url)
         self._chance = chance
@@ -112,7 +112,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._cut_all)
 
     def hush(self, *, requests: bool = True, replies: bool = True) -> None:
-        """From now on nothing gets through, one way or both; what is under way is on its way for ever."""
+        """From now on nothing gets through, one way or both; what is under way never arrives."""
         self.keeps_requests, self.keeps_replies = requests, replies
 
     def _cut_all(self) -> None:

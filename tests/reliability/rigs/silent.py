@@ -1,7 +1,7 @@
 """A way to the server that falls silent, and a server that is frozen, under many callers; a healthy store beside them.
 
 Every call is timed: it ends within its deadline and a second, whatever was silent when. The healthy store has another
-server; what is told of it is how many calls it made while the others were stuck, and the longest of them.
+server; its report is how many calls it made while the others were stuck, and the longest of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reliability.rigs.ground import Postgres
 from reliability.rigs.proxy import Proxy
 
 DEADLINE = 1.0
-#: What a call may take beyond its deadline.
+#: How long a call may take beyond its deadline.
 GRACE = 1.0
 _THREADS = ("t1", "t2", "t3")
 _CALLERS = 6

@@ -1,7 +1,7 @@
 """A primary, and a standby that its commits wait for: the standby goes, the primary is killed, the standby takes over.
 
-While the standby is away, Postgres keeps a commit that was cancelled, warns of it, and reports success. Whoever takes
-that for "stored" has lost a message when the standby takes over.
+While the standby is away, Postgres keeps a commit that was cancelled, warns of it, and reports success. A caller
+that believes it has lost a message when the standby takes over.
 """
 
 from __future__ import annotations

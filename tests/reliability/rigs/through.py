@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
 
 @pytest.fixture(scope="session", autouse=True)
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Stands for the whole session between every store that is opened by URL and the server."""
+    """For the whole session, sits between every store that is opened by URL and the server."""
     through = request.config.getoption("--through")
     if through is None:
         yield
@@ -100,7 +100,7 @@ def _by_way_of(url: str, there: sa.URL, server: sa.URL, login: str | None) -> st
 
 @contextlib.contextmanager
 def _detoured(way: Callable[[str], str]) -> Iterator[None]:
-    """Opening is tried once by itself; on a way that cuts, whoever opens tries again, as an application would."""
+    """Opening is tried once by itself; on a way that cuts, the caller tries again, as an application would."""
     faces: list[Any] = [cs.Reader, cs.AsyncReader]
     doors: list[Callable[..., Any]] = [face.open.__func__ for face in faces]
 
