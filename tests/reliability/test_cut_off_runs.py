@@ -144,7 +144,8 @@ def test_a_run_may_be_cancelled_wherever_it_waits(url: str, superuser: psycopg.C
                 assert (await store.verify(thread_id)).findings == ()
                 at += 1
 
-    assert asyncio.run(main()) > 10
+    # A run with a budget is five round trips.
+    assert asyncio.run(main()) > 5
 
 
 def test_a_summarizer_that_outlives_its_callback_plans_nothing(url: str) -> None:

@@ -228,6 +228,15 @@ def test_a_task_that_is_cancelled_comes_back_at_once(way: Proxy, name: str) -> N
     asyncio.run(main())
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Takes interrupts, which a process that a shell started in the background ignores."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_call_comes_back_at_once(way: Proxy) -> None:
     with cs.Store.open(way.url, deadline=30) as store:
         store.append("t", HI)
