@@ -144,7 +144,6 @@ def test_a_run_may_be_cancelled_wherever_it_waits(url: str, superuser: psycopg.C
                 assert (await store.verify(thread_id)).findings == ()
                 at += 1
 
-    # A run with a budget is five round trips.
     assert asyncio.run(main()) > 5
 
 
