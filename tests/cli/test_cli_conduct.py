@@ -278,7 +278,7 @@ def test_every_error_has_its_exit_code() -> None:
 def test_progress_is_shown_to_those_who_wait_and_to_nobody_else(tmp_path: Path) -> None:
     code = """
 import sys, time
-from compaction_store.cli.output import Progress
+from compaction_store.cli.progress import Progress
 with Progress("verify", "entries", 40) as progress:
     for _ in range(int(sys.argv[1])):
         time.sleep(0.05)
