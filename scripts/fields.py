@@ -15,6 +15,7 @@ SHARED = {
     "created_at": "When it was written, by the server's clock.",
     "head": "The entry of the thread's hash chain at its last pos.",
     "actor": "The person or program that did it, as the caller named it.",
+    "authority": "What allowed it, as it was stated.",
     "fault": "Why the stored JSON cannot be parsed, or None.",
     "errors": "The exceptions of callbacks and summarizers, in order.",
     "tokens_before": "The size of the span in the view before, in tokens.",
@@ -91,7 +92,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "Event": {
         "kind": "`redaction`, `hold`, `release`, `retention`, `import` or `checkpoint`.",
-        "body": "Its data, such as the reason.",
+        "body": "Its data, such as the reason and the authority.",
     },
     "Compaction": {
         "kind": "`summary`, `truncation`, `removal` or `revocation`.",
@@ -105,7 +106,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "redacted_pos": "The pos of the redaction that erased its body.",
         "superseded_by": "The number of the record that contains its span now.",
         "revoked_by": "The number of the revocation.",
-        "body": "Summary, replacement, prompt, reason, error and provider's data; None if erased.",
+        "body": "Summary, replacement, prompt, reason, authority, error and provider's data; None if erased.",
     },
     "CompactionRun": {
         "records": "The records that it wrote, whatever their outcome.",

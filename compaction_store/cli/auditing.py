@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -19,11 +19,12 @@ from compaction_store.cli.progress import Progress
 _Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")]
 _EVENTS: list[str | Column] = [
     Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
-    Column("records", fold=True, optional=True), Column("actor", fold=True), Column("reason", fold=True),
+    Column("records", fold=True, optional=True), Column("actor", fold=True),
+    Column("authority", fold=True, optional=True), Column("reason", fold=True),
 ]  # fmt: skip
 _RECORDS: list[str | Column] = [
     Column("number", right=True), "written", "kind", Column("seqs", right=True), *figures("before", "after"), "status",
-    *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "model", "error")),
+    *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "authority", "model", "error")),
 ]  # fmt: skip
 
 
@@ -43,6 +44,16 @@ def compactions(
     ] = None,
     actor: Annotated[
         str | None, typer.Option("--actor", metavar="NAME", help="Only records of this actor.", show_default=False)
+    ] = None,
+    authority: Annotated[
+        Mapping[str, Any] | None,
+        typer.Option(
+            "--authority",
+            metavar="JSON",
+            parser=lambda text: options.json_object(text, "--authority"),
+            help='Only records whose authority has at least these members, such as {"ticket": "X-1"}.',
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -89,7 +100,7 @@ def compactions(
         log = store.compactions(
             thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
             run_id=run, since=options.moment(since, "--since"), until=options.moment(until, "--until"),
-            newest_first=newest_first,
+            authority=authority, newest_first=newest_first,
         )  # fmt: skip
         found = progress.over(islice(log, limit))
         _list_records(out, found, own=thread is not None, text=text)
@@ -138,13 +149,9 @@ def explain(
     message, now = found.message, found.element
     out.text(f"seq {message.seq:,} of thread {thread}", "bold")
     facts = [("role", message.role or ""), ("appended", moment(message.created_at)), ("tokens", number(message.tokens))]
-    if found.redaction is not None:
-        facts.append(
-            (
-                "erased",
-                f"{moment(found.redaction.created_at)} by {found.redaction.actor or 'an unknown actor'}",
-            )
-        )
+    if (event := found.redaction) is not None:
+        facts.append(("erased", f"{moment(event.created_at)} by {event.actor or 'an unknown actor'}"))
+        facts += [("authority", values.authority(event.authority))] * bool(event.authority)
     elif message.redacted:
         facts.append(("erased", "without an event that says by whom; run verify"))
     in_view = (

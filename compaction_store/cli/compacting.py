@@ -9,7 +9,19 @@ import typer
 
 from compaction_store import CompactionPlan, CompactionRun, CompactionStoreError, Store, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
-from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Tenant, Thread, Trigger, Url, Window, misuse
+from compaction_store.cli.options import (
+    Actor,
+    AsJson,
+    Authority,
+    Reserve,
+    Target,
+    Tenant,
+    Thread,
+    Trigger,
+    Url,
+    Window,
+    misuse,
+)
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import NoProgress, raised_at
@@ -59,6 +71,7 @@ def compact(
         bool, typer.Option("--dry-run", help="Run strategy and summarizer and show the plan, but write nothing.")
     ] = False,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -82,7 +95,7 @@ def compact(
                 if dry_run:
                     failed = _show_plan(out, thread, store.plan(thread, callback, budget=budget, force=force)) or failed
                 else:
-                    run = store.compact(thread, callback, budget=budget, force=force, actor=actor)
+                    run = store.compact(thread, callback, budget=budget, force=force, actor=actor, authority=authority)
                     failed = _show_run(out, thread, run) or failed
             except CompactionStoreError as error:
                 # If one of several threads is refused, continue with the others.
@@ -175,6 +188,7 @@ def revoke(
         typer.Option("--reason", metavar="TEXT", help="The reason, stored in the record.", show_default=False),
     ] = None,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -182,7 +196,7 @@ def revoke(
     """Revokes an active compaction: the view shows the messages again. The revocation is itself a record."""
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
-        written = store.revoke(thread, record, reason=reason, actor=actor)
+        written = store.revoke(thread, record, reason=reason, actor=actor, authority=authority)
         tokens = store.thread(thread).view_tokens
     if out.as_json:
         out.json(values.compaction(written) | {"view_tokens": tokens})

@@ -9,7 +9,7 @@ import typer
 
 from compaction_store import Event, MessageNotFound, Redaction
 from compaction_store.cli import options, values
-from compaction_store.cli.options import Actor, AsJson, Reason, Tenant, Thread, Url, misuse
+from compaction_store.cli.options import Actor, AsJson, Authority, Reason, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Output
 from compaction_store.integrity import erasure
 
@@ -48,6 +48,7 @@ def redact(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -70,7 +71,9 @@ def redact(
                 _show_dry_run(out, thread, would)
                 return
             options.confirm(f"Erase {_all_of(would)} of thread {thread!r} permanently?", yes=yes)
-        done = store.redact(thread, listed, reason=why, actor=actor, legal_basis=legal_basis, override=override)
+        done = store.redact(
+            thread, listed, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override
+        )
     _show_redaction(out, thread, done)
 
 
@@ -81,6 +84,7 @@ def erase(
     dry_run: _DryRun = False,
     yes: _Yes = False,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -98,7 +102,7 @@ def erase(
                 _show_dry_run(out, thread, would)
                 return
             options.confirm(f"Erase thread {thread!r} with {_all_of(would)} permanently?", yes=yes)
-        done = store.erase(thread, reason=why, actor=actor, override=override)
+        done = store.erase(thread, reason=why, actor=actor, authority=authority, override=override)
     _show_redaction(out, thread, done)
 
 
@@ -130,13 +134,14 @@ def hold(
     thread: Thread,
     reason: Reason,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
     """Puts a thread on hold: nothing can be erased from it until it is released."""
     with options.store(url, tenant) as store:
-        done = store.hold(thread, reason=reason, actor=actor)
+        done = store.hold(thread, reason=reason, actor=actor, authority=authority)
     _show_event(Output(as_json=as_json), done, "is on hold")
 
 
@@ -144,13 +149,14 @@ def release(
     thread: Thread,
     reason: Reason,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
     """Ends the hold of a thread."""
     with options.store(url, tenant) as store:
-        done = store.release(thread, reason=reason, actor=actor)
+        done = store.release(thread, reason=reason, actor=actor, authority=authority)
     _show_event(Output(as_json=as_json), done, "is released")
 
 
@@ -164,6 +170,7 @@ def retain(
     ],
     reason: Reason,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -173,7 +180,7 @@ def retain(
     if end is None:  # pragma: no cover — typer requires it
         raise misuse("is required", "--until")
     with options.store(url, tenant) as store:
-        done = store.retain(thread, end, reason=reason, actor=actor)
+        done = store.retain(thread, end, reason=reason, actor=actor, authority=authority)
     _show_event(Output(as_json=as_json), done, f"is retained until {end.isoformat(' ', 'minutes')}")
 
 

@@ -48,6 +48,16 @@ Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name
 Actor = Annotated[
     str | None, typer.Option("--actor", metavar="NAME", help="The actor to record.", show_default="user@host")
 ]
+Authority = Annotated[
+    Mapping[str, Any] | None,
+    typer.Option(
+        "--authority",
+        metavar="JSON",
+        parser=lambda text: json_object(text, "--authority"),
+        help='What allows it, as a JSON object to record beside the actor, such as {"ticket": "X-1"}.',
+        show_default=False,
+    ),
+]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="The reason to record. It is never deleted.", show_default=False)
 ]

@@ -105,6 +105,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     facts = {name: getattr(record, name) for name in _FACTS}
     facts["error"] = None if record.error is None else values.error(record.error)
     facts["created_at"] = moment(record.created_at)
+    facts["authority"] = encoded(record.authority) if record.authority else None
     facts["reason"] = record.reason
     facts["summarizer"] = record.summarizer
     facts["failed before"] = "; ".join(map(values.failure, record.failed_before))

@@ -51,8 +51,8 @@ def view(value: View) -> dict[str, Any]:
 def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     names = (
         "thread_id", "number", "pos", "created_at", "kind", "outcome", "status", "start_seq", "end_seq",
-        "tokens_before", "tokens_after", "source_count", "inputs", "run_id", "callback", "trigger", "actor", "model",
-        "counter", "revokes", "superseded_by", "revoked_by", "redacted_pos",
+        "tokens_before", "tokens_after", "source_count", "inputs", "run_id", "callback", "trigger", "actor",
+        "authority", "model", "counter", "revokes", "superseded_by", "revoked_by", "redacted_pos",
     )  # fmt: skip
     parts = {name: getattr(value, name) for name in names}
     error = value.error
@@ -80,7 +80,7 @@ def error(value: Payload) -> str:
 def event(value: Event, *, text: bool = False) -> dict[str, Any]:
     parts = {
         "thread_id": value.thread_id, "pos": value.pos, "kind": value.kind, "actor": value.actor,
-        "created_at": value.created_at,
+        "authority": value.authority, "created_at": value.created_at,
     }  # fmt: skip
     return parts | {"body": value.body} if text else parts
 
@@ -122,6 +122,12 @@ def callback(name: str | None) -> str:
     return f"{kind}(…)" if options and options != ")" else kind
 
 
+def authority(stated: Payload | None) -> str:
+    """Returns the members of an authority in one line."""
+    members = (stated or {}).items()
+    return ", ".join(f"{name}: {part if isinstance(part, str) else encoded(part)}" for name, part in members)
+
+
 def record_cells(value: Compaction) -> list[str]:
     status = value.outcome if value.status is None else value.status
     if value.revokes is not None:
@@ -130,7 +136,7 @@ def record_cells(value: Compaction) -> list[str]:
         str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
         span(value.start_seq, value.end_seq),
         number(value.tokens_before), number(value.tokens_after), status, callback(value.callback), value.actor or "",
-        value.model or "", error(value.error) if value.error else _covered(value),
+        authority(value.authority), value.model or "", error(value.error) if value.error else _covered(value),
     ]  # fmt: skip
 
 
@@ -141,7 +147,7 @@ def _covered(value: Compaction) -> str:
 
 def record_lines(value: Compaction, *, own: bool) -> list[str]:
     """Returns a record as lines of text, for a narrow terminal."""
-    number_, written, kind, seqs, before, after, status, called, actor, model, problem = record_cells(value)
+    number_, written, kind, seqs, before, after, status, called, actor, allowed, model, problem = record_cells(value)
     of = f" of seqs {seqs}" if seqs else ""
     tokens = f", {before} to {after} tokens" if before and after else f", {before} tokens" if before else ""
     head = number_ if own else f"{number_}  {value.thread_id}"
@@ -150,14 +156,17 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
         f"{head}  {written}  {kind}{of}{tokens}",
         f"{status}{f' by {actor}' if actor else ''}{f': {who}' if who else ''}",
     ]
-    return [*lines, problem] if problem else lines
+    return [*lines, *(part for part in (allowed, problem) if part)]
 
 
 def event_cells(value: Event) -> list[str]:
-    """Returns an event's cells: pos, time, kind, erased seqs and records, actor, reason."""
+    """Returns an event's cells: pos, time, kind, erased seqs and records, actor, authority, reason."""
     whole = "genesis" in value.body
     what = value.kind if value.kind != "redaction" else "thread erased" if whole else "messages erased"
     if value.kind == "retention":
         what = f"retention until {value.body.get('until', '')}"
     erased = [", ".join(span(*pair) for pair in value.body.get(name) or ()) for name in ("seqs", "records")]
-    return [number(value.pos), moment(value.created_at), what, *erased, value.actor or "", value.reason or ""]
+    return [
+        number(value.pos), moment(value.created_at), what, *erased, value.actor or "", authority(value.authority),
+        value.reason or "",
+    ]  # fmt: skip

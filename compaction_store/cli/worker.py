@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from compaction_store import CompactionRun, Store, Thread, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
 from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import Actor, AsJson, Reserve, Target, Trigger, Url, misuse
+from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url, misuse
 from compaction_store.cli.output import Output, note
 from compaction_store.deploy import doctor
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
@@ -64,6 +64,7 @@ def worker(
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Stop when no thread is due any more.")] = False,
     actor: Actor = None,
+    authority: Authority = None,
     url: Url = None,
     tenant: Tenants = ["default"],  # noqa: B006 — never changed
     all_tenants: Annotated[
@@ -90,7 +91,7 @@ def worker(
         for name in names():
             # If the database cannot be used now, fail; if it goes away later, wait for it.
             stores.of(name)
-        loop = _Loop(stores, names, callback, budget, actor, parallel, stop, out)
+        loop = _Loop(stores, names, callback, budget, actor, authority, parallel, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
         note(f"worker for {whose}: compacts threads above {budget.trigger_tokens:,} tokens, {parallel} at once")
         with ThreadPoolExecutor(parallel, thread_name_prefix="compact") as pool:
@@ -163,6 +164,7 @@ class _Loop:
     callback: Callable[..., Any]
     budget: TokenBudget
     actor: str | None
+    authority: Mapping[str, Any] | None
     parallel: int
     stop: threading.Event
     out: Output
@@ -198,7 +200,12 @@ class _Loop:
                     break
                 if self._is_free(place):
                     run = pool.submit(
-                        store.compact, place.thread_id, self.callback, budget=self.budget, actor=self.actor
+                        store.compact,
+                        place.thread_id,
+                        self.callback,
+                        budget=self.budget,
+                        actor=self.actor,
+                        authority=self.authority,
                     )
                     self._busy[run] = place, time.monotonic()
                     begun += 1

@@ -15,13 +15,19 @@ Indexes = tuple[int, int]
 
 
 class AttemptLog:
-    """The attempts on a plan, each under the name of the callback that made it."""
+    """The attempts on a plan, each under the name of the callback that made it, with the authority it states."""
 
-    def __init__(self, plan: Plan, thread_id: str) -> None:
+    def __init__(self, plan: Plan, thread_id: str, authority: Payload | None = None) -> None:
         self.callback = "callback"
+        self.authority = authority
+        self._given_authority = authority
         self._plan = plan
         self._thread_id = thread_id
         self._failures: list[Exception] = []
+
+    def begin(self, callback: str) -> None:
+        """Starts a callback's turn."""
+        self.callback, self.authority = callback, self._given_authority
 
     def apply(
         self,
@@ -39,8 +45,9 @@ class AttemptLog:
         """Adds a compaction to the plan."""
         before = self._plan.tokens(*indexes)
         attempt = Attempt(
-            self.callback, kind, "applied", *span, before, tokens_after, replacement, summary, inputs, allow, reason
-        )
+            self.callback, kind, "applied", *span, before, tokens_after, replacement, summary, inputs, allow, reason,
+            authority=self.authority,
+        )  # fmt: skip
         self._plan.place(*indexes, attempt)
 
     def reject(
@@ -69,7 +76,8 @@ class AttemptLog:
         self._plan.void(mark)
         if not isinstance(error, Rejected | SpanConflict) and not any(error is known for known in self._failures):
             what = _as_recorded(error, "the callback failed")
-            self._plan.attempts.append(Attempt(self.callback, "summary", "failed", None, None, error=what))
+            attempt = Attempt(self.callback, "summary", "failed", None, None, error=what, authority=self.authority)
+            self._plan.attempts.append(attempt)
 
     def inputs(self, indexes: Indexes, call: CallRecord | None = None) -> tuple[int, ...]:
         """Returns the numbers of the records in a range, and EVERYTHING if the summarizer saw more than the range."""
@@ -84,7 +92,10 @@ class AttemptLog:
         # A record that is only planned has a negative number and may be taken back.
         inputs = tuple(dict.fromkeys(max(number, EVERYTHING) for number in self.inputs(indexes, call)))
         before = self._plan.tokens(*indexes)
-        attempt = Attempt(self.callback, kind, outcome, *span, before, summary=summary, inputs=inputs, error=error)
+        attempt = Attempt(
+            self.callback, kind, outcome, *span, before, summary=summary, inputs=inputs, error=error,
+            authority=self.authority,
+        )  # fmt: skip
         self._plan.attempts.append(attempt)
 
 

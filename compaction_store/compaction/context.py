@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, cast, overload
 
 from compaction_store.compaction.asking import Planned, Summarize, allowed_rules, check_role
@@ -11,7 +12,7 @@ from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.compaction.summary_room import SummaryOptions
 from compaction_store.errors import InvalidInput, InvalidSpan
-from compaction_store.messages import tool_pairs
+from compaction_store.messages import encoding, tool_pairs
 from compaction_store.messages.framing import Role
 from compaction_store.models import Element, Measured, Payload, Span
 from compaction_store.tokens import Counter
@@ -46,6 +47,18 @@ class CompactionContext:
     def errors(self) -> list[Exception]:
         """The errors that callbacks and summarizers have raised so far, in order."""
         return self._builder.errors
+
+    @property
+    def authority(self) -> Payload | None:
+        """What allows the compaction, as the caller of `compact` stated it, or None. A callback may set another.
+
+        It is recorded with everything that the callback plans from then on, failed and rejected attempts included.
+        """
+        return deepcopy(self._builder.authority)
+
+    @authority.setter
+    def authority(self, authority: Mapping[str, Any] | None) -> None:
+        self._builder.authority = encoding.authority(authority)
 
     @property
     def elements(self) -> tuple[Element, ...]:

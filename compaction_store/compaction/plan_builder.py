@@ -37,6 +37,7 @@ class PlanBuilder:
         budget: TokenBudget | None = None,
         stalled: Collection[Stalled] = (),
         awaits: bool = False,
+        authority: Payload | None = None,
     ) -> None:
         self.thread_id = view.thread_id
         self.budget = size_estimate.in_own_tokens(budget, view)
@@ -47,7 +48,7 @@ class PlanBuilder:
         self.errors: list[Exception] = []
         #: Why nothing is planned; a strategy sets a better reason if it knows one.
         self.idle_reason = "the callbacks found nothing to compact"
-        self._log = AttemptLog(self.plan, view.thread_id)
+        self._log = AttemptLog(self.plan, view.thread_id, authority)
         self.rules = SpanRules(self.plan, self._log, stalled)
         self._summaries = SummaryPlanner(self.plan, self.rules, self._log, counter)
         self._awaits = awaits
@@ -87,7 +88,7 @@ class PlanBuilder:
 
     def begin(self, callback: str) -> Mark:
         """Starts a callback's turn. Returns the mark to give to `void` if it fails."""
-        self._log.callback = callback
+        self._log.begin(callback)
         self._summaries.open.begin()
         return self.plan.mark()
 
@@ -106,6 +107,15 @@ class PlanBuilder:
         """Records attempts under another name from now on. Returns the name until now."""
         before, self._log.callback = self._log.callback, callback
         return before
+
+    @property
+    def authority(self) -> Payload | None:
+        """The authority that attempts are recorded with."""
+        return self._log.authority
+
+    @authority.setter
+    def authority(self, stated: Payload | None) -> None:
+        self._log.authority = stated
 
     def mark(self) -> Mark:
         """Returns a mark to give to `withdraw`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from compaction_store.messages import documents
+from compaction_store.messages.encoding import canonical
 from compaction_store.models import Attempt, Compaction, CompactionTree, Element, Payload
 from compaction_store.rendering.view import View
 
@@ -31,9 +32,10 @@ def to_json(
     return json.dumps(records)
 
 
-def revocation(number: int, *, reason: str | None, actor: str | None) -> str:
+def revocation(number: int, *, reason: str | None, actor: str | None, authority: Payload | None) -> str:
     columns = {"kind": "revocation", "outcome": "applied", "revokes": number, "actor": actor, "trigger": "manual"}
-    return json.dumps([documents.record(columns, {} if reason is None else {"reason": reason})])
+    body = {"reason": reason, "authority": authority}
+    return json.dumps([documents.record(columns, {name: part for name, part in body.items() if part is not None})])
 
 
 def _body(attempt: Attempt) -> Payload:
@@ -53,6 +55,8 @@ def _body(attempt: Attempt) -> Payload:
         body["allow"] = sorted(attempt.allow)
     if attempt.reason is not None:
         body["reason"] = attempt.reason
+    if attempt.authority is not None:
+        body["authority"] = attempt.authority
     if attempt.error is not None:
         body["error"] = attempt.error
     return body
@@ -70,6 +74,14 @@ def from_row(row: Sequence[Any]) -> Compaction:
         run_id, callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
         body, fault,
     )  # fmt: skip
+
+
+def has_authority(record: Compaction, wanted: Mapping[str, Any]) -> bool:
+    """Returns whether a record's authority has all these members."""
+    stated = record.authority
+    return stated is not None and all(
+        name in stated and canonical(stated[name]) == canonical(value) for name, value in wanted.items()
+    )
 
 
 def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> list[Compaction]:

@@ -18,7 +18,7 @@ from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.integrity import chain
 from compaction_store.messages import documents, encoding
-from compaction_store.models import Event, Redaction
+from compaction_store.models import Event, Payload, Redaction
 
 MOST_REASON_BYTES = 8 * 1024
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -97,7 +97,7 @@ def check_text(value: object, what: str, *, optional: bool = False) -> None:
         raise InvalidInput(f"{what} must be at most {MOST_REASON_BYTES:,} bytes, not {size:,}")
 
 
-def body(**parts: str | None) -> str:
+def body(**parts: str | Payload | None) -> str:
     """Makes an event's body of the parts that are not None, in their order."""
     # ASCII with escapes, because UTF-8 cannot carry a lone surrogate.
     return json.dumps({name: part for name, part in parts.items() if part is not None}, separators=(",", ":"))

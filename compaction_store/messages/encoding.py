@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from compaction_store.errors import (
     BatchTooLarge,
+    InvalidInput,
     InvalidMessage,
     InvalidMeta,
     MessageTooDeep,
@@ -191,18 +192,30 @@ def encode_many(messages: Iterable[Any]) -> list[Encoded]:
 
 
 def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
-    if meta is None:
-        return None
+    return None if meta is None else _encode_object(meta, "meta", InvalidMeta)
+
+
+def authority(given: object) -> Payload | None:
+    """Checks the authority of a call, and returns a copy of it as plain JSON."""
+    return None if given is None else decode_object(_encode_object(given, "authority", InvalidInput))
+
+
+def _encode_object(given: object, what: str, error: type[InvalidInput]) -> str:
     try:
-        value = _checked(meta)
+        value = _checked(given)
         if type(value) is not dict:
             raise _Refused
         text, size = _dump(value)
     except (_Refused, ValueError, RecursionError):
-        raise InvalidMeta("meta must be one JSON object with text keys and finite numbers") from None
+        raise error(f"{what} must be one JSON object with text keys and finite numbers") from None
     if size > MAX_META_BYTES:
-        raise InvalidMeta(f"meta must be at most {MAX_META_BYTES:,} bytes, not {size:,}")
+        raise error(f"{what} must be at most {MAX_META_BYTES:,} bytes, not {size:,}")
     return text
+
+
+def canonical(value: Any) -> str:
+    """Returns the one JSON text of a value: ASCII, without spaces, the names of each object in order."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 
 def decode(text: str) -> Any:

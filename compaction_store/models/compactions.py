@@ -63,6 +63,7 @@ class Attempt(AsDict):
     allow: frozenset[str] = frozenset()
     reason: str | None = field(default=None, repr=False)
     error: Payload | None = None
+    authority: Payload | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -97,7 +98,7 @@ class Compaction(AsDict):
     revoked_by: int | None
     body: Payload | None
     fault: str | None = None
-    _derived: ClassVar = ("status",)
+    _derived: ClassVar = ("status", "authority")
 
     def __repr__(self) -> str:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
@@ -143,6 +144,11 @@ class Compaction(AsDict):
     def reason(self) -> str | None:
         """The reason that the callback or the caller gave."""
         return self._text("reason")
+
+    @property
+    def authority(self) -> Payload | None:
+        """What allowed it, as the caller or the callback stated it: a policy and its version, an approval, a ticket."""
+        return self._object("authority")
 
     @property
     def error(self) -> Payload | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import ClassVar
 
 from compaction_store.jsonable import AsDict
 from compaction_store.models.messages import Payload
@@ -44,12 +45,19 @@ class Event(AsDict):
     created_at: datetime
     body: Payload = field(repr=False)
     fault: str | None = None
+    _derived: ClassVar = ("authority",)
 
     @property
     def reason(self) -> str | None:
         """The reason that the caller gave."""
         reason = self.body.get("reason")
         return reason if type(reason) is str else None
+
+    @property
+    def authority(self) -> Payload | None:
+        """What allowed it, as the caller stated it: a policy and its version, an approval, a ticket."""
+        authority = self.body.get("authority")
+        return authority if type(authority) is dict else None
 
 
 @dataclass(frozen=True, slots=True)

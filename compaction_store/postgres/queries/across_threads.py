@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
@@ -43,6 +44,9 @@ _ENTRIES_AT = """
     FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
     JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
 """
+# A JSON text with only these characters is written as it is, or with escapes such as \\u0041.
+_PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
+_ESCAPED = r"E'\\\\u00[0-7]'"
 
 
 class CompactionFilter(NamedTuple):
@@ -61,6 +65,7 @@ class CompactionFilter(NamedTuple):
     run_id: UUID | None = None
     since: datetime | None = None
     until: datetime | None = None
+    authority: Mapping[str, Any] | None = None
 
 
 class CompactionKey(NamedTuple):
@@ -79,8 +84,13 @@ def compactions(
     newest_first: bool,
     limit: int,
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of records with the status of each. The last column is the thread_uid, for the next page."""
+    """Returns a page of records with the status of each. The last column is the thread_uid, for the next page.
+
+    Where an authority is wanted, the page may have records with another one: the caller compares.
+    """
     given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    if (authority := given.pop("authority", None)) is not None:
+        given |= {f"authority_{i}": text for i, text in enumerate(_texts(authority))}
     statement = _compactions(tuple(given), after is not None, newest_first)
     values: dict[str, Any] = {"tenant": tenant, "limit": limit, **given}
     if wanted.within is not None:
@@ -163,9 +173,24 @@ def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
     return sa.bindparam(name, type_=like.type)
 
 
+def _texts(authority: Mapping[str, Any]) -> list[str]:
+    """Returns what a body with this authority contains, unless it is written with escapes: names and texts, quoted.
+
+    The body is not parsed, because no function of Postgres reads every JSON text that the table may hold.
+    """
+    strings = ["authority", *authority, *(value for value in authority.values() if isinstance(value, str))]
+    return [f'"{text}"' for text in strings if _PLAIN.fullmatch(text)]
+
+
 def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
     c = schema.compactions.c
+    body = sa.cast(c.body, sa.Text)
+    if texts := [sa.bindparam(name, type_=sa.Text) for name in given if name.startswith("authority_")]:
+        has_them = sa.and_(*[sa.func.strpos(body, text) > sa.literal_column("0") for text in texts])
+        yield sa.or_(has_them, body.op("~")(sa.literal_column(_ESCAPED)))
     for name in given:
+        if name.startswith("authority_"):
+            continue
         if name == "numbers":
             yield c.number == sa.any_(sa.bindparam(name, type_=postgresql.ARRAY(sa.BigInteger)))
         elif name == "within":

@@ -22,7 +22,7 @@ from compaction_store.compaction.plan import CompactionPlan, CompactionRun
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.drivers import drive_async
 from compaction_store.errors import CompactionStoreError, DatabaseError, SpanConflict
-from compaction_store.models import Compaction, Measured
+from compaction_store.models import Compaction, Measured, Payload
 from compaction_store.postgres import call, queries
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
@@ -54,6 +54,7 @@ class Compacting:
     budget: TokenBudget | None
     force: bool
     actor: str | None = None
+    authority: Payload | None = None
     run_id: UUID = field(default_factory=uuid4)
 
     @property
@@ -105,11 +106,18 @@ async def plan(compacting: Compacting) -> CompactionPlan:
 
 
 async def revoke(
-    db: AsyncConnections, thread: ThreadKey, number: int, view: View | None, reason: str | None, actor: str | None
+    db: AsyncConnections,
+    thread: ThreadKey,
+    number: int,
+    view: View | None,
+    *,
+    reason: str | None,
+    actor: str | None,
+    authority: Payload | None,
 ) -> Compaction:
     run_id = uuid4()
     base = (0, None) if view is None else (view.pos, view.head)
-    text = records.revocation(number, reason=reason, actor=actor)
+    text = records.revocation(number, reason=reason, actor=actor, authority=authority)
     rows = await db.call(queries.commit_compactions, thread, run_id, base, text, key=str(run_id))
     return records.from_commit(thread.thread_id, run_id, rows)[0]
 
@@ -199,7 +207,10 @@ async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
     rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
     stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
     counter = await prepared(compacting.db, compacting.counter)
-    builder = PlanBuilder(view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC)
+    builder = PlanBuilder(
+        view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC,
+        authority=compacting.authority,
+    )  # fmt: skip
     for callback in compacting.callbacks:
         mark = builder.begin(callback_name(callback))
         try:

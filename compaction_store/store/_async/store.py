@@ -172,14 +172,18 @@ class AsyncStore(AsyncReader):
         thread: ThreadKey,
         callbacks: tuple[Callable[..., Any], ...],
         budget: TokenBudget | None,
-        actor: str | None,
         *,
         force: bool,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
     ) -> compacting.Compacting:
         for callback in callbacks:
             check_callback(callback, awaits=_IS_ASYNC)
         chosen = callbacks or tuple(self._callbacks)
-        return compacting.Compacting(self, self._db, self._counter, thread, chosen, budget, force=force, actor=actor)
+        return compacting.Compacting(
+            self, self._db, self._counter, thread, chosen, budget, force=force, actor=actor,
+            authority=encoding.authority(authority),
+        )  # fmt: skip
 
     async def compact(
         self,
@@ -188,14 +192,17 @@ class AsyncStore(AsyncReader):
         budget: TokenBudget | None = None,
         force: bool = False,
         actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
     ) -> CompactionRun:
         """Runs callbacks, the given or the registered ones, on the thread's view, and commits what they planned.
 
         With a budget, only if the view is over it or `force` is set, and one run at a time: the others return at once,
-        or wait for that run if their view does not fit the window.
+        or wait for that run if their view does not fit the window. `authority` is recorded beside the actor: a JSON
+        object of up to 8 KiB that says what allows it, such as a policy and its version, an approval or a ticket.
         """
         thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
-        return await compacting.compact(self._compacting(thread, callbacks, budget, actor, force=force))
+        work = self._compacting(thread, callbacks, budget, force=force, actor=actor, authority=authority)
+        return await compacting.compact(work)
 
     async def plan(
         self,
@@ -205,9 +212,7 @@ class AsyncStore(AsyncReader):
         force: bool = False,
     ) -> CompactionPlan:
         """Returns what `compact` would do now: runs the callbacks with their summarizers, and writes nothing."""
-        return await compacting.plan(
-            self._compacting(self._writable_key(thread_id), callbacks, budget, None, force=force)
-        )
+        return await compacting.plan(self._compacting(self._writable_key(thread_id), callbacks, budget, force=force))
 
     async def fit(
         self,
@@ -215,6 +220,7 @@ class AsyncStore(AsyncReader):
         budget: TokenBudget,
         *callbacks: Callable[..., Any],
         actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
     ) -> View:
         """Returns the view, compacted first if it is over the budget. Its `measured` has the size and its source.
 
@@ -223,13 +229,14 @@ class AsyncStore(AsyncReader):
         """
         # Checked on every call, so that a missing actor shows at once and not when the view has grown.
         actor = self._chosen_actor(actor)
+        authority = encoding.authority(authority)
         view = await compacting.measured_view(self, self._db, self._key(thread_id), budget)
         if not budget.is_over(view):
             return view
         failure: CompactionStoreError | None = None
         try:
             thread = self._writable_key(thread_id)
-            work = self._compacting(thread, callbacks, budget, actor, force=False)
+            work = self._compacting(thread, callbacks, budget, force=False, actor=actor, authority=authority)
             view = (await compacting.compact_measured(work, view, budget)).view
         except SpanConflict:
             view = await compacting.measured_view(self, self._db, self._key(thread_id), budget)
@@ -251,6 +258,7 @@ class AsyncStore(AsyncReader):
         view: View | None = None,
         reason: str | None = None,
         actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
     ) -> Compaction:
         """Undoes an active compaction: the view shows again what it showed before. Returns the record of this.
 
@@ -264,7 +272,10 @@ class AsyncStore(AsyncReader):
             if view.thread_id != thread_id:
                 raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
         arguments.text(reason, "reason")
-        return await compacting.revoke(self._db, thread, number, view, reason, self._chosen_actor(actor))
+        return await compacting.revoke(
+            self._db, thread, number, view, reason=reason, actor=self._chosen_actor(actor),
+            authority=encoding.authority(authority),
+        )  # fmt: skip
 
     # ---- erasing
 
@@ -275,6 +286,7 @@ class AsyncStore(AsyncReader):
         *,
         reason: str,
         actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
         legal_basis: str | None = None,
         override: str | None = None,
         dry_run: bool = False,
@@ -292,7 +304,9 @@ class AsyncStore(AsyncReader):
         erasing.check_reasons(reason, override)
         actor = None if dry_run else self._chosen_actor(actor)
         erasure.check_text(legal_basis, "legal_basis", optional=True)
-        body = erasure.body(reason=reason, legal_basis=legal_basis, override=override)
+        body = erasure.body(
+            reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
+        )
         return await erasing.redact(
             self._db, thread, ranges, body, actor=actor, overrides=override is not None, dry_run=dry_run
         )
@@ -303,6 +317,7 @@ class AsyncStore(AsyncReader):
         *,
         reason: str,
         actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
         override: str | None = None,
         dry_run: bool = False,
     ) -> Redaction:
@@ -314,28 +329,49 @@ class AsyncStore(AsyncReader):
         key = self._writable_key(thread_id)
         erasing.check_reasons(reason, override)
         actor = None if dry_run else self._chosen_actor(actor)
-        body = erasure.body(reason=reason, override=override)
+        body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
         last_pos = (await self.thread(thread_id)).last_pos
         return await erasing.erase(
             self._db, key, body, last_pos=last_pos, actor=actor, overrides=override is not None, dry_run=dry_run
         )
 
-    async def hold(self, thread_id: str, *, reason: str, actor: str | None = None) -> Event:
+    async def hold(
+        self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None
+    ) -> Event:
         """Forbids erasing from a thread until `release`."""
-        return await self._record_event(thread_id, "hold", reason, actor)
+        return await self._record_event(thread_id, "hold", reason, actor, authority)
 
-    async def release(self, thread_id: str, *, reason: str, actor: str | None = None) -> Event:
+    async def release(
+        self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None
+    ) -> Event:
         """Ends a hold."""
-        return await self._record_event(thread_id, "release", reason, actor)
+        return await self._record_event(thread_id, "release", reason, actor, authority)
 
-    async def retain(self, thread_id: str, until: datetime, *, reason: str, actor: str | None = None) -> Event:
+    async def retain(
+        self,
+        thread_id: str,
+        until: datetime,
+        *,
+        reason: str,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> Event:
         """Forbids erasing from a thread before a time. The newest retention replaces earlier ones."""
-        return await self._record_event(thread_id, "retention", reason, actor, until=erasure.until_text(until))
+        end = erasure.until_text(until)
+        return await self._record_event(thread_id, "retention", reason, actor, authority, until=end)
 
     async def _record_event(
-        self, thread_id: str, kind: str, reason: str, actor: str | None, *, until: str | None = None
+        self,
+        thread_id: str,
+        kind: str,
+        reason: str,
+        actor: str | None,
+        authority: Mapping[str, Any] | None,
+        *,
+        until: str | None = None,
     ) -> Event:
         thread = self._writable_key(thread_id)
         erasing.check_reasons(reason)
         actor = self._chosen_actor(actor)
-        return await erasing.record_event(self._db, thread, kind, erasure.body(until=until, reason=reason), actor)
+        body = erasure.body(until=until, reason=reason, authority=encoding.authority(authority))
+        return await erasing.record_event(self._db, thread, kind, body, actor)

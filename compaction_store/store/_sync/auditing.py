@@ -9,6 +9,7 @@ from compaction_store import arguments
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.integrity import erasure
+from compaction_store.messages import encoding
 from compaction_store.models import Compaction, Event, Measured, Message, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
@@ -22,8 +23,8 @@ _PAGE = 100
 _REPORTS = 100
 
 
-def check_filter(wanted: CompactionFilter) -> None:
-    """Refuses arguments of `compactions` that no record can match."""
+def check_filter(wanted: CompactionFilter) -> CompactionFilter:
+    """Refuses arguments of `compactions` that no record can match, and copies those that may change."""
     if wanted.covering is not None:
         arguments.number(wanted.covering, "covering", least=1)
     arguments.one_of(wanted.kind, _KINDS, "kind")
@@ -35,6 +36,7 @@ def check_filter(wanted: CompactionFilter) -> None:
             arguments.moment(getattr(wanted, what), what)
     if wanted.run_id is not None:
         arguments.instance(wanted.run_id, UUID, "run_id")
+    return wanted._replace(authority=encoding.authority(wanted.authority))
 
 
 def compaction_log(
@@ -49,7 +51,9 @@ def compaction_log(
     while True:
         rows = db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
         for row in rows:
-            yield records.from_row(row)
+            record = records.from_row(row)
+            if wanted.authority is None or records.has_authority(record, wanted.authority):
+                yield record
         if len(rows) < _PAGE:
             return
         last = records.from_row(rows[-1])

@@ -197,19 +197,20 @@ class Reader:
         run_id: UUID | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        authority: Mapping[str, Any] | None = None,
         newest_first: bool = False,
         after: Compaction | None = None,
     ) -> Iterator[Compaction]:
         """Yields the compaction records of a thread, or of all the tenant's threads.
 
-        Within a thread they are in the order of their numbers, across threads in that of their times. `after` continues
-        after a record.
+        Within a thread they are in the order of their numbers, across threads in that of their times. `authority` finds
+        records whose authority has at least these members. `after` continues after a record.
         """
         wanted = CompactionFilter(
             covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, run_id=run_id,
-            since=since, until=until,
+            since=since, until=until, authority=authority,
         )  # fmt: skip
-        auditing.check_filter(wanted)
+        wanted = auditing.check_filter(wanted)
         if after is not None:
             arguments.instance(after, Compaction, "after")
         if thread_id is not None:

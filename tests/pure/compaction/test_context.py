@@ -469,6 +469,7 @@ def test_a_context_shows_what_a_callback_may_use_and_no_more() -> None:
     documented = set(re.findall(r"^\| `(\w+)", section, re.MULTILINE))
     assert {name for name in dir(context(*chat())) if not name.startswith("_")} == documented
     assert documented == {
-        "thread_id", "budget", "measured", "errors", "elements", "message_elements", "result_messages", "total_tokens",
-        "tokens_before", "counter", "links", "count", "safe_span", "compact", "replace", "remove", "planned",
+        "thread_id", "authority", "budget", "measured", "errors", "elements", "message_elements", "result_messages",
+        "total_tokens", "tokens_before", "counter", "links", "count", "safe_span", "compact", "replace", "remove",
+        "planned",
     }  # fmt: skip
