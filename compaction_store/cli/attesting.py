@@ -63,9 +63,9 @@ def checkpoint(
 ) -> None:
     """Signs the current heads of all threads and appends the checkpoint to a file.
 
-    First compares the database with the last checkpoint in the file. If a thread is missing, shorter or different, the
-    command refuses with exit code 1. Keep the file out of reach of everyone who can write to the database, and the key
-    in another place.
+    First compares the database with the last checkpoint in the file. If a thread is missing, shorter or different,
+    nothing is signed and the exit code is 1. Keep the file out of reach of everyone who can write to the database, and
+    the key in another place.
     """
     signer = _read(key) if new_key is None else _make(key, new_key)
     out = Output(as_json=as_json)

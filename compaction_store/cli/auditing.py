@@ -153,7 +153,7 @@ def explain(
         facts.append(("erased", f"{moment(event.created_at)} by {event.actor or 'an unknown actor'}"))
         facts += [("authority", values.authority(event.authority))] * bool(event.authority)
     elif message.redacted:
-        facts.append(("erased", "without an event that says by whom; run verify"))
+        facts.append(("erased", "by an unknown actor: no event records it; run verify"))
     in_view = (
         "the message itself" if now.kind is None else f"{values.who(now)}, for seqs {values.span(now.seq, now.end_seq)}"
     )

@@ -1,7 +1,7 @@
 """Exports threads as bundles, which can be verified without a database.
 
-An export to the same folder writes only the threads that have changed, and an import of the same folder adds nothing.
-So both can be interrupted and repeated.
+A second export to the same folder writes only the threads that have changed, and a second import of a folder adds only
+what is new. So both can be repeated after an interruption.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def export(
     folder is up to date is not written again.
     """
     if sum((bool(threads), every, every_tenant)) != 1:
-        raise misuse("give one of thread names, --all and --all-tenants", "THREADS")
+        raise misuse("give thread names, --all or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
         raise misuse("is required for more than one thread", "--to")
     log = attesting.open_log(checkpoints, public_key)
@@ -125,7 +125,7 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
 def _export_one(run: _Export, thread: ThreadValue) -> None:
     target = run.to / _file_name(run, thread.thread_id)
     run.written.append((run.tenant, thread.thread_id, target.name))
-    # With a log, write it again: the newest checkpoint may be newer than the thread.
+    # With a log, always write the file: the log may have a newer checkpoint than the file.
     if run.log is None and _is_up_to_date(target, thread.head):
         run.progress.advance(thread.last_pos)
         return
@@ -144,7 +144,7 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
             if last:
                 raise
     part.replace(target)
-    # An erased thread has lost its name: the file of its former name must not remain.
+    # An erased thread has another name: the file with its former name must not remain.
     for file in run.to.glob(f"*{_end_of_name(run, thread.thread_id)}"):
         if file != target:
             file.unlink()
@@ -180,7 +180,7 @@ def _write_index(to: Path, written: list[tuple[str, str, str]]) -> None:
 
 
 def _is_up_to_date(file: Path, head: bytes) -> bool:
-    """Whether the file is a complete bundle of the thread's current head."""
+    """Returns whether the file is a complete bundle of the thread's current head."""
     try:
         with file.open("rb") as stream:
             manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
@@ -204,7 +204,7 @@ def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:
 
 
 def is_bundle(file: Path) -> bool:
-    """Whether a file begins like a bundle."""
+    """Returns whether a file begins like a bundle."""
     try:
         with file.open("rb") as stream:
             return stream.readline(_LONGEST_MANIFEST).startswith(_BEGINNING)

@@ -14,7 +14,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 class Point(NamedTuple):
-    """The view's tokens at a pos. `fell` if a compaction reduced them."""
+    """The tokens of the view at a pos. `fell` says whether a compaction reduced them."""
 
     pos: int
     tokens: int
@@ -22,7 +22,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The change of the view's tokens by a message or a record; None if it must be read from the store."""
+    """By how many tokens a message or a record changed the view; None if the store must be asked."""
 
     pos: int
     change: int | None
@@ -40,7 +40,7 @@ class Course:
 
 
 def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) -> list[Step]:
-    """Returns the change by each applied record. A revocation reverses the change of its record."""
+    """Returns the step of each applied record. A revocation reverses the change of the record that it revokes."""
     found: list[Step] = []
     by_number: dict[int, int] = {}
     for record in records:
@@ -58,7 +58,7 @@ def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) 
 
 
 def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
-    """Computes the course from steps in any order. `tokens_at` reads the tokens after a step of unknown change."""
+    """Computes the course from steps in any order. Where a change is None, `tokens_at` reads the tokens at the pos."""
     points: list[Point] = []
     tokens = 0
     for step in sorted(steps):

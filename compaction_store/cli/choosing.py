@@ -1,7 +1,7 @@
 """Strategies and summarizers by name, with their options: `sliding-window:retain=10,keep_first=false`.
 
-A name with a dot is an object of the user's, `package.module.name`: a callback or a strategy, or as a summarizer any
-callable that takes the elements of a span.
+A name with dots, `package.module.name`, is an object of the user. As a strategy it must be a callback or a strategy,
+and as a summarizer a callable that takes the elements of a span.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def summarizer_names(incomplete: str) -> list[str]:
 
 
 def strategy(specs: list[str], summarizers: list[str]) -> Any:
-    """Returns the strategy to run: a pipeline if there are several."""
+    """Returns the strategy to run, a pipeline if several are given."""
     summarize_ = summarize(summarizers)
     chosen = [_strategy(spec, summarize_) for spec in specs]
     found: Any = chosen[0] if len(chosen) == 1 else Pipeline(*chosen)

@@ -110,7 +110,7 @@ def compact(
 def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> Iterable[str]:
     if threads or budget is None:
         return threads or []
-    # List them all first: a compacted thread is no longer due, which would shift the pages.
+    # List all threads first: a compacted thread is no longer due, so the next page would skip others.
     return [thread.thread_id for thread in store.due(budget)]
 
 
@@ -148,7 +148,7 @@ def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
 
 
 def _is_failure(tried: Sequence[object], errors: Iterable[Exception], *, applied: bool) -> bool:
-    """Whether something was tried and nothing was applied. A span that was not offered again was not tried."""
+    """Returns whether attempts were made and none was applied. `NoProgress` means that a span was not tried again."""
     return not applied and bool(tried or any(not isinstance(error, NoProgress) for error in errors))
 
 
@@ -174,7 +174,7 @@ def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
 
 def _show_errors(errors: Iterable[Exception]) -> None:
     for error in errors:
-        # An error that is not ours may quote a message.
+        # An error from outside this package may quote a message.
         place = raised_at(error)
         what = error if isinstance(error, CompactionStoreError) else type(error).__name__
         note(f"  {what}" if place is None else f"  {what}, at {place}")

@@ -42,7 +42,7 @@ class Cost:
 
 
 class Costs:
-    """Sums the costs of the records that pass through it."""
+    """Sums the costs of records. `over` passes the records on and adds each of them."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, Cost] = {}
@@ -55,7 +55,7 @@ class Costs:
     def add(self, record: Compaction) -> None:
         for failed in record.failed_before:
             self._of(record, failed.get("summarizer"), failed.get("model")).add(failed.get("usage"), failed=True)
-        # If all summarizers failed, `failed_before` has every one of them.
+        # If all summarizers failed, `failed_before` already lists the last one.
         if record.summarizer is not None and not (record.failed_before and record.outcome == "failed"):
             self._of(record, record.summarizer, record.model).add(record.usage, failed=record.outcome != "applied")
 

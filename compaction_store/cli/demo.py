@@ -1,7 +1,7 @@
-"""Demonstrates the store's promises on a thread made for it, with nothing to set up.
+"""Demonstrates the store's promises on a new thread. It needs no setup.
 
 The demo touches only that thread, of the tenant `demo`. On the embedded Postgres, and on no other server, it also
-changes a stored message behind the store's back, to show what `verify` reports, and restores it.
+changes a stored message in the table, to show what `verify` reports, and restores it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WIDEST = 78
 # The messages of an agent that maintains a bookshop's software, made up for the demo, in the format of OpenAI's chat.
 _MESSAGES = Path(__file__).with_name("demo.jsonl")
 _REDACTED = 40
-# Any other message.
+# It can be any message but the redacted one.
 _TAMPERED = 58
 
 _READ = """
@@ -55,7 +55,7 @@ class Turn(NamedTuple):
 
 
 def turns() -> Iterator[Turn]:
-    """Reads the demo's thread: always the same messages."""
+    """Yields the turns of the demo, which are the same in every run."""
     messages: list[Payload] = []
     for line in _MESSAGES.read_text(encoding="utf-8").splitlines():
         message = json.loads(line)
@@ -73,7 +73,7 @@ def demo(
             "--summarizer",
             metavar="NAME[:OPTION=VALUE,...]",
             autocompletion=choosing.summarizer_names,
-            help="As for compact; extractive needs no model.",
+            help="A summarizer, as for compact. extractive needs no model.",
             show_default="extractive",
         ),
     ] = ["extractive"],  # noqa: B006 — never changed

@@ -24,7 +24,7 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLE
 
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
-    """Yields the database's URL. Without one, runs the embedded server inside the context."""
+    """Yields the database's URL. If none is given, runs the embedded server as long as the context is open."""
     if (given := engines.chosen_url(url)) is not None:
         yield given
         return
@@ -105,8 +105,8 @@ def distribute(
 ) -> None:
     """Distributes the tables of a migrated database, with their rows, over the nodes of its Citus cluster.
 
-    The URL must be the coordinator's, the login a superuser. It is done in one transaction, during which writers wait;
-    a second run changes nothing. compaction-store docs how-to/citus describes the other steps.
+    The URL must be that of the coordinator, with a superuser's login. Everything happens in one transaction, during
+    which writers wait. A second run changes nothing. compaction-store docs how-to/citus describes the other steps.
     """
     out = Output(as_json=as_json)
     with reachable(url) as address:

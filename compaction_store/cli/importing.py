@@ -1,6 +1,6 @@
 """Imports threads: from bundles, and from the files and databases of other programs.
 
-Repeated after an interruption, an import continues; repeated after its end, it adds nothing.
+An import that was interrupted is continued by the same command. After a complete import, the same command adds nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def import_(
         typer.Option(
             "--prefix",
             metavar="TEXT",
-            help="Text before the source's own ids in the names of threads.",
+            help="The beginning of the threads' names; the id in the source follows it.",
             show_default="the format and a colon",
         ),
     ] = None,
@@ -96,8 +96,8 @@ def import_(
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
     JSON lines of OpenAI or Anthropic messages, and databases of OpenAI Agents and LangGraph.
 
-    Repeated, it adds only what is new. A bundle is verified and stored completely or not at all. Other sources are
-    streamed, and compactions that a provider made become records. The login needs the role loader.
+    The same command again adds only what is new. A bundle is verified and stored completely or not at all. Other
+    sources are streamed, and compactions that a provider made become records. The login needs the role loader.
     """
     if form is not None and form not in _FORMATS:
         raise misuse(f"must be one of {', '.join(_FORMATS)}, not {form!r}", "--format")

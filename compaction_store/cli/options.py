@@ -141,7 +141,7 @@ def user_at_host() -> str:
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """Parses a time: ISO 8601, in the machine's time zone if it has none, or a time ago: 30m, 24h, 7d, 2w."""
+    """Parses a time: ISO 8601, in the machine's time zone if it names none, or how long ago: 30m, 24h, 7d, 2w."""
     if text is None:
         return None
     if found := _AGO.fullmatch(text):

@@ -195,7 +195,7 @@ class Output:
         self.console.width = before
 
     def fits(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> bool:
-        """Whether a table fits the terminal without wrapped lines."""
+        """Returns whether a table fits the terminal without wrapped lines."""
         return self._least(self._table(columns, rows)) <= self.console.width
 
     def _least(self, table: Table) -> int:
@@ -252,7 +252,7 @@ class Output:
             sys.stdout.write(text)
             self.flush()
             return
-        # -R lets colours through. They are ours: control characters in users' text are escaped.
+        # -R lets colours through. All colours are the program's: control characters in users' text are escaped.
         given = shlex.split(os.environ.get("PAGER", "less -R"))
         subprocess.run(given, input=text.encode(errors="backslashreplace"), check=False)  # noqa: S603 — the user's own
 
@@ -263,7 +263,7 @@ class Output:
             self.text(f"{'':<{indent}}{_CONTINUED if at else ''}{part.plain.rstrip()}", style)
 
     def facts(self, value: Mapping[str, Any], cells: Sequence[tuple[str, str]]) -> None:
-        """Prints a single thing: its JSON, or its parts by name."""
+        """Prints one value: as JSON, or as lines with a name and a cell."""
         if self.as_json:
             self.json(value)
             return

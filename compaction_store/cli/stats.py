@@ -78,7 +78,7 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
     line = course_of(store, thread, records)
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
     if svg is not None:
-        # Before the table: a closed pipe would end the verb.
+        # Write the chart first: the verb ends early if the reader of the table closes the pipe.
         _draw(svg, line, thread)
     if out.as_json:
         now = store.thread(thread)

@@ -141,7 +141,7 @@ def record_cells(value: Compaction) -> list[str]:
 
 
 def _covered(value: Compaction) -> str:
-    """Lists the failures of summarizers that the record's own replaced."""
+    """Lists the failures of the summarizers that were tried before the record's own."""
     return ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)
 
 

@@ -49,8 +49,8 @@ def verify(
     signed checkpoint. The exit code is 1 if there are findings. The head is printed so that you can compare it with one
     that you keep elsewhere.
 
-    The name of a file is verified as a bundle, without a database; - is standard input. With --public-key, each bundle
-    must include a checkpoint that is signed with this key and contains the thread.
+    An argument that names a file is verified as a bundle, without a database; - is standard input. With --public-key,
+    each bundle must include a checkpoint that is signed with this key and contains the thread.
     """
     if bool(what) == every:
         raise misuse("give either threads or files, or --all", "THREADS|FILES")

@@ -67,7 +67,7 @@ def _is_seen(text: str, at: int) -> bool:
 
 
 def _is_pictorial(text: str, at: int) -> bool:
-    """Whether the character is an emoji or a skin tone."""
+    """Returns whether the character is an emoji or a skin tone."""
     return 0 <= at < len(text) and unicodedata.category(text[at]) in {"So", "Sk", "Sm"} and not text[at].isascii()
 
 

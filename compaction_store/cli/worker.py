@@ -58,9 +58,7 @@ def worker(
     ] = 4,
     every: Annotated[
         float,
-        typer.Option(
-            "--every", metavar="SECONDS", min=0.1, help="The interval between looks for threads that are due."
-        ),
+        typer.Option("--every", metavar="SECONDS", min=0.1, help="How often to look for threads that are due."),
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Stop when no thread is due any more.")] = False,
     actor: Actor = None,
@@ -174,7 +172,7 @@ class _Loop:
     covered: int = 0
     _busy: dict[Future[CompactionRun], tuple[_ThreadKey, float]] = field(default_factory=dict)
     _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
-    # Threads whose run ended in this round: the list of due threads may be older than the run.
+    # Threads whose run ended in this round. They may still be in the list of due threads, which was read before.
     _ended: set[_ThreadKey] = field(default_factory=set)
 
     @property
@@ -253,7 +251,7 @@ class _Loop:
             error = run.exception()
             if error is not None:
                 self._fail(place)
-                # An error that is not ours may quote a message.
+                # An error from outside this package may quote a message.
                 text = own_text(error) or type(error).__name__
                 self._report(place, {"error": type(error).__name__, "seconds": round(took, 3)}, text)
                 continue
