@@ -29,7 +29,7 @@ _SQLITE = """
 
 
 class AgentSessions:
-    """A database with sessions of the Agents SDK. `messages_table` is the name of a table that was renamed."""
+    """A database with sessions of the Agents SDK. `messages_table` names the messages' table if it was renamed."""
 
     format = FORMAT
     unit = "messages"

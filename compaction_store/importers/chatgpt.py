@@ -123,7 +123,7 @@ def _chat(message: dict[str, Any], calls: _Calls) -> dict[str, Any] | None:
 
 
 def _words(content: Any) -> tuple[str, bool]:
-    """Returns the text of a content, and whether it has nothing else."""
+    """Returns the text of a message's content, and whether the content is nothing but text."""
     if isinstance(content, str):
         return content, True
     if not isinstance(content, dict):

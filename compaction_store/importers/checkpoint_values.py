@@ -1,7 +1,7 @@
-"""Values of LangGraph's checkpoints, which are MessagePack, as plain data: nothing named in them is imported or called.
+"""Decodes the values of LangGraph's checkpoints (MessagePack) to plain data. Never imports or calls what they name.
 
 An object is stored as its class's name and its fields, and becomes an `Object`. Types that JSON lacks become the
-nearest that it has: bytes become base64, sets become lists.
+nearest JSON type: bytes become base64, sets become lists.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Undecodable(ValueError):
 
 
 class Object(NamedTuple):
-    """An object with fields, by the name of its class."""
+    """An object: the name of its class, and its fields."""
 
     name: str
     fields: dict[str, Any]
 
 
 class _Pairs(list[tuple[Any, Any]]):
-    """A map as it was read: a name need not be text, nor hashable."""
+    """A map as it was read. Its keys may be of any type, even unhashable."""
 
 
 def check_installed() -> None:
@@ -72,10 +72,10 @@ def split(data: bytes, at: int) -> Iterator[bytes]:
 
 
 def find(data: bytes, *path: str, known: bytes = b"", known_count: int = 0) -> bytes | None:
-    """Returns the bytes of the value under some names, one map inside the other; None if a name is not there.
+    """Returns the bytes of the value at a path of names in nested maps; None if there is none.
 
-    If the value is an array that begins with the elements `known`, they are not scanned again: the states of a thread
-    mostly grow at their end, and scanning each of them whole would take quadratic time.
+    If the value is an array that begins with the elements `known`, these are not scanned again. The states of a thread
+    mostly grow at their end, so scanning each state in full would take quadratic time.
     """
     at = 0
     for wanted in path:
@@ -95,7 +95,7 @@ def find(data: bytes, *path: str, known: bytes = b"", known_count: int = 0) -> b
 
 
 def _value_of(data: bytes, at: int, wanted: str) -> int | None:
-    """Finds the offset of the value under a name in the map at an offset."""
+    """Returns the offset of a name's value in the map that begins at `at`."""
     unpacker = _unpacker(data, at)
     with _translated("there is no map"):
         count: int = unpacker.read_map_header()
@@ -121,7 +121,7 @@ def _unpacker(data: bytes, at: int = 0) -> Any:
 def _check(data: bytes) -> None:
     """Raises unless the bytes are exactly one value.
 
-    Comes before decoding: for an array that claims a billion elements the library would allocate room for all of them.
+    Runs before decoding: the library would allocate memory for a billion elements if an array's header claims so many.
     """
     unpacker = _unpacker(data)
     with _translated():

@@ -29,7 +29,7 @@ _LINE_TYPES = frozenset({
 
 
 def is_line(found: dict[str, Any]) -> bool:
-    """Whether a JSON object is a line of a session file."""
+    """Returns whether a JSON object is a line of a session file."""
     kind = found.get("type")
     if not isinstance(kind, str) or kind not in _LINE_TYPES:
         return False
@@ -60,7 +60,7 @@ def _session(file: LineFile) -> str:
 
 
 def _chains(file: LineFile) -> dict[str | None, list[Run]]:
-    """Finds the lines of each chain, the main one under None. Memory grows with the switches between chains only."""
+    """Finds the lines of each chain; the main chain's key is None. Memory grows only with switches between chains."""
     chains: dict[str | None, list[Run]] = {}
     tips: OrderedDict[str, str] = OrderedDict()
     last: str | None = None

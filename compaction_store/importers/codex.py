@@ -19,7 +19,7 @@ _NOT_FOR_MODELS = frozenset({"ghost_snapshot"})
 
 
 def is_line(found: dict[str, Any]) -> bool:
-    """Whether a JSON object is a line of a rollout."""
+    """Returns whether a JSON object is a line of a rollout."""
     if text(found.get("type")) in _LINE_TYPES and isinstance(found.get("payload"), dict):
         return True
     return "record_type" in found or _is_old_header(found)
@@ -41,7 +41,7 @@ class Codex(Files):
 
 
 def _session(file: LineFile) -> str:
-    """Returns the id in the first header. A forked rollout has its own header first, then those that it copied."""
+    """Returns the id in the first header. A forked rollout has its own header first, then copied ones."""
     for _, found in file.sample():
         header = found.get("payload") if found.get("type") == "session_meta" else found
         if isinstance(header, dict) and (found is not header or _is_old_header(found)):

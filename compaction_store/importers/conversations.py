@@ -137,7 +137,7 @@ def _time(found: dict[str, Any]) -> str | None:
 
 
 def is_message(message: Any, form: str) -> bool:
-    """Whether a value looks like a message of a format. It need not be valid for the API."""
+    """Returns whether a value looks like a message of a format. It need not be valid for the API."""
     if not isinstance(message, dict):
         return False
     if form == RESPONSES and isinstance(message.get("type"), str):

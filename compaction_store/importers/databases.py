@@ -18,7 +18,7 @@ _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 class Database(Protocol):
-    """The methods of `ForeignPostgres` and `Sqlite`."""
+    """The methods that `ForeignPostgres` and `Sqlite` share."""
 
     def tables(self) -> set[str]: ...
 
@@ -30,7 +30,7 @@ class Database(Protocol):
 
 
 def open_database(source: str | Path) -> Database | None:
-    """Opens the database that a URL or a path names; None if it names none."""
+    """Opens the database at a URL or a path; returns None if the source is not a database."""
     text = str(source)
     if _POSTGRES.match(text):
         return ForeignPostgres(_POSTGRES.sub("postgresql://", text, count=1))
@@ -83,7 +83,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Replaces SQLite's errors, whose text may quote data, by ones that have only the code."""
+    """Replaces SQLite's errors, whose text may quote data, with errors that have only the code."""
     try:
         yield
     except sqlite3.Error as error:

@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidSource
 from compaction_store.importers.line_files import Unreadable, parsed
 from compaction_store.importers.sources import Item, Notes, SourceThread
 
-# With the branches that are no longer shown.
+# In bytes. A conversation includes the branches that are no longer shown.
 LONGEST_CONVERSATION = 256 * 1024 * 1024
 _BLOCK = 1024 * 1024
 _NAME = re.compile(r"conversations(?:-\d+)?\.json")
@@ -132,7 +132,7 @@ class _Splitter:
         return False, self.depth == 1 and token == b","
 
     def _keep(self, start: int) -> None:
-        """Drops the bytes before the current element; if it is too long, also its own."""
+        """Drops the bytes before the current element; if it is too long, also the bytes of the element."""
         if len(self._data) - start > self._longest:
             start, self._too_long = self._at, True
         if len(self._data) - start > self._longest:

@@ -1,8 +1,8 @@
 """LangGraph's checkpointers. A thread has every message that was ever in its state, in the order of appearance.
 
 A checkpoint holds the messages of its time, so all checkpoints are read, from the oldest kept to the latest. Messages
-that a later checkpoint no longer has are still imported; a record says that they were removed, with the message that
-replaced them, or how they were rewritten. A checkpoint that only adds messages is read from where the last one ended.
+that a later checkpoint no longer has are still imported. A record says that they were removed or rewritten, and has the
+messages that replaced them. A checkpoint that only adds messages is read from where the last one ended.
 
 Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches.
 

@@ -26,7 +26,7 @@ class Element(NamedTuple):
 
 
 class State(NamedTuple):
-    """The messages of a checkpoint. If `goes_on`, it continues the last checkpoint, and these are only the new ones."""
+    """The messages of a checkpoint. If `goes_on` is true, they are only those that it adds to the last checkpoint."""
 
     elements: list[Element]
     goes_on: bool

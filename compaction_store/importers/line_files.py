@@ -1,4 +1,4 @@
-"""Files of JSON lines, read from any line on. Memory grows with the longest line, not with the file.
+"""Reads files of JSON lines, from any line on. Memory grows with the longest line, not with the file.
 
 JSON is read strictly: NaN is refused, and so is a repeated name in an object, of which Python would silently drop one.
 """
@@ -147,7 +147,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def json_object(data: str) -> dict[str, Any] | str:
-    """Parses a text; returns its JSON object, or the reason why it is none."""
+    """Parses a text; returns the JSON object, or the reason why the text is not one."""
     try:
         found = parsed(data.encode("utf-8", "surrogatepass"))
     except Unreadable as failure:

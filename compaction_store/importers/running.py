@@ -1,7 +1,7 @@
 """Imports a source into a store, thread by thread, with `load`.
 
-The key of a load is made from the format and the source's own id of the thread. So the same import again adds nothing,
-one that was interrupted continues, and a source that has grown adds what is new.
+The key of a load is made from the format and the source's own id of the thread. So a second import of the same source
+adds only what is new in it, and continues one that was interrupted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compaction_store.store._async import AsyncStore
     from compaction_store.store._sync import Store
 
-# How much a worker thread reads for the event loop at once.
+# How many items a worker thread reads at once for the event loop.
 _PAGE = 256
 _PAGE_SECONDS = 0.02
 _REPORT_EVERY = 100
@@ -80,12 +80,12 @@ def import_into(
 ) -> Iterator[ThreadImported]:
     """Imports the threads of a source and yields a result for each. The login needs the role compaction_store_loader.
 
-    A thread's name is `prefix` and its id in the source; `prefix` is the format and a colon by default. For a source
-    of one thread, `thread_id` sets the whole name. `only` imports the threads with these ids in the source.
+    A thread's name is `prefix` followed by its id in the source; by default, `prefix` is the format and a colon. For a
+    source of one thread, `thread_id` sets the whole name. `only` imports the threads with these ids in the source.
 
-    A line, row or message that cannot be read, or a thread that the store refuses, raises and ends the import. With
-    `skip_bad` it is skipped and reported in the result. Threads loaded before an error stay, and the same call again
-    continues from there. `format` and `options` are as for `open_source`.
+    A line, row or message that cannot be read, or a thread that the store refuses, raises an error and ends the import.
+    With `skip_bad` it is skipped and reported in the result. Threads loaded before an error stay, and the same call
+    again continues from there. `format` and `options` are as for `open_source`.
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
     return iterate(_imported(importing, lambda name, items, key: store.load(name, items, key=key)))
@@ -161,7 +161,7 @@ class _Import:
         self._is_open = False
 
     def open(self) -> None:
-        """Opens the source. Keeps it instead of returning it, because a cancelled caller gets no result to close."""
+        """Opens the source and keeps it as an attribute: a caller that is cancelled would have no result to close."""
         if isinstance(self._given, str | Path):
             self.source = open_source(self._given, format=self._format, skip_bad=self.skip_bad, **self._options)
         elif self._format is not None or self._options:

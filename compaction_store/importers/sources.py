@@ -35,7 +35,7 @@ class Bad(AsDict):
 
 @dataclass(slots=True)
 class Notes:
-    """Input of a thread that was not imported: `skipped` could not be read, `left_out` is not a message (a title)."""
+    """Counts input that was not imported: `skipped` if it is bad, `left_out` if it is not a message (a title)."""
 
     skip_bad: bool
     skipped: int = 0
@@ -111,7 +111,7 @@ def count(value: Any) -> int | None:
 
 
 def moment(value: Any) -> str | None:
-    """Returns a time in ISO 8601. The source gives it so, or in seconds or milliseconds since 1970."""
+    """Returns a time in ISO 8601. `value` is in that form, or a number of seconds or milliseconds since 1970."""
     if isinstance(value, str):
         return value or None
     if type(value) not in (int, float) or value < 0:

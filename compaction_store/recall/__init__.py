@@ -1,8 +1,8 @@
 """Tools with which an agent searches and reads its own thread, including messages that are folded in its view.
 
-The tools read one thread and write nothing. A wrong call raises nothing: its result says what is wrong, for the model.
-Errors of the database are raised as usual. No result is longer than `max_tokens`, and quoted content stands between
-two lines that no content can contain.
+The tools read one thread and write nothing. A wrong call raises no exception: its result tells the model what is wrong.
+Errors of the database are raised as usual. No result is longer than `max_tokens`, and quoted content stands between two
+lines that no content can contain.
 """
 
 from __future__ import annotations

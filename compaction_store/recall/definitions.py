@@ -160,7 +160,7 @@ def _checked_text(name: str, field: TextField, value: Any) -> str:
     if len(value) > field.max_length:
         raise BadCall(f"{name} must have at most {field.max_length:,} characters, not {len(value):,}")
     if field.pattern is not None and not field.pattern.fullmatch(value):
-        raise BadCall(f"{name} must be one from `next` in an earlier result")
+        raise BadCall(f"{name} must be the {name} from `next` in an earlier result")
     return value
 
 

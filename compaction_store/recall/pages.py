@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class ResultPage:
-    """Collects the entries of one result. The first always fits; the caller shortens one that is too long alone."""
+    """Collects the entries of one result. The first may have any length: the caller shortens it if necessary."""
 
     def __init__(self, counter: Counter, max_tokens: int, list_name: str, header: Payload) -> None:
         self._counter = counter
@@ -82,7 +82,7 @@ class ResultPage:
         return added
 
     def beginning(self, text: str, write: Callable[[str], str], room: int) -> str:
-        """Returns the longest beginning of a text that takes at most `room` tokens as `write` writes it.
+        """Returns the longest beginning of a text for which the result of `write` takes at most `room` tokens.
 
         It has at least one character.
         """
@@ -111,7 +111,7 @@ class ResultPage:
 
 
 def is_recalled(content: Any) -> bool:
-    """Whether a content is exactly a result of these tools, or a text made to look like one."""
+    """Returns whether a content is exactly a result of these tools, or a text made to look like one."""
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
         content = content[0].get("text")
     if not isinstance(content, str) or not content.startswith((_HEAD, _FORMER_HEAD)):

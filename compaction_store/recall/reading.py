@@ -169,7 +169,7 @@ def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
         for number in count(1):
             if not look((yield advance())):
                 return
-            # The items of a fetched page arrive without a wait, during which nothing else on the event loop runs.
+            # The items of a fetched page arrive without a pause. Give other tasks on the event loop a turn.
             if number % _AT_ONCE == 0:
                 yield Pause(0)
     except (StopIteration, StopAsyncIteration):
@@ -179,7 +179,7 @@ def _for_each(items: Any, look: Callable[[Any], bool]) -> Work[None]:
 
 
 class _First:
-    """The first items that meet a condition."""
+    """Collects the first items that meet a condition."""
 
     def __init__(self, wanted: Callable[[Any], bool], most: int) -> None:
         self.kept: list[Any] = []

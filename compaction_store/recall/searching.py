@@ -15,7 +15,7 @@ from compaction_store.tokenizing.message_text import read
 _WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
 _MOST_WORDS = 16
 _BEFORE, _AFTER = 100, 200
-# How much one call searches, a few seconds' work at most, before it returns with `next`.
+# How much one call searches before it returns with `next`: a few seconds' work at most.
 _MOST_MESSAGES = 20_000
 _MOST_CHARACTERS = 64 * 1024 * 1024
 _MOST_RANGES = 20
