@@ -57,8 +57,8 @@ class AssistantRuns(Planner):
 
     With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are not touched.
     With `when`, nothing is done below that threshold. If the summary of a run fails, that is recorded, and the other
-    runs are summarized. A summary that saves less than `min_saving` of its run is rejected. Its message has the role
-    `role`.
+    runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The messages with the
+    summaries have the role `role`.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ Attempted = Generator[Ask, "Exception | None", "Exception | None"]
 
 
 class Planner(ABC):
-    """The base of the strategies. It can be called with a context, so that it can be part of another callback.
+    """The base of the strategies. A strategy can be called with a context, so another callback can use it.
 
     An async callback must await the call. With an async summarizer a strategy needs an AsyncStore.
     """
@@ -104,7 +104,7 @@ def check_allow(allow: Collection[str]) -> frozenset[str]:
 
 
 def check_saving(value: object, name: str = "min_saving") -> None:
-    """Checks a saving: a number of tokens, or as a float a share."""
+    """Checks an option for a saving: an integer in tokens, or a float for a share."""
     if type(value) not in (int, float) or value < 0 or (type(value) is float and value >= 1):  # type: ignore[operator]
         raise InvalidInput(f"{name} must be an integer >= 0 in tokens, or a float from 0.0 to below 1.0{other(value)}")
 

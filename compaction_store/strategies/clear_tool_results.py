@@ -36,8 +36,9 @@ class ClearToolResults(base.Planner):
     """Clears the results of tools, except the newest `keep` and those of the tools in `exclude`.
 
     Results after the assistant's last message stay too, unless `keep` is 0, because no model has read them yet. Nothing
-    is cleared until that saves `clear_at_least` (tokens, or as a float a share of the view's) or meets the budget's
-    target. So results are cleared in batches: each batch invalidates the prompt cache for everything after it.
+    is cleared until clearing would save `clear_at_least` (an integer in tokens, or a float for a share of the view) or
+    meet the budget's target. So results are cleared in batches, because each time the prompt cache is lost for
+    everything after the first cleared result.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ def _change(elements: Sequence[Element], run: Sequence[int], forms: dict[int, tu
 
 
 def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) -> tuple[Payload, ...] | None:
-    """Returns the element's messages with these results cleared, None if that saves nothing."""
+    """Returns the element's messages with these results cleared, or None if that saves nothing."""
     messages = list(element.messages)
     alone = len(messages) == 1
     for found in results:
@@ -162,7 +163,7 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
 
 
 def _block(message: Payload, index: int) -> Payload | None:
-    """Returns a block of a message, None if the message itself was a result and is cleared."""
+    """Returns a block of a message, or None if the message itself was a result and is cleared."""
     content = message.get("content")
     found = content[index] if isinstance(content, list) and index < len(content) else None
     return found if isinstance(found, dict) else None

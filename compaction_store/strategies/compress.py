@@ -99,7 +99,7 @@ async def compress_context_async(
     counter: Counter | Callable[[Payload], int] | None = None,
     role: Role = "user",
 ) -> CompressResult:
-    """The same with an async client or summarizer."""
+    """Does the same as `compress_context`, with an async client or summarizer."""
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=True, keep_recent=keep_recent,
         start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,

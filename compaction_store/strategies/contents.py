@@ -20,7 +20,7 @@ _TEXT_FIELDS = {
 }  # fmt: skip
 _MEDIA = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "container_upload")
 _THINKING = ("thinking", "redacted_thinking")
-# The fields with text, or with parts that have text, of results of tools and of items that have call and result.
+# For each type of tool result, and of items with both a call and its result: the fields with text, or parts with text.
 _INNER = {
     "message": ("content",),
     "tool_result": ("content",),
@@ -51,13 +51,13 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circul
 
 
 class Content(NamedTuple):
-    """`value` is text, the JSON value of an input, or a whole block."""
+    """A content of a message. `value` is text, the JSON value of an input, or a whole block."""
 
     kind: ContentKind
     value: Any
 
 
-# Returns the new value: the same one to leave it, None to drop a block of thinking.
+# Returns the new value: the same object if nothing changes, None to drop a block of thinking.
 Exchange = Callable[[Content], Any]
 
 
@@ -139,7 +139,7 @@ def _text(value: Any, exchange: Exchange) -> Any:
 
 
 def _said(block: Payload, field: str, exchange: Exchange) -> Payload:
-    """Exchanges a text, and drops citations, whose positions no longer fit."""
+    """Exchanges a text and drops its citations, whose positions would no longer be right."""
     new = _fields(block, exchange, {field: _text})
     if new is not block:
         new.pop("citations", None)

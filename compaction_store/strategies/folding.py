@@ -66,7 +66,7 @@ class _Sizes:
 
 
 class _Stretch(NamedTuple):
-    """A range that may be folded. `end` is the last index to fold, None while it has nothing of the assistant."""
+    """A range that may be folded. `end` is the last index to fold, or None if no message is the assistant's."""
 
     low: Index
     end: Index | None
@@ -87,7 +87,7 @@ class _Stretches:
         ]
         self._before_reply = before_reply
         self._listed: list[_Stretch] = []
-        # Whether the last one has anything of the assistant.
+        # Whether the last range has a message of the assistant.
         self._spoken = False
         # The number of elements that would be folded now.
         self.size = 0
@@ -149,13 +149,13 @@ class _Scan:
         sealed = (index + 1 for index in reversed(range(len(items))) if outline.sealed[index])
         self._first = max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
         self._shown: list[Any] = []
-        # How much smaller the window is than its elements were.
+        # By how much the summaries made the window smaller.
         self._saved = _Sums(0, 0, 0)
-        # The length of the part up to the last summary, or before anything that may be folded.
+        # The index in `_shown` after the last summary, or of the first element that may be folded.
         self._base: int | None = None
         self._base_total = _Sums(0, 0, 0)
         self._base_reaches: bool | None = None
-        # A threshold that an empty window reaches is checked only at the end.
+        # A threshold that even an empty window reaches is checked only at the end: it says nothing about the size.
         self._always = self._reaches(0, 0, _Sums(0, 0, 0), ends_with_user=False)
         self._least = 0
 
@@ -215,7 +215,7 @@ class _Scan:
         self._rebase(len(self._shown) - (index - last), self._total(index).less(after))
 
     def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
-        """Puts the summaries into the window. Nothing from the first of them on was folded before."""
+        """Puts the summaries into the window. No element after the first of them was folded before."""
         at = done[0][0].low
         place = len(self._shown) - 1 - (index - at)
         tail: list[Any] = []
@@ -247,8 +247,7 @@ def folds(
 ) -> Folds:
     """Yields every span to fold, in the order in which the window reaches them. Predicates see `items`.
 
-    With `whole_at_end`, the end of the thread is checked with the whole thread, even if the summaries alone reach the
-    threshold.
+    With `whole_at_end`, the last check counts the whole thread, even if the summaries alone reach the threshold.
     """
     return _Scan(
         outline,

@@ -28,7 +28,7 @@ _MUST_BE_SYNCHRONOUS = "the summarizer must be synchronous here; sliding_window_
 
 
 class Item(Protocol):
-    """The methods of an object for the sliding window. An object that makes calls is also the assistant's.
+    """The methods of an object for the sliding window. An object that makes calls counts as a message of the assistant.
 
     A method `toolcall_ids()`, the ids of its calls or of the calls it answers, makes pairs certain. Without it, a
     result is paired with the nearest earlier call without a result, else with the last call.
@@ -98,9 +98,9 @@ def sliding_window(
 ) -> Slid[T]:
     """Folds items as `SlidingWindow` folds a thread. A predicate is given a `Window` of items.
 
-    Unlike there, the last message of the user may be folded, unless `allow=()`. `count` returns an item's tokens; plain
-    dicts do not need it. If the summarizer raises, the result has everything folded until then and the exception as
-    `error`. An async summarizer needs `sliding_window_async`.
+    Unlike in a thread, the last message of the user may be folded, unless `allow=()`. `count` returns an item's tokens;
+    plain dicts do not need it. If the summarizer raises, the result has everything folded until then and the exception
+    as `error`. An async summarizer needs `sliding_window_async`.
     """
     if is_async(summarize):
         raise InvalidCallback(_MUST_BE_SYNCHRONOUS)
@@ -123,7 +123,7 @@ async def sliding_window_async(
     limit: int | None = None,
     count: Callable[[T], int] | None = None,
 ) -> Slid[T]:
-    """The same with an async summarizer. Any other runs in a thread, off the event loop."""
+    """Does the same as `sliding_window`, with an async summarizer. A sync one runs in a worker thread."""
     sliding = _Sliding(
         items, threshold, retain, pin, allow, count, limit=limit, keep_first=keep_first, before_reply=before_reply
     )
@@ -167,7 +167,7 @@ class _Sliding(Generic[T]):
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
-        """Returns the tokens that a fraction of all sources keeps; of the summaries, it would be less in every run."""
+        """Returns the tokens to keep: a fraction of all sources. Of the result, it would be less in each run."""
         if type(retain) is int or not any(piece.is_summary for piece in self._pieces):
             return None
         tail_of([], retain)

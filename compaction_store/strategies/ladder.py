@@ -38,7 +38,8 @@ RESERVE = 2048
 
 
 class Ladder(base.Planner):
-    """Summarizes old messages, cuts contents, removes messages, cuts the first and last: until the target is met.
+    """Summarizes old messages, cuts contents, removes messages, and cuts the first and the last, until the target is
+    met.
 
     The target is the budget's, or `target_tokens` less `reserve` (by default 2048). A budget has its own reserve, so
     nothing is subtracted from its target unless `reserve` is given, and then at most half.
@@ -47,10 +48,10 @@ class Ladder(base.Planner):
     parts of about `part_chars` of JSON, or all at once with None; either way there is one record. With
     `keep_recent_tokens`, the recent messages are counted in tokens and cut only after all others are removed.
 
-    With a budget, fewer than `keep_recent` messages are kept if more would leave no room for a summary even with their
-    long contents cut: the others are summarized instead of cut or removed. Results after the assistant's last message
-    are cut only if the view would not fit the window otherwise, because no model has read them yet. If other callbacks
-    of the same run have brought the view halfway from the trigger to the target, nothing more is done.
+    With a budget, fewer than `keep_recent` messages are kept if there would be no room for a summary, even after their
+    long contents are cut. The others are summarized, instead of being cut or removed. Results after the assistant's
+    last message are cut only if the view would not fit the window otherwise, because no model has read them yet. If
+    other callbacks of the same run have brought the view halfway from the trigger to the target, nothing more is done.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Ladder(base.Planner):
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
     def steps_to(self, ctx: CompactionContext, limit: int, most: int | None = None) -> Steps:
-        """The same with another limit; `most` is the most that fits the window."""
+        """Yields the steps to another limit. `most` is the number of tokens that fits the window."""
         if ctx.total_tokens <= limit:
             return
         builder = builder_of(ctx)

@@ -1,9 +1,9 @@
 """The spans of a view that a strategy may summarize or remove.
 
-System messages, the last message of the user and pinned elements are never touched. A summary is a user's message and
-never comes between a call and its result. A system message inside a thread keeps its neighbours: Anthropic's API
-requires a user's turn before it and an assistant's after it. A removal also keeps the first and the last message,
-because a thread must begin with a user's. Indexes are those of the list of elements.
+System messages, the last message of the user and pinned elements are never touched. A summary is a message of the user
+and never comes between a call and its result. A system message inside a thread keeps its neighbours: Anthropic's API
+requires a turn of the user before it and a turn of the assistant after it. A removal also keeps the first and the last
+message, because a thread must begin with a message of the user. Indexes are those of the list of elements.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Layout:
                     yield start, end
 
     def stands_alone(self, index: int) -> bool:
-        """Returns whether an element is not part of a pair and not between the two of a pair."""
+        """Returns whether an element is not part of a call and its result, and not between them."""
         return index in self._borders and (index + 1 in self._borders or index + 1 == len(self.elements))
 
     def parts(

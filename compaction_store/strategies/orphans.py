@@ -1,4 +1,4 @@
-"""Leaves results without a call out of a list of messages and adds a note, as requests do.
+"""Leaves results without a call out of a list of messages and adds a note, as `rendering` does for requests.
 
 A result answers the nearest earlier call with its id that has no result yet.
 """

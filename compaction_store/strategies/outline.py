@@ -139,7 +139,7 @@ class Outline:
     @cached_property
     def is_anthropic(self) -> bool:
         found = speaks_anthropic(m for e in self.elements if not e.is_summary for m in e.messages)
-        # Plain strings with summaries: the messages that showed the format may be folded.
+        # If only plain strings are left beside summaries, the messages that showed the format may have been folded.
         return any(element.is_summary for element in self.elements) if found is None else found
 
     @cached_property

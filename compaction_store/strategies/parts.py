@@ -36,7 +36,7 @@ class InParts:
 
     @property
     def done_to(self) -> int | None:
-        """The last seq of the parts summarized so far, None if there is none."""
+        """The last seq of the parts summarized so far, or None if there are none."""
         return self._ends[len(self._done) - 1] if self._done else None
 
     def __call__(self, elements: Sequence[Element]) -> SummaryResult | Awaitable[SummaryResult]:

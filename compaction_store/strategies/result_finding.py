@@ -66,7 +66,7 @@ def _called(part: Payload) -> tuple[str, str] | None:
 
 
 def _answered(part: Payload, waiting: dict[str, list[str]]) -> str | None:
-    """Returns the tool whose result this is, None if it is not a result that can be cleared."""
+    """Returns the name of the tool whose result this is, or None if it is not a result that can be cleared."""
     kind, role = part.get("type"), part.get("role")
     if role == "tool":
         return _tool(part.get("tool_call_id"), waiting, "a tool")

@@ -11,7 +11,7 @@ SEARCH = "web_search_tool_result"
 
 
 def with_line(part: Payload, line: str) -> Payload | None:
-    """Returns the result with a line as its content, None if its format has no place for one."""
+    """Returns the result with a line as its content, or None if its format has no place for one."""
     if any(part.get("role") == role for role in ("tool", "function")):
         return {**part, "content": line}
     return FORMS[part["type"]](part, line)

@@ -17,11 +17,11 @@ from compaction_store.strategies.truncation import Caps, Draft
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
-# The shares of the limit for summaries, as divisors: the largest for which the rest can be cut is used.
+# The shares of the limit that summaries may take, as divisors. The first share is used that leaves room for the rest.
 _SHARES = (4, 8, 16)
 # The messages at the end that are never summarized for lack of room.
 _LAST = 2
-# Elements up to this many times the floor are summarized and not cut, which would save little.
+# Elements up to this many times the floor are summarized: cutting them would save little.
 _SMALL = 4
 
 IndexSpan = tuple[int, int]
@@ -105,10 +105,10 @@ class Rungs:
         return draft.fit(verbatim=self._verbatim)
 
     def end_of_old(self, layout: Layout, goal: Goal) -> int:
-        """Returns the index at which the elements begin that are not summarized.
+        """Returns the index of the first element that is not summarized.
 
-        With a budget, it is later than `recent` if the recent elements, with long contents cut to the floor, would
-        leave no room for a summary: otherwise much of them would be cut or removed.
+        With a budget, it is later than `recent` if the recent elements would leave no room for a summary, even with
+        long contents cut to the floor. Otherwise much of them would be cut or removed.
         """
         elements, recent = layout.elements, self._recent(layout.elements)
         if self._verbatim or goal.most == goal.limit:

@@ -22,7 +22,7 @@ _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """Whether inputs of calls and thinking may be cut besides text."""
+    """Says whether inputs of calls and thinking may be cut, besides text."""
 
     inputs: bool = True
     thinking: bool = False
@@ -121,7 +121,7 @@ def shorter_json(value: Payload, cap: int, counter: Counter) -> Payload:
 
 
 def _note(text: str, cap: int, counter: Counter) -> Payload:
-    """Returns a note that fits: escaped inside JSON, the text takes more tokens than before."""
+    """Returns a note of at most `cap` tokens. In JSON the text is escaped, so it takes more tokens than alone."""
     most = cap
     while most > 0:
         note = {"shortened": cut(text, most, counter)}

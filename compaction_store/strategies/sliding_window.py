@@ -96,9 +96,10 @@ def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable
 
 
 def _room(elements: Sequence[Element], retain: float) -> int | None:
-    """Returns the tokens that a fraction keeps after earlier folds: those kept then, and a share of newer ones.
+    """Returns how many tokens a fraction keeps after earlier folds: those kept then, and a fraction of the newer ones.
 
-    A fraction of what is left would keep less in every run. Messages before the last summary's pos were kept then.
+    A fraction of the remaining tokens would keep less in every run. Messages with a pos before the last summary's were
+    kept then.
     """
     own = [i for i, e in enumerate(elements) if e.is_summary and (e.callback or "").startswith(_OWN)]
     if type(retain) is int or not own:

@@ -83,7 +83,7 @@ Predicate = Callable[[Window[Any]], Any]
 
 
 class Threshold(ABC):
-    """A condition. Called, it returns whether it is reached; `fired` names the parts that are."""
+    """A condition on a window. A call returns whether it is reached; `fired` names the parts that are reached."""
 
     needs_tokens = False
 
@@ -234,7 +234,7 @@ def over(
 
 
 def as_threshold(value: Any) -> Threshold:
-    """Returns a threshold made of a threshold, a number of tokens, or a predicate of a window."""
+    """Converts a number of tokens or a predicate of a window to a threshold. A threshold is returned as it is."""
     if isinstance(value, Threshold):
         return value
     if type(value) is int:
@@ -250,7 +250,7 @@ def check_fraction(value: object, name: str) -> None:
 
 
 def fraction_of(fraction: float, whole: int) -> int:
-    """Rounds down, in decimal: 0.29 of 100 is 29, although the binary fraction is smaller."""
+    """Returns a fraction of a number, rounded down. Decimal, because in binary 0.29 of 100 would be 28."""
     return int(Decimal(str(fraction)) * whole)
 
 

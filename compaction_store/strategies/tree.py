@@ -44,7 +44,7 @@ class Node(NamedTuple):
         return named(self)
 
 
-# It is sent whether the node was made.
+# Yields the nodes to make, and is sent whether each was made.
 Growth = Generator[Node, bool, None]
 
 
@@ -94,7 +94,7 @@ class SummaryTree(base.Planner):
         return held
 
     def steps(self, ctx: CompactionContext) -> Steps:
-        """Asks for one node after the other. After a failure the summarizer is not called again in this run."""
+        """Yields one node after the other. After a failure the summarizer is not called again in this run."""
         builder = builder_of(ctx)
         caller = builder.rename(self.name)
         growth = self._growth(Layout(ctx.elements, self.pins, ctx.links))

@@ -22,7 +22,7 @@ from compaction_store.strategies.shortening import Rule, shorten, size_of
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
-# A cut must save more than this part of the cap: less is not worth a record.
+# A cut must save more than the cap divided by this: less is not worth a record.
 _LEAST_GAIN = 8
 
 
@@ -118,8 +118,8 @@ class Draft:
     def _ends_to_cut(self) -> list[int]:
         """Returns the ends to cut together with the middle.
 
-        These are ends that take half of the limit, except the last message of the user; and all ends if removing all
-        the rest is not enough.
+        An end is cut if it takes half of the limit and is not the last message of the user. All ends are cut if
+        removing everything else is not enough.
         """
         floor = self.caps.floor
         gains = self._gains(self.middle)
