@@ -1,6 +1,6 @@
 """Counts the tokens of messages. The counter's name is stored with every count.
 
-The default counts the texts that a model reads of a message by o200k_base. A model's own tokenizer may count ten or
+The default counts, by o200k_base, the texts in a message that a model reads. A model's own tokenizer may count ten or
 twenty percent more or less, so keep a reserve in the budget, or count with your own callable. A counter whose rule
 changes must get a new name.
 """
@@ -44,7 +44,7 @@ class Counter:
 
     `ruler` counts plain text; without one, a text is counted by how much it adds to a message. `takes_long` tells by
     the size of a message whether to count it off the event loop; by default every message is, since the function may
-    block. `prepare` does ahead what would delay the first count.
+    block. `prepare` does in advance what would delay the first count.
     """
 
     name: str
@@ -129,7 +129,7 @@ def _kept(ruler: Ruler, text: str, most: int, keep: Keep, mark: str) -> str:
 
 
 def o200k_base() -> Counter:
-    """Makes the default counter: OpenAI's o200k_base over everything that a model reads of a message.
+    """Makes the default counter: OpenAI's o200k_base over everything in a message that a model reads.
 
     See docs/tokens.md for the rule.
     """

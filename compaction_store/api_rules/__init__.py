@@ -1,7 +1,8 @@
 """Finds what an API would refuse in a list of messages, without calling it.
 
 Every problem found is one that the API is known to refuse. Rules that depend on the model, on a beta or on other parts
-of the request are not checked, so that an empty result promises nothing. No content is ever quoted.
+of the request are not checked, so an empty result does not mean that the API accepts the request. No content is ever
+quoted.
 
 Shapes, types of blocks and required fields are those of the SDKs' types (anthropic 2.12, openai 3.54), and a test
 compares the two. Other rules come from the providers' documentation or from the APIs' errors; each function says which.

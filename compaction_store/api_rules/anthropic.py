@@ -19,7 +19,7 @@ def _shape(required: str, optional: str = "") -> tuple[tuple[str, ...], frozense
 
 _SERVER_RESULT = _shape("content tool_use_id", "cache_control")
 _CALLED_RESULT = _shape("content tool_use_id", "cache_control caller")
-# By the type of a block: the fields it must have, and all that it may have.
+# For each type of block: the fields that it must have, and the others that it may have.
 BLOCKS = {
     "text": _shape("text", "cache_control citations"),
     "image": _shape("source", "cache_control transformations"),
@@ -73,11 +73,12 @@ def refused_by_anthropic(
 ) -> list[Problem]:
     """Finds what Anthropic's Messages API would refuse in these messages, including the blocks of its betas.
 
-    From the SDK's types: the roles, the blocks and their fields, at most 100,000 messages; consecutive messages of one
-    role are one turn. From the documentation: the results first in the user's very next turn, a server's result in its
-    own turn or after results alone, the places of system messages and of compaction blocks. From the API's errors:
-    unique ids, no blank text, no thinking at the end of a turn. With `manual_thinking` (a fixed budget of thinking, not
-    adaptive) a turn with thinking must begin with it, and so must one whose calls were just answered.
+    Rules from the SDK's types: the roles, the blocks and their fields, at most 100,000 messages; consecutive messages
+    of one role are one turn. Rules from the documentation: tool results come first in the user's next turn; the result
+    of a server's tool comes in the turn of its call, or later if the turn was paused; where system messages and
+    compaction blocks may be. Rules from the API's errors: ids are unique, no text is blank, no turn ends in thinking.
+    With `manual_thinking` (a fixed budget of thinking, not adaptive), a turn with thinking must begin with thinking,
+    and so must the turn whose calls were just answered.
     """
     problems = Problems(messages)
     if len(messages) > MOST_MESSAGES:
@@ -210,8 +211,9 @@ def _system_places(problems: Problems, parts: list[_Part]) -> None:
 def _after_compaction(problems: Problems, parts: list[_Part]) -> list[_Part]:
     """Returns the parts that the API does not ignore.
 
-    A compaction block that was requested is signed: it must be the only one and come first. One that a threshold caused
-    is not signed and may be anywhere; the API drops everything before the last. It ignores one without content.
+    A compaction block that was requested is signed, and must be the only one and come first. A block that a threshold
+    triggered is not signed and may be anywhere. The API ignores everything before the last such block, and blocks
+    without content.
     """
     places = [place for place, part in enumerate(parts) if part.kind == "compaction" and part.block.get("content")]
     if not any(parts[place].block.get("signature") for place in places):
@@ -283,7 +285,7 @@ def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
             continue
         if turn[-1].kind in _THINKING:
             problems.add(turn[-1].message, "thinking_last", "the last block of a turn is thinking")
-        # The current turn: the last one, or the one before it if that holds only the results of its calls.
+        # The current turn is the last one, or the one before it if the last one holds only results of its calls.
         going_on = all(part.kind == "tool_result" for later in turns[place + 1 : place + 3] for part in later)
         wanted = going_on or any(part.kind in _THINKING for part in turn)
         if manual and wanted and turn[0].kind not in _THINKING:

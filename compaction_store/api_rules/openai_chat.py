@@ -18,9 +18,9 @@ LONGEST_ID = 40
 def refused_by_openai(messages: Sequence[Payload | None]) -> list[Problem]:
     """Finds what OpenAI's Chat Completions API would refuse in these messages.
 
-    From the SDK's types: roles, parts of the content, the fields of calls, and that an assistant message has content or
-    calls. From the API's errors: the results of all calls of a message follow it directly, once each, and no others; a
-    list of calls is not empty; ids have at most 40 characters.
+    Rules from the SDK's types: roles, parts of the content, the fields of calls; an assistant message has content or
+    calls. Rules from the API's errors: the results of a message's calls follow it directly, one for each call and no
+    others; a list of calls is not empty; ids have at most 40 characters.
     """
     problems = Problems(messages)
     waiting: dict[str, int] = {}

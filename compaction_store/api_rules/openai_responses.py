@@ -8,7 +8,7 @@ from compaction_store.api_rules.problems import Problem, Problems, text_of, type
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 
-# By the type of an item: the fields it must have. The SDK's types also demand ids and statuses of some, but the API
+# For each type of item: the fields that it must have. The SDK's types also require ids or statuses of some, but the API
 # accepts items without them.
 ITEMS = {
     kind: tuple(fields.split())
@@ -57,10 +57,11 @@ LONGEST_ID = 64
 def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem]:
     """Finds what OpenAI's Responses API would refuse in these items, sent as the whole input.
 
-    From the SDK's types: the items and their fields, the roles, a compaction trigger only at the end. From the API's
-    errors: every output has its call before it and every call its output, approvals likewise; reasoning is followed by
-    the item that it led to; a reply holds output, other messages input; no item occurs twice; ids of calls have at most
-    64 characters. An item named by reference may be a call: with one, outputs without a call are not reported.
+    Rules from the SDK's types: the items and their fields, the roles, a compaction trigger only at the end. Rules from
+    the API's errors: every output follows its call and every call has an output, and the same for approvals; reasoning
+    is followed by the item that it led to; a reply has parts of output, other messages parts of input; no item occurs
+    twice; ids of calls have at most 64 characters. An item reference may refer to a call, so outputs without a call are
+    not reported if there is one.
     """
     problems = Problems(items)
     kinds = [_kind(item) for item in items]

@@ -49,7 +49,7 @@ class Problems:
 
 
 def text_of(name: Any) -> str:
-    """Returns an id; the empty text if it is not text, which another rule reports."""
+    """Returns an id, or an empty text if it is not text: another rule reports that."""
     return name if isinstance(name, str) else ""
 
 

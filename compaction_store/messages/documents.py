@@ -35,7 +35,7 @@ class _Refused(ValueError):
 
 
 def fault(kind: Kind, text: str) -> str | None:
-    """Says what is wrong with a document, without quoting it; None if nothing is."""
+    """Returns what is wrong with a document, without quoting it, or None."""
     try:
         read(kind, text)
     except ValueError as refusal:
@@ -44,7 +44,7 @@ def fault(kind: Kind, text: str) -> str | None:
 
 
 def record_fault(kind: str, outcome: str, text: str) -> str | None:
-    """Says what is wrong with the body of a compaction record: if it folds, it must also hold its stand-ins."""
+    """Returns what is wrong with a record's body, or None. A record that folds must have its replacement in it."""
     try:
         body = read("body", text)
     except ValueError as refusal:
@@ -57,7 +57,7 @@ def record_fault(kind: str, outcome: str, text: str) -> str | None:
 
 
 def message_fault(role: str | None, text: str) -> str | None:
-    """Says what is wrong with a message's payload: the role column, where there is one, must be its role."""
+    """Returns what is wrong with a message's payload, or None. A role column that is not null must equal its role."""
     try:
         said = read("payload", text)
     except ValueError as refusal:
@@ -86,9 +86,9 @@ def read(kind: Kind, text: str) -> dict[str, Any]:
 
 
 def parsed(kind: Kind, text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Parses a stored document for a reader; None and what is wrong with it if it cannot be read.
+    """Parses a stored document for a reader. Returns the document and None, or None and what is wrong with it.
 
-    A document that the fast parser reads is returned without checking the rest of the rule: that is for `verify`.
+    A document that the fast parser can read is not checked further: `verify` checks the rest of the rule.
     """
     try:
         found = from_json(text, allow_inf_nan=False)

@@ -114,7 +114,7 @@ def _dump(value: Any) -> tuple[str, int]:
         return data.decode(), len(data)
     except PydanticSerializationError:
         text = _ASCII_JSON.encode(value)
-    # JSON reads two surrogates that form a pair as one character, so that the text would be another.
+    # JSON reads two surrogates that form a pair as one character, so the decoded text would differ.
     if json.loads(text) != value:
         raise _Refused("a surrogate pair in a text must be one character, not two")
     return text, len(text)
@@ -140,7 +140,7 @@ def encode(message: Any) -> Encoded:
 
 
 def is_simple(value: Any) -> bool:
-    """Says whether a value is plain JSON that is quickly encoded: small, without objects of other classes."""
+    """Returns whether a value is plain JSON that is encoded quickly: small, and without objects of other classes."""
     room = _SIMPLE_SIZE
     values = [value]
     while values and room >= 0:
@@ -168,7 +168,7 @@ def is_simple(value: Any) -> bool:
 
 
 def is_one(messages: Any) -> bool:
-    """Says whether this is one message rather than several."""
+    """Returns whether this is one message rather than several."""
     if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
         return True
     if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):

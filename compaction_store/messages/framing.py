@@ -1,6 +1,6 @@
 """Frames a summary, at commit, as the message that replaces its span in the view.
 
-The role is `user`, or `assistant` if a caller insists, never `system`: text from a conversation must not gain
+The role is `user`, or `assistant` if a caller asks for it, never `system`: text from a conversation must not gain
 authority. The delimiters are made from the summary's hash, so that no summary can contain the line that closes it.
 Messages that are recalled from a thread are enclosed in the same way.
 """
@@ -50,6 +50,6 @@ def enclose(text: str, word: str) -> str:
 
 
 def _mark(text: str, word: str) -> str:
-    """Returns the shortest prefix of the text's hash that the text does not contain. Nobody can choose a collision."""
+    """Returns the shortest prefix of the text's hash that the text does not contain. No text has its own hash in it."""
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return next(mark for size in range(_SHORTEST, _LONGEST + 1) if (mark := f"{word}-{digest[:size]}") not in text)

@@ -20,7 +20,7 @@ def new() -> str:
 
 
 class Key:
-    """The key of one call, for all its attempts. A new key needs no lookup until it was sent once."""
+    """The key of one call, for all its attempts. A new key needs no lookup before its first attempt."""
 
     __slots__ = ("_fresh", "text")
 
@@ -31,6 +31,6 @@ class Key:
         self._fresh = given is None
 
     def is_fresh(self) -> bool:
-        """Says whether nothing can be stored under the key: true once, on the first attempt with a new key."""
+        """Returns whether the key cannot be in use yet: true only once, on the first attempt with a new key."""
         fresh, self._fresh = self._fresh, False
         return fresh

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-# A slow network. The deadline of a chunk grows by its size divided by this.
+# The rate of a slow network: the deadline of a chunk is extended by its size divided by this.
 SLOWEST_BYTES_A_SECOND = 512 * 1024
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)

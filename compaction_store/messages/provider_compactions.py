@@ -45,7 +45,7 @@ def records_for(given: Sequence[Any], payloads: Iterable[Payload]) -> str | None
 
 
 def _is_plain(reply: Any, stored: Payload) -> bool:
-    """Says quickly that a message has no compactions: most are a dict with a text."""
+    """Returns whether a message certainly has no compactions, without a search. Most messages have only text."""
     is_text = type(reply) is dict and type(stored.get("content")) is str
     return is_text and stored.get("type") != "compaction" and "context_management" not in reply
 
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def name(value: Any) -> str | None:
-    """Returns a name from outside as a column may hold it; None if it is not printable text."""
+    """Returns a name that a provider gave, cut to the length of a column, or None if it is not printable text."""
     return value[:_LONGEST_NAME] if isinstance(value, str) and value.isprintable() and value else None
 
 
@@ -155,7 +155,7 @@ class Log:
         self._key = key
         self._met: deque[_Due] = deque()
         self._place = self._number = 0
-        # From which message on, and by how much, seqs are ahead of the load's count.
+        # Places in the load from which on a message's seq is its place plus the value in `_aheads`.
         self._froms: list[int] = []
         self._aheads: list[int] = []
 
@@ -179,7 +179,7 @@ class Log:
         self._met.append(_Due(place, self._number, first, last, record))
 
     def is_due(self, stored: int) -> bool:
-        """Says whether a record is due after so many stored messages. Without messages there is no thread yet."""
+        """Returns whether a record is due after so many stored messages. Without messages there is no thread yet."""
         return bool(self._met) and 0 < stored >= self._met[0].place
 
     def due(self, stored: int) -> Iterator[Record]:
@@ -193,7 +193,7 @@ class Log:
             yield Record(run_id, json.dumps([met.record | {"columns": columns, "from": self._seq(1)}]))
 
     def note(self, place: int, seq: int) -> None:
-        """Notes the seq of a message of the load: other writers may have appended between two chunks."""
+        """Notes the seq of a message of the load, which depends on what other writers appended between two chunks."""
         ahead = seq - place
         if not self._aheads or self._aheads[-1] != ahead:
             self._froms.append(place)
@@ -216,7 +216,7 @@ def _given(observed: Observed) -> Payload:
         if tokens is not None:
             arguments.number(tokens, what, least=0)
             columns |= {what: tokens, "counter": "provider"}
-    # Stored without loss or refused, as a message is.
+    # Encode it like a message, so that it is stored without loss or refused.
     plain = encoding.encode({part: value for part, value in body.items() if value is not None}).payload
     return _record(observed.kind, observed.what, plain, **columns)
 

@@ -1,12 +1,13 @@
 """Finds the spans of a view that may be summarized or removed without separating a tool call from its result. Pure.
 
-A span is allowed if it is closed and nothing in it is pending. Closed: every call inside has its result inside, every
-result its call, every call made by a running program that program, and all reasoning the item that it led to. Pending
-is a call without a result, and reasoning without an item after it.
+A span is allowed if it is closed and has nothing pending. It is closed if it separates no call from its result, no call
+from the running program that made it, and no reasoning from the item that it led to. Pending are calls without a result
+and reasoning without an item after it.
 
 Calls and results are paired by id and position, because ids repeat: a result answers the nearest earlier unanswered
 call of its id. A result that answers no call belongs to no group. The module reads OpenAI's chat messages and Responses
-items and Anthropic's blocks, also mixed in one thread. A value of another shape is no call and never raises.
+items and Anthropic's blocks, also mixed in one thread. A value of another shape is not a call, and never raises an
+error.
 
 An index is a position in the sequence of items. An item holds the payloads of one element of a view.
 """
@@ -37,7 +38,8 @@ CALLS = {
     "program": "call_id",
     "mcp_approval_request": "id",
 }
-# The same for results. Each of Anthropic's server tools has its own type of result, recognized by its ending.
+# The field with the id of the call, by the type of a result. Each of Anthropic's server tools has its own type of
+# result, recognized by its ending.
 RESULTS = {
     "tool_result": "tool_use_id",
     "function_call_output": "call_id",
@@ -137,12 +139,12 @@ def tools(payload: Payload | None) -> Tools:
 
 
 def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:
-    """Returns a view's elements as items. A summary gives an empty item: it is no user's message."""
+    """Returns a view's elements as items. A summary gives an empty item, because it is not a message of the user."""
     return [() if element.is_summary else element.messages for element in elements]
 
 
 def call_and_result_ids(messages: Iterable[Payload | None]) -> list[Step]:
-    """Returns every call and result in order. Messages that replace these must have exactly the same."""
+    """Returns every call and result in order. Messages that replace these must have exactly the same ones."""
     return [step for message in messages for step in tools(message).steps if step.kind != "caller"]
 
 
@@ -167,7 +169,7 @@ def _is_result(part: Any) -> bool:
 
 
 def last_user(items: Sequence[Sequence[Payload | None]]) -> int | None:
-    """Returns the index of the last item with a user's message that is more than results of tools; None if none is."""
+    """Returns the index of the last item with a message of the user that is not only tool results, or None."""
     for index in range(len(items) - 1, -1, -1):
         if any(map(_is_users, items[index])):
             return index
@@ -209,7 +211,7 @@ class Links:
         for index, payloads in enumerate(items):
             for payload in payloads:
                 steps, ends_in_reasoning, given = tools(payload)
-                # Reasoning before a message that was given to the model was cut short and leads to nothing.
+                # Reasoning that is followed by input for the model was cut short and led to no item.
                 if reasoning is not None and not given:
                     groups.link(reasoning, index)
                 reasoning = index if ends_in_reasoning else None
@@ -238,7 +240,7 @@ class Links:
             raise IndexError(f"{start} to {end} is not a span of {self._size} items")
 
     def problem(self, start: int, end: int) -> Refusal | None:
-        """Says why a span, inclusive at both ends, must not be summarized or removed; None if it may be."""
+        """Returns why a span, inclusive at both ends, must not be summarized or removed; None if it may be."""
         self._check(start, end)
         if self._waits(start, end):
             return "pending_call"
@@ -261,7 +263,7 @@ class Links:
         return [index for index in range(self._size) if index == 0 or self._reach[index - 1] < index]
 
     def interrupts(self, start: int, end: int) -> bool:
-        """Says whether an allowed span lies between a call and its result.
+        """Returns whether an allowed span lies between a call and its result.
 
         It may be removed, but a summary in its place would separate the two, which OpenAI's chat and Anthropic refuse.
         """
@@ -269,7 +271,7 @@ class Links:
         return start > 0 and self._reach[start - 1] > end
 
     def safe(self, start: int, end: int, *, interrupting: bool = True) -> tuple[int, int] | None:
-        """Returns the largest allowed span inside, the earliest of equals; None if there is none.
+        """Returns the largest allowed span inside a range, the earliest if several are equal; None if there is none.
 
         With `interrupting=False`, only spans that do not lie between a call and its result.
         """
@@ -278,7 +280,7 @@ class Links:
         return max(found, key=lambda span: span[1] - span[0], default=None)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yields the maximal allowed spans inside, in order. Every allowed span inside lies in one of them."""
+        """Yields the maximal allowed spans inside a range, in order. Every allowed span lies in one of them."""
         if start > end:
             return
         self._check(start, end)
@@ -295,9 +297,9 @@ class Links:
                 todo.append((start, barrier - 1))
 
     def _barrier(self, start: int, end: int) -> int | None:
-        """Returns an index that no allowed span inside can hold; None if the whole span is allowed.
+        """Returns an index that no allowed span inside a range contains; None if the whole range is allowed.
 
-        It searches from both ends at once, so that a cut costs as much as its smaller part, and all cuts n log n.
+        Searches from both ends at once, so a cut takes the time of its smaller part, and all cuts take n log n.
         """
         low, high, pending = self._low, self._high, self.pending
         for left in range(start, (start + end) // 2 + 1):

@@ -61,7 +61,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     return arguments
 
 
-# ---- what of the view is shown
+# ---- the part of the view that is shown
 
 
 def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
@@ -100,7 +100,7 @@ def _is_compaction(block: Any) -> bool:
 
 
 def _is_signed(element: Element) -> bool:
-    """Says whether an element is the API's own block, after which thinking stays valid."""
+    """Returns whether an element is the API's own block, after which thinking stays valid."""
     content = element.message.get("content") if element.message is not None else None
     return isinstance(content, list) and len(content) == 1 and _is_compaction(content[0])
 
@@ -118,7 +118,7 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
 
 
 def _ours(part: Part, element: Element, *, first: bool) -> Part:
-    """Keeps a compaction block of our record if it comes first, the only place for it; else makes it framed notes."""
+    """Keeps a record's compaction block if it comes first, its only valid place; else turns it into framed notes."""
     if not _is_compaction(part.block) or first:
         return part
     return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})

@@ -87,7 +87,7 @@ def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payl
 
 
 def _unsealed(seq: int, place: int, part: Any) -> Any:
-    """Returns a part, as text if the API would accept it as a compaction block of its own."""
+    """Returns a part, as text if the API would mistake it for a compaction block of its own."""
     if not _is_compaction(part):
         return part
     text = part.get("content") or ""

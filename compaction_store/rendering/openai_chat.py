@@ -23,7 +23,7 @@ _SILENT = frozenset({"thinking", "redacted_thinking"})
 
 @dataclass
 class _Said:
-    """One chat message. `bare` says that it was a Responses item, which may be joined with the next."""
+    """One chat message. `bare` says that it was a Responses item, which can be joined with the next one."""
 
     seq: int
     message: Payload

@@ -41,7 +41,7 @@ def _items(element: Element, payload: Payload) -> Iterator[Payload]:
 
 
 def _is_item(payload: Payload, kind: Any) -> bool:
-    """Says whether a payload is an item already, with parts that an item may have."""
+    """Returns whether a payload is an item already, with parts that an item may have."""
     if "role" not in payload:
         return isinstance(kind, str) and kind in ITEMS
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):
@@ -123,7 +123,7 @@ def _whole(items: list[tuple[int, Payload]], *, erased: bool) -> Iterator[Payloa
         elif kind in RESULTS and isinstance(name := item.get(RESULTS[kind]), str):
             steps.append((place, f"{_call_kind(kind, name in searched)} {name}", False))
     pairs = paired(steps)
-    # An item named by reference may be anything, also a call.
+    # An item reference may refer to anything, including a call.
     named = any(item.get("type") == "item_reference" for _, item in items)
     orphans = frozenset[int]() if named else frozenset(pairs.orphans)
     note = OF_ERASED if erased else OF_NO_CALL

@@ -37,7 +37,7 @@ def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
 
 
 def matches(view: View, receipt: Mapping[str, Any]) -> bool:
-    """Says whether a view, rendered in the same way, has the hash in the receipt."""
+    """Returns whether a view, rendered in the same way, has the hash in the receipt."""
     try:
         rendered = rendering.rerender(view, receipt.get("renderer"), receipt.get("options"))
     except NotRenderable:

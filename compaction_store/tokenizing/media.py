@@ -19,7 +19,8 @@ _SOUND_BYTES_A_TOKEN = 1000
 _TEXT_BYTES_A_TOKEN = 4
 _FILE_BYTES_A_TOKEN = 40
 _DATA_URL = re.compile(r"data:([^;,]{0,200})(?:;[^;,]{0,200}){0,9};base64,")
-# The beginnings of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF in base64. Shorter texts are none of them.
+# The beginnings of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF in base64. Text of fewer than `_LEAST_LENGTH` characters
+# is no file.
 _BEGINNINGS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "JVBERi0")
 _LEAST_LENGTH = 64
 _MOST_SEGMENTS = 1000
@@ -64,7 +65,7 @@ def file(data: object, media_type: object = None) -> int:
 
 
 def sealed(data: str, text_length: int = 0) -> int:
-    """Estimates the tokens of encrypted text beyond those of the plain text beside it."""
+    """Estimates how many more tokens an encrypted text has than the plain text beside it, which is counted already."""
     return max(0, len(data) * 3 // 4 - text_length + 3) // _TEXT_BYTES_A_TOKEN
 
 
@@ -99,7 +100,7 @@ def dimensions(data: str, start: int = 0) -> tuple[int, int] | None:
 
 
 def _bytes(data: str, offset: int, count: int, start: int = 0) -> bytes:
-    """Decodes bytes from the middle of base64: fewer than asked for at its end, none if it is not base64."""
+    """Decodes bytes from the middle of base64. Returns fewer than `count` at the end, and none if it is not base64."""
     first = start + offset // 3 * 4
     quads = data[first : start + (offset + count + 2) // 3 * 4].replace("-", "+").replace("_", "/")
     try:

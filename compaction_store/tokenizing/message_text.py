@@ -4,7 +4,7 @@ A message costs three tokens for its role and its frame, and one more for a name
 arguments, inputs, outputs, results, reasoning, titles, URLs, and the ids of calls inside the content. It skips the
 fields of the frame (role, id, status, usage, `tool_call_id` …), cache breakpoints, citations and annotations. JSON
 inputs, and values of unknown shape, are counted as compact JSON, without the base64 in them, which `media` counts.
-Thinking and reasoning are counted by their text, and by the size of their encrypted form beyond it.
+Thinking and reasoning are counted by their text. If their encrypted form is longer, the difference is added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.tokenizing import media
 MESSAGE = 3
 NAME = 1
 
-# A call's input is free JSON: a "type" inside it must not be interpreted.
+# A call's input is arbitrary JSON: a "type" inside it has no meaning here.
 _JSON_FIELDS = frozenset({"input", "arguments", "tools"})
 _SEALED_FIELDS = ("encrypted_content", "encrypted_stdout", "signature")
 _REASONING = ("reasoning_content", "reasoning", "thinking")

@@ -59,7 +59,7 @@ def _encoding() -> Encoding:
 
 
 def _tiktoken() -> ModuleType:
-    """Imports tiktoken at the first count, so that programs that never count do not pay for it."""
+    """Imports tiktoken at the first count, so that programs that never count need not load it."""
     try:
         return import_module("tiktoken")
     except RuntimeError:
