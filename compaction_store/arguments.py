@@ -19,7 +19,7 @@ def about(thread_id: str) -> str:
 
 
 def other(value: object) -> str:
-    """Returns the end of a sentence on what a value must be: what was given. Text may be content: only its type."""
+    """Returns the end of an error's sentence: what was given. Text may be content, so only its type is named."""
     if isinstance(value, datetime):
         return ", not one without" if value.tzinfo is None else ""
     return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
@@ -76,7 +76,7 @@ def text(value: object, what: str) -> None:
 
 
 def _given(value: object) -> str:
-    """Returns the end of a sentence on what a name must be. Text is not quoted."""
+    """Returns the end of an error about a name: what was given. Text is not quoted."""
     if not isinstance(value, str):
         return other(value)
     if "\0" in value:

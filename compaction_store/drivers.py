@@ -1,4 +1,4 @@
-"""Code that waits, written once: a generator yields what it waits for, and a driver runs it, sync or async.
+"""Runs code that waits, sync or async: the code is a generator that yields what it waits for, and a driver answers.
 
 A generator of type `Work` yields requests and is sent their answers; an error is raised where it yielded. It may yield:
 
@@ -151,7 +151,7 @@ class _Run(Generic[_T]):
 
     def __init__(self, work: Work[_T]) -> None:
         self._work = work
-        # None is answered by None, which starts a generator.
+        # Answered with None, the value that starts a generator.
         self.request: Any = None
         self.is_done = False
         self.result: _T

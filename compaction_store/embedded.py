@@ -68,7 +68,7 @@ class Share:
             server.leave(self._data_folder, self._lock)
 
     async def close_aio(self) -> None:
-        """`close` in a thread, so that it does not block the event loop."""
+        """Runs `close` in a thread, so that it does not block the event loop."""
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
@@ -95,7 +95,7 @@ def url(folder: Path | None = None) -> str:
 
 
 def join(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
-    """`url`, for as long as the share is open. `patience` is the timeout of each step in seconds."""
+    """Does the same as `url`, for as long as the share is open. `patience` is the timeout of each step in seconds."""
     package = _package()
     if sys.platform == "win32":
         raise NotConfigured("the embedded Postgres runs on Linux and macOS: give a database's URL")
@@ -116,12 +116,13 @@ def join(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
 
 
 async def join_aio(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
-    """`join` in a thread. If it is cancelled, the share that the thread may still get is given back."""
+    """Runs `join` in a thread. If it is cancelled, a share that the thread still gets is given back."""
     joining = asyncio.get_running_loop().run_in_executor(None, lambda: join(folder, patience=patience))
     try:
         return await asyncio.shield(joining)
     except asyncio.CancelledError:
-        # A share without a reference releases its lock. An exception is retrieved, or asyncio would log it.
+        # After a cancellation nothing refers to the share, so its lock is released. Retrieve an exception, which
+        # asyncio would log.
         joining.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
 
@@ -131,7 +132,7 @@ def _package() -> Path:
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations or importlib.util.find_spec("platformdirs") is None:
         raise MissingExtra("a store without a URL", "embedded")
-    # Resolved: the package may be a link from a private folder to one that the server's account can read.
+    # Resolve it: the package may be a link from a private folder to one that the server's account can read.
     return Path(found.submodule_search_locations[0]).resolve()
 
 

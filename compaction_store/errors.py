@@ -24,7 +24,7 @@ CompactionStoreError
     - IdempotencyConflict        the key was used before, with other content
     - SequenceConflict           expected_seq is not the last seq
     - HeadConflict               the thread has another entry than the caller expected; .expected and .actual
-    - SpanConflict               the span overlaps another compaction's, or the view is of another history
+    - SpanConflict               another compaction overlaps the span, or the view is of another history
     - ThreadExists               the bundle's thread is there already, with another head
     - ThreadErased               nothing can be added to an erased thread
     - Held                       a hold or a retention forbids erasing; override= erases anyway
@@ -60,7 +60,7 @@ CompactionStoreError
     - NotPrimary                 the server is a standby, which may lag behind
     - SchemaOutOfDate
     - UnsupportedDatabase
-  · ThreadWentBack               the append was stored, at a seq that the store was given before; .written
+  · ThreadWentBack               the append was stored, at a seq that this store had received before; .written
   · NotConfigured
     - MissingExtra
 
@@ -89,7 +89,7 @@ class CompactionStoreError(Exception):
     _is_own = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the type and the text; no text where this package did not write it, since it may quote a message."""
+        """Returns the type and the text. The text is None if this package did not write it: it may quote a message."""
         return {"type": type(self).__name__, "text": own_text(self)}
 
     def __new__(cls, *args: object, **_keywords: object) -> Self:
@@ -132,7 +132,7 @@ class InvalidCheckpoint(InvalidInput):
 
 
 class CounterFailed(InvalidInput):
-    """The token counter raised, or returned no integer >= 0. The error does not repeat its text."""
+    """The token counter raised, or returned no integer >= 0. The text of the counter's error is not repeated."""
 
 
 class InvalidCallback(InvalidInput, TypeError):
@@ -214,7 +214,7 @@ class HeadConflict(Conflict):
 
 
 class SpanConflict(Conflict):
-    """The span overlaps another compaction's, or the thread no longer has the view that the run started from.
+    """Another compaction overlaps the span, or the thread no longer has the view that the run started from.
 
     The latter happens after a failover or a restore that lost entries: compact the current view instead.
     """
@@ -316,7 +316,7 @@ class SummaryCutShort(SummarizerError):
 
 
 class SummaryUseless(SummarizerError):
-    """The answer is empty, or only the shell of a summary."""
+    """The answer is empty, or has only markup or a heading."""
 
 
 class SummaryTooLong(SummarizerError):
@@ -348,7 +348,7 @@ class SummarizerRejected(SummarizerError):
 
 
 class SummarizersFailed(SummarizerError):
-    """All of several summarizers failed; `.errors` are theirs, in order."""
+    """All of several summarizers failed; `.errors` has their errors, in order."""
 
     def __init__(self, message: str, *, errors: tuple[Exception, ...]) -> None:
         super().__init__(message)
@@ -409,7 +409,7 @@ class UnsupportedDatabase(DatabaseError):
 
 
 class ThreadWentBack(CompactionStoreError):
-    """The append was stored, as `.written`, but the thread has lost messages: the store was given `.known_seq` before.
+    """The append was stored, as `.written`, but the thread has lost messages: it had reached `.known_seq` before.
 
     A standby without them has taken over, or a backup was restored. Raised once each time that this happens.
     """
@@ -433,7 +433,7 @@ class MissingExtra(NotConfigured, ImportError):
 
 
 def own_text(error: BaseException) -> str | None:
-    """Returns an error's text if this package wrote it. Any other may quote what its author was given."""
+    """Returns an error's text if this package wrote it. The text of any other error may quote a message."""
     return str(error) if isinstance(error, CompactionStoreError) and error._is_own else None  # noqa: SLF001
 
 

@@ -1,9 +1,9 @@
 """Migrates a database's schema: `compaction-store migrate`, or these functions.
 
-Concurrent migrations run one after the other, by a lock on alembic's version table until the end of the transaction.
-Only a login that may change that table can take the lock, so no other can block a migration. Writers may go on: if a
-step cannot get its lock within the lock timeout, the whole migration is rolled back and retried, so no writer waits
-longer than that.
+Concurrent migrations run one after the other: each holds a lock on alembic's version table until its transaction ends.
+Only a login that may change that table can take the lock, so no other login can block a migration. Writers need not
+stop: if a step cannot get its lock within the lock timeout, the whole migration is rolled back and retried, so no
+writer waits longer than that.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ def _engine(url: str) -> sa.Engine:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Upgrades the database to a revision; does nothing if it has it already."""
+    """Upgrades the database to a revision; does nothing if it is already there."""
     _alembic(url, lambda config: command.upgrade(config, revision))
 
 
 def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:
     """Downgrades the database to a revision.
 
-    Below the first revision, everything stored is deleted: if there is anything, this is refused (`Conflict`) unless
-    `delete_everything` is true.
+    A downgrade below the first revision deletes everything that is stored. If there is anything to delete, it raises
+    `Conflict`, unless `delete_everything` is true.
     """
     _alembic(url, lambda config: command.downgrade(config, revision), delete_everything=delete_everything)
 

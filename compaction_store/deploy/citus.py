@@ -61,8 +61,8 @@ _NAMES = (
     "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
     "CREATE INDEX threads_tenant_thread_id_idx ON compaction_store.threads (tenant, thread_id)",
 )
-# Rows from before are still in the coordinator's own tables, where no erasure would reach them. The trigger is disabled
-# for this, on the coordinator only.
+# Empties the coordinator's own tables, which still have the rows from before: no erasure would reach them there. The
+# trigger is disabled for this, on the coordinator only.
 _EMPTIED = (
     "SET LOCAL citus.enable_ddl_propagation = off",
     "ALTER TABLE compaction_store.{table} DISABLE TRIGGER refuse_truncate",
@@ -90,7 +90,7 @@ _CALLED = (
 
 
 class Distributed(NamedTuple):
-    """Whether this call distributed the tables, or they were distributed before, and how many nodes hold shards."""
+    """The result of `distribute`: whether this call distributed the tables, and how many nodes have shards."""
 
     now: bool
     nodes: int
@@ -103,8 +103,8 @@ class Distributed(NamedTuple):
 def distribute(url: str, *, shards: int | None = None) -> Distributed:
     """Distributes a migrated database's tables over the nodes of its Citus cluster, with all rows.
 
-    The URL must be the coordinator's, and the login a superuser on every node. Without `shards` there are as many as
-    `citus.shard_count` says; calling it again does not change their number.
+    The URL must be that of the coordinator, and its login a superuser on every node. Without `shards` there are as many
+    as `citus.shard_count` says; calling it again does not change their number.
     """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= _MOST_SHARDS):
         raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}, not {shards!r}")

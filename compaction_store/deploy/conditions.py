@@ -96,7 +96,7 @@ _NODES = """
 # Settings that harm a store: the harmful values, the consequence, and how serious it is.
 _HARMFUL: Mapping[str, tuple[tuple[str, ...], str, State]] = {
     "synchronous_commit": (("off",), "a crash may lose messages that were acknowledged", "problem"),
-    "row_security": (("off",), "all calls are refused, a superuser's too", "problem"),
+    "row_security": (("off",), "all calls are refused, even those of a superuser", "problem"),
     "default_transaction_read_only": (("on",), "nothing can be written", "problem"),
     "default_transaction_isolation": (
         ("serializable", "repeatable read"), "writers of one thread retry instead of waiting", "note",
@@ -167,14 +167,14 @@ def _standbys(connection: Connection, *, sees_others: bool) -> Iterator[Check]:
     if not sees_others:
         yield Check("standby", "note", "this login may not see whether a synchronous standby is connected")
     elif not any(state in {"sync", "quorum"} for _, _, state in standbys):
-        what = "synchronous_standby_names is set, but no synchronous standby is connected: nothing is stored twice"
-        yield Check("standby", "problem", what, "start a standby: until then commits wait, or are stored once only")
+        what = "synchronous_standby_names is set, but no synchronous standby is connected"
+        yield Check("standby", "problem", what, "start a standby: until then commits wait, or are on this server only")
     else:
         yield Check("standby", "ok", "a synchronous standby is connected")
 
 
 def _of_logins(connection: Connection) -> Iterator[Check]:
-    """Checks the settings that others' sessions will have: of logins with one of our roles, and of all logins."""
+    """Checks the settings that other sessions get: those of logins with a role of the schema, and of all logins."""
     here = dict(queries.fetch(connection, _HERE, (list(_HARMFUL),)))
     ours = [member.login for member in role_members.read(connection) if member.roles]
     for login, of_database, name, given in queries.fetch(connection, _SETTINGS, (ours,)):

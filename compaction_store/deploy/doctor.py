@@ -146,7 +146,7 @@ def _read(connection: Connection) -> Seen:
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
         is_local=_is_own(driver.info.hostaddr),
-        # A pooler reports a process id of its own in the protocol, so it differs from the server's.
+        # A pooler puts its own process id into the protocol, so it differs from the server's.
         pooled=driver.info.backend_pid != pid,
         skew=skew,
         round_trip=round_trip,
@@ -252,7 +252,7 @@ def _durability(seen: Seen) -> Iterator[Check]:
     else:
         yield Check("synchronous_commit", "ok", f"synchronous_commit is {commit}")
     if settings.get("data_checksums") == "off":
-        what = "data checksums are off: errors of the disk are found by verify only"
+        what = "data checksums are off: only verify finds errors of the disk"
         yield Check("data_checksums", "note", what, "stop the server and run pg_checksums --enable")
     for name in ("zero_damaged_pages", "ignore_checksum_failure"):
         if settings.get(name) == "on":
@@ -306,9 +306,8 @@ def _schema(seen: Seen) -> Iterator[Check]:
         yield Check("protection", "note", note)
     if seen.owners != {f"{schema.SCHEMA}_owner"}:
         what = f"the tables belong to {', '.join(sorted(seen.owners))}, which can change them without a record"
-        yield Check(
-            "owner", "note", what, "migrate with a login that may make roles, or use another login for the application"
-        )
+        remedy = "migrate with a login that may create roles, or use another login for the application"
+        yield Check("owner", "note", what, remedy)
 
 
 def _login(seen: Seen) -> Iterator[Check]:
@@ -317,7 +316,7 @@ def _login(seen: Seen) -> Iterator[Check]:
     missing = [name for name in _ROLES if name not in seen.roles]
     if missing:
         what = f"these roles are missing: {', '.join(f'{schema.SCHEMA}_{name}' for name in missing)}"
-        yield Check("roles", "note", what, "migrate with a login that may make roles (CREATEROLE)")
+        yield Check("roles", "note", what, "migrate with a login that may create roles (CREATEROLE)")
     if seen.is_superuser or seen.bypasses_policies:
         why = "a superuser" if seen.is_superuser else "exempt from row-level security"
         remedy = "use another login for the application: compaction-store grant LOGIN application"

@@ -1,7 +1,7 @@
 """Grants logins the schema's roles, so that each login has the privileges it needs and no others.
 
-A login that row-level security does not restrict, or that may write to all tables, is refused every role but the
-owner's. No login can have the owner's and the application's role at once.
+A login that row-level security does not restrict, or that may write to all tables, can only be granted the owner's
+role. No login can have the owner's and the application's role at once.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     found = _login(connection, login)
     if role != "owner" and (found.is_superuser or found.bypasses_policies):
         what = role_members.SUPERUSER if found.is_superuser else role_members.BYPASSES
-        raise InvalidInput(f"{login!r} is {what}: no policy would bind it; make another login for the application")
+        raise InvalidInput(f"{login!r} is {what}: the policies would not restrict it; make another login")
     if role != "owner" and found.writes_as is not None:
         raise InvalidInput(f"{login!r} is a member of {found.writes_as}: it could change tables; make another login")
     other = found.is_application if role == "owner" else role == "application" and found.is_owner

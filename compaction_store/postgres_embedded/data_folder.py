@@ -2,8 +2,8 @@
 
 In the folder, `data` belongs to the server, `locks` holds the lock files, and `log` is the server's log. A new `data`
 gets its name only when it is complete, so a folder that exists is a folder that works. Nothing outside the folder is
-changed. Postgres refuses to run as root: for root it runs as an account of its own, and no parent folder's
-permissions are widened.
+changed. Postgres refuses to run as root: there it runs under a separate account, and the permissions of parent folders
+stay as they are.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def find_binaries(package: Path) -> Binaries | None:
 
 
 def check_version(folder: DataFolder) -> None:
-    """Raises if another major version, or another program, made the data. Touches nothing."""
+    """Raises an error if another major version, or another program, made the data. Changes nothing."""
     needed = folder.binaries.major
     for data in (folder.data, folder.path):
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -126,7 +126,7 @@ def _sync(path: Path) -> None:
 
 
 def account_for(data: Path) -> pwd.struct_passwd | None:
-    """Finds or creates the account for the server. None if it can run as the caller, who is not root."""
+    """Finds or creates the account for the server. None if the caller is not root: the server runs as the caller."""
     if os.geteuid() != 0:
         return None
     with suppress(FileNotFoundError):
@@ -147,7 +147,7 @@ def account_for(data: Path) -> pwd.struct_passwd | None:
 
 
 def run_options(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the path by which a program run as the account reaches the folder, and the options to run it with."""
+    """Returns the folder's path for a program that runs under the account, and the options for running the program."""
     options: dict[str, Any] = {
         "cwd": folder,
         "env": {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
@@ -180,7 +180,7 @@ def run_detached(command: Sequence[str], account: pwd.struct_passwd | None, **op
 
 @contextmanager
 def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
-    """Opens the log for appending, with a function that says in one line why a program that logged to it failed."""
+    """Opens the log for appending. Yields it, and a function that says why a program that logged to it failed."""
     path = folder.path / "log"
     with suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_BYTES:

@@ -1,7 +1,6 @@
 """The lock files of an embedded Postgres.
 
-The kernel releases a lock when its process exits or is killed, so neither a stale process id nor a crash can mislead
-anyone.
+The kernel releases a lock when its process exits or is killed, so no lock is left over after a crash.
 """
 
 from __future__ import annotations

@@ -27,15 +27,15 @@ def read_pid_file(data: Path) -> tuple[int | None, bool]:
 
 
 def is_ready(data: Path) -> bool:
-    """Whether the server accepts connections. A killed server leaves a pid file that says so; its process is gone."""
+    """Returns whether the server accepts connections. A killed server's pid file says so too, but has no process."""
     pid, says_ready = read_pid_file(data)
     return pid is not None and says_ready and works_in(pid, data) is not False
 
 
 def works_in(pid: int, folder: Path) -> bool | None:
-    """Whether a process has a folder as its working directory, as a server has its data; None if unknown.
+    """Returns whether a process has a folder as its working directory, as a server has its data; None if unknown.
 
-    The id in a pid file may belong to a process of another container, or by now to another program.
+    The process id in a pid file may be one of another container, or of another program that started since.
     """
     try:
         return Path(f"/proc/{pid}/cwd").samefile(folder)
@@ -48,8 +48,8 @@ def works_in(pid: int, folder: Path) -> bool | None:
 def stop(folder: Path, timeout: float) -> bool:
     """Shuts the server down and waits until none of its processes is left. Returns False after `timeout` seconds.
 
-    Postgres 18 can hang if a fast shutdown arrives during recovery. After ten seconds it gets an immediate shutdown,
-    which recovers like a crash and loses nothing acknowledged.
+    Postgres 18 can hang if a fast shutdown arrives during recovery. So after ten seconds this requests an immediate
+    shutdown. The next start recovers from it as from a crash, and nothing acknowledged is lost.
     """
     running = open_lock(folder / RUNNING)
     start = time.monotonic()

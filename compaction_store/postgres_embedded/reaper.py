@@ -31,6 +31,6 @@ def run(own_lock: int) -> None:
     fcntl.flock(users, fcntl.LOCK_EX)
     postmaster.stop(folder, math.inf)
     socket_links.remove(folder)
-    # The reaper's lock first: the next user must be able to start a reaper as soon as it holds the users' lock.
+    # Release the reaper's lock first: the next user must be able to start a reaper as soon as it holds the users' lock.
     os.close(own_lock)
     os.close(users)

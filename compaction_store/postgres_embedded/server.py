@@ -17,7 +17,7 @@ from compaction_store.postgres_embedded import data_folder, locks, postmaster, r
 from compaction_store.postgres_embedded.data_folder import DataFolder
 from compaction_store.postgres_embedded.locks import PAUSE, open_lock, try_lock
 
-# On the command line, where neither postgresql.conf nor ALTER SYSTEM can override them.
+# Passed on the command line, where neither postgresql.conf nor ALTER SYSTEM can override them.
 _SETTINGS = {
     # Only a socket in the data folder, which only its owner can enter. Relative, because a socket's path must be short.
     "listen_addresses": "",
@@ -38,7 +38,8 @@ _SETTINGS = {
 
 
 def start(folder: DataFolder) -> int:
-    """Creates, starts or joins the server. Returns the caller's share of the users' lock: while held, the server runs.
+    """Creates, starts or joins the server. Returns the caller's share of the users' lock: the server runs while it is
+    held.
 
     If this process is killed at any point, the next call completes the folder.
     """
@@ -60,7 +61,7 @@ def start(folder: DataFolder) -> int:
 
 
 def restart(folder: DataFolder) -> bool:
-    """Starts the server again if it has died; returns whether it had. The caller must hold a share.
+    """Starts the server again if it has died; returns whether it had. The caller must hold a share of the users' lock.
 
     If several processes find it dead, one starts it and the others wait. Creates nothing: a folder that was removed
     while in use is not replaced by an empty one.
@@ -77,7 +78,7 @@ def restart(folder: DataFolder) -> bool:
 
 
 def leave(folder: DataFolder, users: int) -> None:
-    """Gives a share back. The last one stops the server before this returns."""
+    """Gives back a share of the users' lock. If it is the last one, stops the server before returning."""
     os.close(users)
     end = time.monotonic() + folder.timeout
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
@@ -139,7 +140,7 @@ def _python() -> Path | None:
 
 
 def _start_server(folder: DataFolder, account: pwd.struct_passwd | None, end: float) -> None:
-    """Returns when the server accepts connections, also if another process has started it."""
+    """Returns when the server accepts connections, even if another process started it."""
     with data_folder.open_log(folder) as (log, failure):
         started = False
         while True:
@@ -180,9 +181,10 @@ def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int,
 
 
 def _remove_leftovers(folder: DataFolder) -> None:
-    """Removes the files of a killed server: its process id may be another program's by now, and block a start.
+    """Removes the files of a killed server: another program may have its process id now, which would block a start.
 
-    The caller holds the running lock, so no server of ours is alive. A server that was started by hand is an error.
+    The caller holds the running lock, so no server of this package is alive. A server that was started by hand is an
+    error.
     """
     pid, _ = postmaster.read_pid_file(folder.data)
     if pid is not None and _is_server_on(pid, folder.data):

@@ -1,4 +1,4 @@
-"""Short links to a data folder whose path is too long for a socket. The last user removes them by their list."""
+"""Makes short links to a data folder whose path is too long for a socket. The last user removes all that are listed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def short_path(data: Path) -> Path | None:
             _list(data.parent, link)
             link.symlink_to(data)
         except FileExistsError:
-            # Another user could change a link of theirs at any time.
+            # The owner of a link could change it at any time, so only this user's own is safe.
             if not link.is_symlink() or link.lstat().st_uid != os.geteuid() or link.readlink() != data:
                 continue
         if len(os.fsencode(link)) <= _LONGEST:

@@ -1,8 +1,8 @@
 """Summarizers: by a model, without a model, or by the first of several that succeeds.
 
-A summarizer is any callable that takes the elements of a span, also a function of your own. `AnthropicSummarizer` and
-`AnthropicCounter` import their SDK, an extra, when the first is made. `OpenAISummarizer` imports none:
-it takes a client.
+A summarizer is any callable that takes the elements of a span, such as your own function. `AnthropicSummarizer` and
+`AnthropicCounter` import Anthropic's SDK, an extra, when the first of them is made. `OpenAISummarizer` imports no SDK:
+it is given a client.
 """
 
 from __future__ import annotations

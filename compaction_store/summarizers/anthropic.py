@@ -1,8 +1,8 @@
-"""Summaries by Anthropic's models: with a prompt of ours, or by the API's own compaction.
+"""Summaries by Anthropic's models: with this package's prompt, or by the API's own compaction.
 
-A refusal, an empty answer, half an answer and one that is longer than its source raise typed errors, like every failed
-request; no error repeats any content. A source that is too long for the model is split, summarized in parts and merged,
-and the record says so.
+A refusal, an empty or unfinished answer, an answer longer than its source, and a failed request raise typed errors,
+which repeat no content. A source that is too long for the model is split, summarized in parts and merged, and the
+record says so.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class AnthropicSummarizer:
     """Summarizes with one of Anthropic's models. The caller makes, configures and closes the client.
 
     With an async client the result must be awaited. `mode="native"` asks for the API's own signed block, which the view
-    has unchanged. `instructions` replace ours, or in native mode the API's. `parameters` are sent with every
-    request; in native mode, pass the `system` and `tools` of the conversation. `deadline` is in seconds, for all
+    has unchanged. `instructions` replace the default prompt, in native mode that of the API. `parameters` are sent with
+    every request; in native mode, pass the `system` and `tools` of the conversation. `deadline` is in seconds, for all
     requests of one summary together.
     """
 

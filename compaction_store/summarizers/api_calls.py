@@ -1,6 +1,6 @@
 """Calls models' APIs: one policy of retries and errors for Anthropic's and OpenAI's clients, synchronous and async.
 
-The client's own settings hold: its timeouts, and its `max_retries` after a broken connection or a server's error.
+The client's own settings apply: its timeouts, and its `max_retries` after a broken connection or a server's error.
 Overloaded and rate-limited answers are retried until the deadline. No error repeats a word of the API or of the input.
 """
 
@@ -32,7 +32,7 @@ def is_async_client(client: object) -> bool:
 
 
 def ask(client: Any, request: ApiRequest, deadline: Deadline) -> Work[Any]:
-    """Returns the answer to a request, after retries if need be. Raises a SummarizerError if there is none."""
+    """Returns the answer to a request, after retries if necessary. Raises a SummarizerError if there is none."""
     tries = broken = 0
     error: Exception | None = None
     while (left := deadline.left) > 0:
@@ -76,7 +76,7 @@ def _receive(client: Any, request: ApiRequest, seconds: float) -> Any:
     body = bytearray()
     with request.open(_for_one_try(client, seconds)) as response:
         for piece in request.pieces(response):
-            # A client's timeout begins anew with each piece: a body that drips would never reach it.
+            # A client's timeout starts again with each piece, so a body that arrives slowly would never reach it.
             if deadline.left <= 0:
                 raise TimeoutError
             body += piece if isinstance(piece, bytes) else b""

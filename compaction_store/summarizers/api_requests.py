@@ -12,14 +12,14 @@ from compaction_store.summarizers.api_errors import Interrupted
 
 
 class ApiRequest(Protocol):
-    """One kind of request. A client may be synchronous or async; so are the objects that `open` and `pieces` return."""
+    """One kind of request. With an async client, `open` and `pieces` return async objects."""
 
     @property
     def parameters(self) -> Payload: ...
 
     @property
     def is_for_model(self) -> bool:
-        """Whether a model answers; telemetry has a span for it then."""
+        """Whether a model answers, so that telemetry makes a span."""
         ...
 
     def open(self, client: Any) -> Any:
@@ -103,7 +103,7 @@ class CompletionRequest(NamedTuple):
 
 
 class Completion:
-    """A chat completion with the fields of an answer of Anthropic's, so that both are recorded in the same way."""
+    """A chat completion with the fields of Anthropic's answers, so that both are recorded in the same way."""
 
     def __init__(self, body: Any) -> None:
         given = body if isinstance(body, dict) else {}
@@ -125,7 +125,7 @@ class Completion:
 
 
 def _usage(given: Any) -> Payload | None:
-    """Returns tokens by Anthropic's names. OpenAI counts what was read from a cache among the input."""
+    """Returns tokens by Anthropic's names. OpenAI's number of input tokens includes those read from a cache."""
     if not isinstance(given, dict):
         return None
     counted = {name: value for name, value in given.items() if type(value) is int}

@@ -1,9 +1,9 @@
 """Chooses the sentences that cover the most in a limited number of characters, and lists the names they leave out.
 
-Each kind of text has a share of the room, so that rows of results cannot take it all: users' texts, conclusions, errors
-and so on. Within its share a sentence is chosen by the names, paths, figures and rare words that no chosen sentence has
-yet. The remaining names are listed without their sentences, which takes a fraction of the room. The same sentences
-always give the same choice, in the time of a sort.
+Each kind of text (users' texts, conclusions, errors …) has a share of the room, so that rows of results cannot fill it.
+Within its share a sentence is chosen by the names, paths, figures and rare words that no chosen sentence has yet. The
+remaining names are listed without their sentences, which takes a fraction of the room. The same sentences always give
+the same choice. The time is n log n.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _LONGEST_NAME = 120
 # The share of the room for the list of names, and how the kinds share the rest before all compete for what is left.
 _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
-# The weight of a name, and of a name that a text or a call used and not only a result. Words weigh less.
+# The weight of a name that only results have, and of a name that a text or a call used. Words weigh less.
 _NAME_WORTH, _USED_WORTH = 2.0, 5.0
-# A gain of at least this part of the best one is good enough: otherwise similar sentences are computed over and over.
+# A gain of at least this part of the best one is good enough. Otherwise the gains of similar sentences would be
+# computed again and again.
 _NEARLY = 0.8
 # A shorter name means nothing without its sentence.
 _SHORTEST_NAME = 3
@@ -120,7 +121,7 @@ class Cover:
         return Chosen([self.sentences[i] for i in sorted(choice.chosen)], names)
 
     def gain(self, index: int, covered: set[str]) -> float:
-        """Returns the weight of what is new in a sentence, relative to its length."""
+        """Returns the weight of the words and names that a sentence adds, relative to its length."""
         sentence = self.sentences[index]
         new = sum(self._worth[part] for part in self._parts[index] if part not in covered)
         return sentence.weight * new / (20 + len(sentence.text))

@@ -104,7 +104,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
                 continue
             inside = framed_text(payload) if element.is_summary else None
             if inside is not None:
-                # The lines of an earlier summary say themselves who said what.
+                # Each line of an earlier summary already says who said it.
                 lines = (line for line in inside.splitlines() if line.strip())
                 found.extend(_Said(element.seq, "", line, "notes", 1.5) for line in lines)
             else:

@@ -13,7 +13,7 @@ from compaction_store.compaction.summary_request import Request
 from compaction_store.errors import SummaryRefused, SummaryTooLong, SummaryUseless
 from compaction_store.models import Payload
 
-# A longer text that begins like a refusal goes on to something else.
+# A longer text that begins like a refusal probably goes on with a summary.
 _LONGEST_REFUSAL = 600
 _APOLOGY = (
     r"(?:(?:i'?m|i am|i|we'?re|we are|we|my) )?(?:so |very |really |truly )?(?:sorry|apologi[sz]e|apologies|afraid)"

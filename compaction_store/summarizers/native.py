@@ -1,7 +1,7 @@
 """Anthropic's own compaction: its rules are checked before a request is sent, and its block is kept unchanged.
 
-A block replaces everything before it. So the span must begin where the conversation does and must have no open call, an
-earlier block must be the first of it, and the message after the span must have the other role than its last one.
+A block replaces everything before it. So the span must begin at the first message and have no unanswered call. An
+earlier block must be at its beginning. The message after the span must have another role than the last message in it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _check_kept(request: Request) -> None:
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:
-        raise NativeRefused("the message after the span must have the other role than the last one in it")
+        raise NativeRefused("the message after the span must have another role than the last one in it")
 
 
 def _roles(elements: Iterable[Element]) -> Iterable[str]:

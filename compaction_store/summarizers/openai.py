@@ -1,8 +1,8 @@
 """Summaries by OpenAI's models, and by any model behind a server with the API of Chat Completions.
 
-A refusal, an empty answer, half an answer and one that is longer than its source raise typed errors, like every failed
-request; no error repeats any content. A source that is too long for the model is split, summarized in parts and merged,
-and the record says so.
+A refusal, an empty or unfinished answer, an answer longer than its source, and a failed request raise typed errors,
+which repeat no content. A source that is too long for the model is split, summarized in parts and merged, and the
+record says so.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _RESERVED = ("model", "messages", "stream", "n", *_LIMITS)
 class OpenAISummarizer:
     """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
-    With an async client the result must be awaited. `instructions` replace ours; `parameters` are sent with every
-    request. `limit_name` is the server's name for the most tokens of an answer: older servers only know `max_tokens`.
-    `deadline` is in seconds, for all requests of one summary together.
+    With an async client the result must be awaited. `instructions` replace the default prompt; `parameters` are sent
+    with every request. `limit_name` is the parameter that limits the tokens of an answer: older servers only know
+    `max_tokens`. `deadline` is in seconds, for all requests of one summary together.
     """
 
     name = "OpenAISummarizer"

@@ -194,7 +194,7 @@ class Telemetry:
     # ---- statements
 
     def observer(self, host: str | None, port: int | None, database: str | None) -> Observer:
-        """Returns a function that opens the span of a query on this server, around all its attempts."""
+        """Returns a function that opens the span of a query on this server. One span covers all attempts."""
         server = conventions.server(host, port, database)
         return functools.partial(self._statement, server)
 
@@ -215,7 +215,7 @@ class Telemetry:
     def model_call(
         self, client: Any, parameters: Mapping[str, Any], thread: Attributes
     ) -> Iterator[Callable[[Any], Any]]:
-        """Opens the span of a request to a model; yields a function to pass the answer or the exception through."""
+        """Opens the span of a request to a model. Yields a function to call with the answer or the exception."""
         labels = conventions.request_attributes(client, parameters)
         attributes = {**thread, **conventions.request_settings(parameters)}
         if self._content:

@@ -31,7 +31,7 @@ _EXCUSED: dict[str, str] = {
     "stdin is not a terminal": "nobody can be asked",
     "there is no login": "the database lacks it",
     "is NOINHERIT": "what the database says of the login",
-    "no policy would bind it": "what the database says of the login",
+    "the policies would not restrict it": "what the database says of the login",
     "it could change tables": "what the database says of the login",
     "has no span": "what is stored of the record",
 }
