@@ -15,7 +15,7 @@ SHARED = {
     "created_at": "When it was written, by the server's clock.",
     "head": "The entry of the thread's hash chain at its last pos.",
     "actor": "The person or program that did it, as the caller named it.",
-    "authority": "What allowed it, as it was stated.",
+    "authority": "The policy, approval or ticket that allowed it, as it was stated.",
     "fault": "Why the stored JSON cannot be parsed, or None.",
     "errors": "The exceptions of callbacks and summarizers, in order.",
     "tokens_before": "The size of the span in the view before, in tokens.",

@@ -54,7 +54,7 @@ Authority = Annotated[
         "--authority",
         metavar="JSON",
         parser=lambda text: json_object(text, "--authority"),
-        help='What allows it, as a JSON object to record beside the actor, such as {"ticket": "X-1"}.',
+        help='The authority for it, a JSON object to record beside the actor, such as {"ticket": "X-1"}.',
         show_default=False,
     ),
 ]

@@ -50,7 +50,7 @@ class CompactionContext:
 
     @property
     def authority(self) -> Payload | None:
-        """What allows the compaction, as the caller of `compact` stated it, or None. A callback may set another.
+        """The authority for the compaction, as the caller of `compact` stated it, or None. A callback may set another.
 
         It is recorded with everything that the callback plans from then on, failed and rejected attempts included.
         """

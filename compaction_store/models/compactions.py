@@ -147,7 +147,7 @@ class Compaction(AsDict):
 
     @property
     def authority(self) -> Payload | None:
-        """What allowed it, as the caller or the callback stated it: a policy and its version, an approval, a ticket."""
+        """The authority, as the caller or the callback stated it: a policy and its version, an approval, a ticket."""
         return self._object("authority")
 
     @property

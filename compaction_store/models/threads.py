@@ -55,7 +55,7 @@ class Event(AsDict):
 
     @property
     def authority(self) -> Payload | None:
-        """What allowed it, as the caller stated it: a policy and its version, an approval, a ticket."""
+        """The authority, as the caller stated it: a policy and its version, an approval, a ticket."""
         authority = self.body.get("authority")
         return authority if type(authority) is dict else None
 
