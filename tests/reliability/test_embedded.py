@@ -25,6 +25,7 @@ from support.embedded_servers import (
     refusal_of_open,
     run_python,
     server_folder,
+    servers,
     start_python,
     stored_seqs,
     wait_until,
@@ -69,9 +70,7 @@ def test_the_server_stops_with_the_last_store(environment: Path) -> None:
     assert second.append("t", {"role": "user", "content": "hi"})[0].seq == 1
     second.close()
     second.close()
-    assert not [
-        command for command in processes_in(environment).values() if Path(command.split()[0]).name == "postgres"
-    ]
+    assert not servers(environment)
 
 
 def test_two_folders_are_two_servers(home: Path) -> None:
@@ -226,9 +225,7 @@ def test_the_open_never_holds_up_the_event_loop(environment: Path) -> None:
 
     # Making a server takes long enough for thousands of turns of the loop; a blocked one has two or three.
     assert asyncio.run(main()) > 100
-    assert not [
-        command for command in processes_in(environment).values() if Path(command.split()[0]).name == "postgres"
-    ]
+    assert not servers(environment)
 
 
 def test_a_cancelled_open_leaves_nothing_behind(environment: Path) -> None:

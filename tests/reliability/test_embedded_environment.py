@@ -127,8 +127,8 @@ def test_several_at_once_put_back_what_they_took_out(share: Share, monkeypatch: 
 
 
 def test_a_new_server_is_made_and_started_in_a_hostile_environment(
-    faces: Faces,
     environment: Path,
+    faces: Faces,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     others = {"LC_ALL": "xx_XX.UTF-8", "LANG": "xx", "LANGUAGE": "xx", "LC_MESSAGES": "xx", "TZ": "Mars/Olympus"}
@@ -204,8 +204,8 @@ def test_another_database_on_the_same_socket_is_refused(home: Path, is_shared: b
 
 @pytest.mark.parametrize("value", ["", " ", "\t\n"])
 def test_a_variable_that_was_left_empty_is_refused(
-    faces: Faces,
     environment: Path,
+    faces: Faces,
     monkeypatch: pytest.MonkeyPatch,
     value: str,
 ) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,9 +20,11 @@ from support.embedded_servers import (
     kill_all,
     output_of,
     processes_in,
+    reapers,
     refusal_of_open,
     resize_disk,
     server_folder,
+    servers,
     small_disk,
     start_python,
     wait_until,
@@ -46,28 +48,30 @@ def opened(faces: Faces) -> Face:
     return faces.open(None, deadline=LONG, connect_timeout=LONG)
 
 
-def servers(folder: Path) -> list[int]:
-    return [pid for pid, command in processes_in(folder).items() if "bin/postgres " in command]
+def kill_servers(folder: Path) -> None:
+    for pid in servers(folder):
+        # Those that were killed first take others along.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
-def reapers(folder: Path) -> list[int]:
-    return [pid for pid, command in processes_in(folder).items() if "reaper" in command]
+def kill_postmaster(folder: Path) -> None:
+    """Kills it alone: its child processes end by themselves as soon as they notice."""
+    pid, _ = postmaster.read_pid_file(folder / "data")
+    assert pid is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("whom", ["all", "the postmaster", "everything, its reaper too"])
-def test_the_next_call_starts_it_again(faces: Faces, environment: Path, whom: str) -> None:
+def test_the_next_call_starts_it_again(environment: Path, faces: Faces, whom: str) -> None:
+    kill = {"all": kill_servers, "the postmaster": kill_postmaster}.get(whom, kill_all)
     store = opened(faces)
     for seq in range(1, 4):
         assert store.append("t", HI)[0].seq == seq
-        if whom == "the postmaster":
-            pid, _ = postmaster.read_pid_file(environment / "data")
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-        elif whom == "all":
-            for pid in servers(environment):
-                os.kill(pid, signal.SIGKILL)
-        else:
-            kill_all(environment)
+        kill(environment)
+        # Until then, a connection may still be served.
+        wait_until(lambda: not servers(environment))
     assert [message.seq for message in store.replay("t")] == [1, 2, 3]
     assert store.verify("t").findings == ()
     assert (len(servers(environment)) > 0, len(reapers(environment))) == (True, 1)
@@ -75,7 +79,19 @@ def test_the_next_call_starts_it_again(faces: Faces, environment: Path, whom: st
     wait_until(lambda: not processes_in(environment))
 
 
-def test_a_read_starts_it_again_and_so_does_a_url(faces: Faces, environment: Path) -> None:
+def test_right_after_its_postmaster_was_killed_a_call_works_whoever_serves_it(environment: Path, faces: Faces) -> None:
+    store = opened(faces)
+    for seq in range(1, 11):
+        # By the process that serves this connection, if it has not yet noticed, or else by a new server.
+        assert store.append("t", HI)[0].seq == seq
+        kill_postmaster(environment)
+    assert [message.seq for message in store.replay("t")] == list(range(1, 11))
+    assert store.verify("t").findings == ()
+    store.close()
+    wait_until(lambda: not processes_in(environment))
+
+
+def test_a_read_starts_it_again_and_so_does_a_url(environment: Path, faces: Faces) -> None:
     first = opened(faces)
     first.append("t", HI)
     second = faces.open(embedded.url(), deadline=LONG)
@@ -86,32 +102,27 @@ def test_a_read_starts_it_again_and_so_does_a_url(faces: Faces, environment: Pat
     embedded._kept.pop(environment).close()
 
 
-def test_what_was_in_flight_is_stored_once(faces: Faces, environment: Path) -> None:
+def test_what_was_in_flight_is_stored_once(environment: Path, faces: Faces) -> None:
     store = opened(faces)
     store.append("t", HI)
-    stop = threading.Event()
+    data = environment / "data"
 
-    def kill() -> int:
-        """Kills it whenever it has come up again."""
-        kills = 0
-        while not stop.is_set():
-            if servers(environment) and postmaster.is_ready(environment / "data"):
-                time.sleep(0.05)
-                for pid in servers(environment):
-                    os.kill(pid, signal.SIGKILL)
-                kills += 1
-            time.sleep(0.2)
-        return kills
+    def kill_three_times() -> None:
+        for _ in range(3):
+            wait_until(lambda: postmaster.is_ready(data))
+            time.sleep(0.05)
+            killed, _ = postmaster.read_pid_file(data)
+            kill_servers(environment)
+            wait_until(lambda: postmaster.read_pid_file(data)[0] != killed)  # noqa: B023 — it is called at once
 
+    seqs: list[int] = []
     with ThreadPoolExecutor(1) as pool:
-        killing = pool.submit(kill)
-        try:
-            seqs = [store.append("t", HI | {"n": n})[0].seq for n in range(40)]
-        finally:
-            stop.set()
-        assert killing.result() > 0
-    assert seqs == list(range(2, 42))
-    assert [m.payload["n"] for m in store.replay("t", after=1)] == list(range(40))
+        killing = pool.submit(kill_three_times)
+        while not killing.done():
+            seqs.append(store.append("t", HI | {"n": len(seqs)})[0].seq)
+    killing.result()
+    assert seqs == list(range(2, len(seqs) + 2))
+    assert [m.payload["n"] for m in store.replay("t", after=1)] == list(range(len(seqs)))
     assert store.verify("t").findings == ()
     store.close()
 
@@ -127,8 +138,7 @@ def test_of_several_processes_one_starts_it(home: Path) -> None:
             assert process.stdout is not None
             acknowledged.append(int(process.stdout.readline()))
         if turn % 4 == 1:
-            for pid in servers(server_folder(home)):
-                os.kill(pid, signal.SIGKILL)
+            kill_servers(server_folder(home))
         # All at once, so that they find it dead together.
         for process in processes:
             assert process.stdin is not None
@@ -140,7 +150,7 @@ def test_of_several_processes_one_starts_it(home: Path) -> None:
     wait_until(lambda: not processes_in(home))
 
 
-def test_a_folder_that_was_removed_is_not_replaced_by_an_empty_one(faces: Faces, environment: Path) -> None:
+def test_a_folder_that_was_removed_is_not_replaced_by_an_empty_one(environment: Path, faces: Faces) -> None:
     store = faces.open(None, deadline=5)
     store.append("t", HI)
     kill_all(environment)
@@ -153,7 +163,7 @@ def test_a_folder_that_was_removed_is_not_replaced_by_an_empty_one(faces: Faces,
     store.close()
 
 
-def test_another_database_in_the_same_folder_is_recognized(faces: Faces, environment: Path) -> None:
+def test_another_database_in_the_same_folder_is_recognized(environment: Path, faces: Faces) -> None:
     store = faces.open(None, deadline=5)
     store.append("t", HI)
     kill_all(environment)
@@ -166,7 +176,7 @@ def test_another_database_in_the_same_folder_is_recognized(faces: Faces, environ
     store.close()
 
 
-def test_a_closed_store_starts_nothing(faces: Faces, environment: Path) -> None:
+def test_a_closed_store_starts_nothing(environment: Path, faces: Faces) -> None:
     store = opened(faces)
     store.append("t", HI)
     kill_all(environment)
@@ -192,16 +202,13 @@ def test_once_there_is_room_on_the_disk_the_open_store_goes_on(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(home))
     monkeypatch.delenv("COMPACTION_STORE_URL", raising=False)
-    with small_disk(home, "150m"):
-        store = faces.open(None, deadline=2, counter=lambda _: 1)
+    with small_disk(home, "150m"), contextlib.closing(faces.open(None, deadline=2, counter=lambda _: 1)) as store:
         acknowledged = fill(store)
         resize_disk(home, "size=400m")
         store._db.deadline = LONG
         assert store.append("t", HI)[0].seq >= acknowledged + 1
         assert store.thread("t").last_seq >= acknowledged > 1
         assert store.verify("t").findings == ()
-        store.close()
-        wait_until(lambda: not processes_in(home))
 
 
 # ---- Errors of a first start

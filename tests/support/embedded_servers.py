@@ -111,6 +111,15 @@ def processes_in(home: Path) -> dict[int, str]:
     return found
 
 
+def servers(folder: Path) -> list[int]:
+    """The postmaster and its child processes."""
+    return [pid for pid, command in processes_in(folder).items() if "postgres" in command and "reaper" not in command]
+
+
+def reapers(folder: Path) -> list[int]:
+    return [pid for pid, command in processes_in(folder).items() if "reaper" in command]
+
+
 def kill_all(home: Path) -> None:
     """As when the machine goes down: the server, its children and the reaper at once."""
     while left := processes_in(home):
