@@ -32,6 +32,7 @@ CALLERS = 64
 def waiting(connection: psycopg.Connection[Any]) -> int:
     row = connection.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        " AND backend_type = 'client backend'"
     ).fetchone()
     assert row is not None
     return int(row[0])

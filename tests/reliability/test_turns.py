@@ -73,7 +73,10 @@ def write(connection: psycopg.Connection[Any], name: str) -> None:
 
 
 def until_waiting(superuser: psycopg.Connection[Any], writing: Future[None]) -> None:
-    query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    query = (
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        " AND backend_type = 'client backend'"
+    )
     end = time.monotonic() + 20
     while not superuser.execute(query).fetchall():
         assert not writing.done(), "it did not wait for the other one"
