@@ -300,8 +300,8 @@ class NoProgress(Rejected):
 class SummarizerError(CompactionStoreError):
     """There is no summary. The error repeats nothing of the source or of the model's answer.
 
-    A summarizer may set `.attempted` to a `Summary` without text: its model, prompt, settings, usage and duration are
-    then recorded with the failed attempt.
+    A summarizer may set `.attempted` to a `Summary`, on this or any other exception: its model, prompt, settings, usage
+    and duration are then recorded with the failed attempt, without its text.
     """
 
     attempted: Summary | None = None

@@ -60,7 +60,11 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
         # The name of a class and a place in a program: neither has content.
         parts |= {"error": error.get("type"), "error_at": error.get("at")}
     covered = [{name: failed.get(name) for name in ("type", "summarizer", "model")} for failed in value.failed_before]
-    parts |= {"summarizer": value.summarizer} | ({"failed_before": covered} if covered else {})
+    parts |= {"summarizer": value.summarizer, "settings": value.settings, "usage": value.usage}
+    if value.settings is not None and not text:
+        # The system prompt of a request may be among its parameters.
+        parts["settings"] = {name: part for name, part in value.settings.items() if name != "system"}
+    parts |= {"duration": value.duration} | ({"failed_before": covered} if covered else {})
     return parts | {"body": value.body} if text else parts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import NoReturn
 
 from compaction_store.compaction.plan import EVERYTHING, Mark, Plan
@@ -65,15 +67,28 @@ class AttemptLog:
         self._add(what, "rejected", span, kept, error, call)
         raise kind(f"{text} ({span} of thread {self._thread_id!r})", start_seq=span[0], end_seq=span[1])
 
-    def fail(self, span: Span, error: Exception, call: CallRecord | None) -> None:
-        """Records that no summary of a span was made."""
-        known = None if call is None else call.failed(error)
+    def fail(self, span: Span, error: Exception, call: CallRecord | None, summary: Summary | None = None) -> None:
+        """Records that no summary of a span was made, or that it cannot be used."""
+        known = None if summary is None else without_text(summary)
+        if known is None and call is not None:
+            known = call.failed(error)
         self._add("summary", "failed", span, known, _as_recorded(error, "the summarizer failed"), call)
         self._failures.append(error)
 
     def void(self, mark: Mark, error: Exception) -> None:
-        """Takes back what was planned since the mark. Records the callback's error, unless an attempt already did."""
+        """Takes back what was planned since the mark. Records the callback's error, unless an attempt already did.
+
+        A summary that was paid for stays on record, as failed.
+        """
+        applied = [attempt for attempt in self._plan.attempts[mark.attempts :] if attempt.outcome == "applied"]
         self._plan.void(mark)
+        for attempt in applied:
+            if attempt.summary is not None and attempt.summary.usage is not None:
+                self._plan.attempts.append(replace(
+                    attempt, outcome="failed", tokens_after=None, replacement=(), summary=without_text(attempt.summary),
+                    inputs=_recorded(attempt.inputs),
+                    error=_as_recorded(error, "") | {"text": "the callback failed after this summary"},
+                ))  # fmt: skip
         if not isinstance(error, Rejected | SpanConflict) and not any(error is known for known in self._failures):
             what = _as_recorded(error, "the callback failed")
             attempt = Attempt(self.callback, "summary", "failed", None, None, error=what, authority=self.authority)
@@ -89,14 +104,18 @@ class AttemptLog:
         self, kind: str, outcome: str, span: Span, summary: Summary | None, error: Payload, call: CallRecord | None
     ) -> None:
         indexes = self._plan.indexes(span)
-        # A record that is only planned has a negative number and may be taken back.
-        inputs = tuple(dict.fromkeys(max(number, EVERYTHING) for number in self.inputs(indexes, call)))
+        inputs = _recorded(self.inputs(indexes, call))
         before = self._plan.tokens(*indexes)
         attempt = Attempt(
             self.callback, kind, outcome, *span, before, summary=summary, inputs=inputs, error=error,
             authority=self.authority,
         )  # fmt: skip
         self._plan.attempts.append(attempt)
+
+
+def _recorded(inputs: Iterable[int]) -> tuple[int, ...]:
+    """Returns inputs without records that are only planned: these have negative numbers and may be taken back."""
+    return tuple(dict.fromkeys(max(number, EVERYTHING) for number in inputs))
 
 
 def _as_recorded(error: Exception, default: str) -> Payload:

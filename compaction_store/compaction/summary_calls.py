@@ -1,6 +1,7 @@
 """Records a summarizer's call: which summarizer and model, with which settings, at what cost.
 
-A failed call is recorded in the same way: a refusal is billed, and an auditor asks which model refused.
+A failed call is recorded in the same way: a refusal is billed, and an auditor asks which model refused. A summarizer
+says these things with its result or its error, or has them as attributes: `name`, `model`, `prompt` and `settings`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from compaction_store.compaction.naming import name_of
+from compaction_store.compaction.naming import name_of, storable
 from compaction_store.compaction.summary_request import TrackedView
-from compaction_store.errors import SummarizerError, own_text
+from compaction_store.errors import own_text
+from compaction_store.messages import documents, encoding
 from compaction_store.models import Payload, Summary
 
 # A longer value, such as the definitions of an agent's tools, is recorded as its hash.
@@ -38,24 +40,27 @@ class CallRecord:
         #: The whole view, as far as the summarizer asks for it.
         self.view = view
         self._name = name_of(summarizer, "summarizer")
-        model = getattr(summarizer, "model", None)
-        self._model = model if isinstance(model, str) else None
+        self._summarizer = summarizer
         self._start = time.monotonic()
 
     def summary(self, result: str | Summary) -> Summary:
-        """Returns the summarizer's result, with the name and duration filled in if it has none."""
+        """Returns the summarizer's result, with what it leaves out and its summarizer says."""
         found = Summary(result) if isinstance(result, str) else result
-        return replace(
-            found,
-            summarizer=found.summarizer or self._name,
-            duration=self._seconds if found.duration is None else found.duration,
+        return recordable(
+            replace(
+                found,
+                summarizer=found.summarizer or self._name,
+                model=found.model or self._attribute("model", str),
+                prompt=self._attribute("prompt", str) if found.prompt is None else found.prompt,
+                settings=self._attribute("settings", Mapping) if found.settings is None else found.settings,
+                duration=self._seconds if found.duration is None else found.duration,
+            )
         )
 
     def failed(self, error: Exception) -> Summary:
-        """Returns what is known of a failed call."""
-        known = error.attempted if isinstance(error, SummarizerError) else None
-        found = self.summary(known or Summary(""))
-        return replace(found, model=found.model or self._model)
+        """Returns what is known of a failed call. Any exception may have a Summary as `attempted`."""
+        known = getattr(error, "attempted", None)
+        return self.summary(without_text(known) if isinstance(known, Summary) else Summary(""))
 
     def failure(self, error: Exception) -> Payload:
         """Returns a failed call as it is recorded with the call that succeeded after it."""
@@ -69,9 +74,28 @@ class CallRecord:
         present = {name: value for name, value in parts.items() if value is not None}
         return {"type": type(error).__name__, "text": text} | present
 
+    def _attribute(self, name: str, kind: type) -> Any:
+        value = getattr(self._summarizer, name, None)
+        return value if isinstance(value, kind) else None
+
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._start
+
+
+def recordable(summary: Summary) -> Summary:
+    """Returns a summary whose fields can be stored, whatever a summarizer put into them."""
+    return replace(
+        summary,
+        model=(storable(summary.model) or None) if isinstance(summary.model, str) else None,
+        prompt=_storable(summary.prompt),
+        settings=settings(summary.settings) if isinstance(summary.settings, Mapping) else None,
+        usage=_storable(summary.usage),
+        provider=_storable(summary.provider),
+        coverage=_storable(summary.coverage),
+        duration=_storable(summary.duration),
+        summarizer=_storable(summary.summarizer),
+    )
 
 
 def without_text(summary: Summary) -> Summary:
@@ -83,6 +107,15 @@ def settings(parameters: Mapping[str, Any]) -> Payload:
     """Returns the settings of a model request as JSON without credentials."""
     found = {name: _plain(value, 0) for name, value in parameters.items() if name not in _NOT_SETTINGS}
     return {name: _WITHHELD if _SECRET.search(name) else _short(value) for name, value in found.items()}
+
+
+def _storable(value: Any) -> Any:
+    """Returns a value as it is, if it may be part of a body, else the nearest that may."""
+    try:
+        is_valid = documents.fault("body", json.dumps({"": value})) is None
+    except (TypeError, ValueError, RecursionError):
+        is_valid = False
+    return value if is_valid else _plain(value, 0)
 
 
 def _short(value: Any) -> Any:
@@ -102,4 +135,6 @@ def _plain(value: Any, depth: int) -> Any:
         }
     if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, depth + 1) for item in value]
+    if depth < _DEEPEST and (found := encoding.of_sdk(value)) is not None:
+        return _plain(found, depth + 1)
     return f"({type(value).__name__})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from compaction_store.compaction import summary_room
+from compaction_store.compaction import summary_calls, summary_room
 from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.attempt_log import AttemptLog, Indexes
 from compaction_store.compaction.open_summaries import OpenSummaries
@@ -15,8 +15,9 @@ from compaction_store.compaction.summary_calls import CallRecord
 from compaction_store.compaction.summary_request import Request, TrackedView
 from compaction_store.compaction.summary_room import SummaryOptions
 from compaction_store.drivers import Call, Work
-from compaction_store.errors import EmptySummary, InvalidCallback, InvalidInput, NotSmaller
+from compaction_store.errors import EmptySummary, InvalidCallback, InvalidInput, NotSmaller, Rejected
 from compaction_store.messages import framing, tool_pairs
+from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload, Span, Summary
 from compaction_store.tokens import Counter
 
@@ -65,13 +66,15 @@ class SummaryPlanner:
     ) -> None:
         """Plans a summary, or rejects it if it is empty or too large."""
         summary = self._summary(span, result, call)
-        replacement = summary.replacement or (framing.frame(summary.text, *span, options.role),)
-        if any(map(tool_pairs.is_system, replacement)):
-            refused = InvalidInput(NO_SYSTEM)
-            self._log.fail(span, refused, call)
-            raise refused
-        summary, replacement = self._fitted(indexes, span, summary, replacement, options, call)
-        after = summary_room.count_encoded(self._counter, replacement)
+        try:
+            replacement = _replacement(summary, span, options)
+            summary, replacement = self._fitted(indexes, span, summary, replacement, options, call)
+            after = summary_room.count_encoded(self._counter, replacement)
+        except Rejected:
+            raise
+        except Exception as error:
+            self._log.fail(span, error, call, summary)
+            raise
         inputs = self._log.inputs(indexes, call)
         self._log.apply(
             indexes, span, "summary", after, replacement=replacement, summary=summary, inputs=inputs,
@@ -84,7 +87,7 @@ class SummaryPlanner:
             self._log.fail(span, error, call)
             raise error
         summary = Summary(result) if isinstance(result, str) else result
-        summary = summary if call is None else call.summary(summary)
+        summary = summary_calls.recordable(summary) if call is None else call.summary(summary)
         if not summary.text.strip():
             self._log.reject(EmptySummary, span, "summary", "the summary is empty", summary, call)
         return summary
@@ -110,3 +113,13 @@ class SummaryPlanner:
         if shorter is None:
             self._log.reject(NotSmaller, span, "summary", summary_room.too_large(takes, before, most), summary, call)
         return shorter
+
+
+def _replacement(summary: Summary, span: Span, options: SummaryOptions) -> tuple[Payload, ...]:
+    """Returns the messages that a summary puts in place of its span."""
+    if not summary.replacement:
+        return (framing.frame(summary.text, *span, options.role),)
+    replacement = tuple(encode(message).payload for message in summary.replacement)
+    if any(map(tool_pairs.is_system, replacement)):
+        raise InvalidInput(NO_SYSTEM)
+    return replacement

@@ -72,6 +72,14 @@ def _plain(value: Any) -> Any:
     raise _Refused(f"a message must be JSON, and a value of type {kind.__name__} in it has no JSON form")
 
 
+def of_sdk(value: object) -> Any:
+    """Returns the JSON of an SDK's object; None for any other object."""
+    try:
+        return _plain(value)
+    except _Refused:
+        return None
+
+
 def _checked(value: Any, depth: int = 1) -> Any:  # noqa: C901, PLR0911 — one kind of value after another
     """Returns the value itself if it is plain JSON, else a copy with the SDKs' objects converted."""
     kind = type(value)

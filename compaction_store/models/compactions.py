@@ -98,7 +98,7 @@ class Compaction(AsDict):
     revoked_by: int | None
     body: Payload | None
     fault: str | None = None
-    _derived: ClassVar = ("status", "authority")
+    _derived: ClassVar = ("status", "authority", "summarizer", "settings", "usage", "duration")
 
     def __repr__(self) -> str:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
@@ -157,7 +157,7 @@ class Compaction(AsDict):
 
     @property
     def summarizer(self) -> str | None:
-        """The name of the summarizer that wrote the text or failed; None if the callback passed the text itself."""
+        """The name of the summarizer that wrote the text or failed; None if the callback passed a text."""
         return self._text("summarizer")
 
     @property
@@ -167,13 +167,19 @@ class Compaction(AsDict):
 
     @property
     def settings(self) -> Payload | None:
-        """The model's parameters, such as max_tokens and temperature."""
+        """The parameters that the summary was made with, such as max_tokens and temperature."""
         return self._object("settings")
 
     @property
     def usage(self) -> Payload | None:
         """The tokens that the summarizer's requests used."""
         return self._object("usage")
+
+    @property
+    def duration(self) -> float | None:
+        """How long the summarizer took, in seconds."""
+        duration = None if self.body is None else self.body.get("duration")
+        return duration if type(duration) in (int, float) else None
 
     @property
     def failed_before(self) -> list[Payload]:

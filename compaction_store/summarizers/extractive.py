@@ -62,6 +62,11 @@ class ExtractiveSummarizer:
         self._share = share
         self._max_tokens = max_tokens
 
+    @property
+    def settings(self) -> Payload:
+        """The options, for the record."""
+        return {"share": self._share, "max_tokens": self._max_tokens}
+
     def __repr__(self) -> str:
         return f"ExtractiveSummarizer(share={self._share}, max_tokens={self._max_tokens})"
 

@@ -179,3 +179,22 @@ def test_the_course_of_a_thread_ends_at_its_view_and_falls_at_its_compactions(
     assert "1 thread, 26 messages" in run("stats", "--table").stdout
     assert "cannot write" in run("stats", THREAD, "--svg", str(tmp_path / "no" / "t.svg"), code=2).stderr
     run("stats", "--svg", str(picture), code=2)
+
+
+def test_how_a_summary_was_made_is_shown_with_its_record(run: Run, store: cs.Store) -> None:
+    def house(_elements: Any) -> cs.Summary:
+        settings = {"temperature": 0.2, "system": SECRET}
+        return cs.Summary("They talked.", model="m-1", settings=settings, usage={"input_tokens": 9}, duration=1.25)
+
+    store.append("t", [{"role": "user", "content": "About the move. " * 20} for _ in range(6)])
+    store.compact("t", lambda ctx: ctx.compact(1, 4, house))
+    [listed] = run.json("compactions")
+    made = (listed["summarizer"].split(".")[-1], listed["settings"], listed["usage"], listed["duration"])
+    assert made == ("house", {"temperature": 0.2}, {"input_tokens": 9}, 1.25)
+    [shown] = run.json("show", "t", "1")
+    assert shown["compaction"]["settings"] == {"temperature": 0.2, "system": SECRET}
+    lines = {line.split()[0]: line for line in run("show", "t", "1", "--table").stdout.splitlines() if line.strip()}
+    assert lines["summarizer"].endswith(".house")
+    assert '{"temperature":0.2,' in lines["settings"]
+    assert lines["usage"].endswith('{"input_tokens":9}')
+    assert lines["duration"].endswith("1.25 s")
