@@ -134,7 +134,7 @@ ACTIONS = {
     ),
     "DROP COLUMN": Action(("ALTER TABLE compaction_store.messages DROP COLUMN receipt CASCADE",)),
     "ADD COLUMN": Action(("ALTER TABLE compaction_store.messages ADD COLUMN mine integer",)),
-    "an own trigger that changes what is inserted, then append": Action(
+    "add a trigger that changes inserted rows, then append": Action(
         (
             (
                 "CREATE FUNCTION compaction_store.mine() RETURNS trigger LANGUAGE plpgsql AS"
@@ -147,7 +147,7 @@ ACTIONS = {
         ),
         appends=True,
     ),
-    "a child table with a row of its own": Action(
+    "add a child table with a row in it": Action(
         (
             "CREATE TABLE compaction_store.child () INHERITS (compaction_store.messages)",
             _FORGED.replace(".messages", ".child"),

@@ -130,7 +130,7 @@ BUGS = (
         {"tests/database/store/test_store.py::test_the_key_is_judged_before_expected_seq[sync]": "SequenceConflict"},
     ),
     Bug(
-        "an append goes without the key that the store made",
+        "an append is sent without the key that the store made",
         (
             Edit(
                 "compaction_store/postgres/queries/one_thread.py",
@@ -192,7 +192,7 @@ BUGS = (
         },
     ),
     Bug(
-        "a record is made before its summary is there",
+        "a record is made before its summary is written",
         (
             Edit(
                 "compaction_store/compaction/summary_planner.py",
@@ -236,12 +236,12 @@ BUGS = (
         },
     ),
     Bug(
-        "a load takes its own first try for another's",
+        "a load mistakes its own first attempt for another's",
         (Edit("compaction_store/store/loading.py", "if salt == salts[:16]:", "if not salts:"),),
         {f"{_LOST}::test_a_load_whose_reply_was_lost_says_what_it_added[sync]": "added: 0 != 5"},
     ),
     Bug(
-        "nobody looks whether the row was stored",
+        "an append does not check that its row was stored",
         (Edit(f"{_SQL}/append.sql", _NOT_STORED, ""),),
         {
             "tests/reliability/test_refused_by_the_database.py::test_a_rule_that_discards_inserts_makes_append_raise[sync-one]": "DID NOT RAISE"
@@ -255,7 +255,7 @@ BUGS = (
         },
     ),
     Bug(
-        "time is what the clock says",
+        "a message's time goes back with the clock",
         (Edit(f"{_SQL}/next_at.sql", "greatest(p_now, p_last_at)", "p_now"),),
         {"tests/reliability/test_places.py::test_a_clock_that_steps_changes_no_order[sync]": "datetime.datetime("},
     ),
@@ -270,7 +270,7 @@ BUGS = (
         {_rig("cancel"): "a connection is left"},
     ),
     Bug(
-        "a redaction forgets what was made from a record",
+        "a redaction leaves records that were made from an erased one",
         (
             Edit(
                 f"{_SQL}/derived_records.sql",
@@ -281,7 +281,7 @@ BUGS = (
         {_REACHED: "(1, 3, 5, 6, 9)"},
     ),
     Bug(
-        "a summary of what was erased meanwhile is written",
+        "a summary of messages that were erased since is committed",
         (Edit(f"{_SQL}/commit_compactions.sql", "        IF v_erased AND (", "        IF false AND ("),),
         {
             _ERASED_MEANWHILE: "DID NOT RAISE",
@@ -313,7 +313,7 @@ BUGS = (
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
     ),
     Bug(
-        "nobody listens to what the server warns of",
+        "warnings of the server are ignored",
         (Edit("compaction_store/postgres/timeouts.py", "            self._warned = True", "            pass"),),
         {
             f"{_STANDBY}_was_ended_from_outside_is_not_reported_before_the_standby_has_it[sync-pg_cancel_backend-append]": (
@@ -322,7 +322,7 @@ BUGS = (
         },
     ),
     Bug(
-        "a server that does not answer a cancel is waited for",
+        "a call waits for a server that does not answer a cancel",
         (Edit("compaction_store/postgres/timeouts.py", "GRACE = 0.5", "GRACE = 2.5"),),
         {f"{_SILENCE}::test_a_read_ends_with_its_deadline_when_nothing_comes_back[sync-view]": "ended after"},
     ),
@@ -338,7 +338,7 @@ BUGS = (
         {f"{_SILENCE}::test_a_pool_that_is_used_up_is_waited_for_until_the_deadline": "ended after"},
     ),
     Bug(
-        "an error repeats what the database said",
+        "an error repeats the database's message",
         (
             Edit(
                 "compaction_store/postgres/error_translation.py",
