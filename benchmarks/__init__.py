@@ -1,1 +1,1 @@
-"""Timings, never part of the tests: `python -m benchmarks --help`."""
+"""Benchmarks, which are never part of the tests: `python -m benchmarks --help`."""

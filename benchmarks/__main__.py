@@ -1,8 +1,8 @@
-"""One interleaved run on one server: plain psycopg, this store, and the stores that people use now where installed.
+"""Times plain psycopg, this store, and the peers that are installed, in one interleaved run on one server.
 
-Every figure that is promised anywhere is a row. Each round runs every part in an order that chance decides; within a
-part, the sides take turns. Without a URL an embedded Postgres is started in a temporary folder. The server named is
-only added to: databases are made beside the one that the URL names, and removed at the end.
+Every promised figure is a row. Each round runs all parts in random order; within a part, the sides take turns. Without
+a URL, an embedded Postgres is started in a temporary folder. On a server with a URL, the run creates its own databases
+and removes them at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ USUAL: tuple[type[Contest], ...] = (
     Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
 )  # fmt: skip
 LONG: tuple[type[Contest], ...] = (Million, ManyThreads, LongStreaming)
-# On disk, the same comes out every time.
+# Sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
 _PAGE = DOCS / "performance.md"
 _PICTURE = DOCS / "pictures" / "performance.svg"
@@ -84,7 +84,7 @@ def run(url: str, contests: Sequence[type[Contest]], rounds: int, *, quick: bool
 
 
 def _progress(what: str, start: float) -> None:
-    """To a person who waits, on the line that is there."""
+    """Prints the progress on the current line of the terminal."""
     if sys.stderr.isatty():
         told = f"{time.monotonic() - start:5.0f} s  {what}" if what else ""
         print(f"\r\x1b[K{told}", end="", file=sys.stderr, flush=True)
@@ -98,7 +98,7 @@ def _about(bench: Bench, rounds: int) -> dict[str, str]:
     }
     packages = dict.fromkeys(entry.package for entry in ENTRIES)
     installed = [f"{package} {found}" for package in packages if (found := version(package))]
-    kind = "a quick run, not to be relied on: " if bench.quick else ""
+    kind = "a quick run, with unreliable figures: " if bench.quick else ""
     return {
         "Date": f"{datetime.now(UTC):%Y-%m-%d}",
         "Machine": f"{os.cpu_count()} cores, {_processor()}, {platform.system()}",
@@ -130,7 +130,7 @@ def write(done: page.Run) -> None:
 def main() -> None:
     options = parser().parse_args()
     if options.write and options.only:
-        raise SystemExit("--write goes with a whole run, not with --only")
+        raise SystemExit("--write must not be given with --only")
     rounds = options.rounds or (2 if options.quick else 5)
     with databases.server(options.url) as server, databases.beside(server) as url:
         migrate.upgrade(url)

@@ -1,4 +1,4 @@
-"""The store and its peers at the same jobs, in turn."""
+"""Compares the store with its peers, which do the same jobs in turn."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ class _Store:
         return thread
 
     def _done(self, given: Any) -> Any:
-        """What was returned, once it was awaited if it has to be."""
+        """Returns a result, after awaiting it if necessary."""
         return self._bench.runner.run(given) if inspect.iscoroutine(given) else given
 
     def side(self, job: str) -> Side | None:
-        """None where the peer has no way to do it."""
+        """Returns the side for a job, or None if the peer cannot do it."""
         peer = self._peer
         if job == Job.LOAD:
             return reading(lambda: peer.load(self._read))

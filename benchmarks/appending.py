@@ -1,4 +1,4 @@
-"""Appending by one caller: single messages, batches, and whether the length of a thread is felt."""
+"""Times appends by one caller: single messages, batches, and appends to threads of different lengths."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from compaction_store import Store
 
 
 class Appending(Contest):
-    title = "Appending, one caller, one message a commit"
+    title = "Appending, one caller, one message per commit"
     name = "append"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "append", "sync", "The hashing and the head's row in the SQL function, counting the tokens, the statement"
-            " parsed anew at every call, and SQLAlchemy's pool.", over="raw",
+            "append", "sync", "The hashing and the head's row in the SQL function, counting the tokens, parsing"
+            " the statement in every call, and SQLAlchemy's pool.", over="raw",
         ),
         Row(
             "append, tokens by `bytes_over_four`", "sync, bytes", "The same without the tokenizer: the floor counts no"
@@ -32,21 +32,21 @@ class Appending(Contest):
             "append, async", "async", "As above, over plain psycopg without asyncio.", over="raw",
         ),
         Row(
-            "append, async over sync", "async", "A greenlet a call and a turn or two of the event loop.", over="sync",
-            most=1.3,
+            "append, async over sync", "async", "A greenlet for each call, and one or two iterations of the"
+            " event loop.", over="sync", most=1.3,
         ),
         Row(
             "append, async over sync, tokens by `bytes_over_four`", "async, bytes", "The same; the tokenizer, which is"
             " equal on both sides, does not hide it.", over="sync, bytes", most=1.3,
         ),
         Row(
-            "the SQL function alone over a bare INSERT", "function", "What Postgres does for chain, key and head: three"
-            " hashes, one more row updated, one more index entry. Both through libpq without Python's share.",
+            "the SQL function alone over a bare INSERT", "function", "Postgres's work for chain, key and head: three"
+            " hashes, one more row to update, one more index entry. Both sides call libpq, so Python takes no time.",
             over="wire", most=1.8,
         ),
         Row(
-            "raw INSERT never prepared over raw INSERT", "unprepared", "No bound: what the floor itself would pay"
-            " behind a pooler, where statements must not be prepared. The rows above pay it.", over="raw",
+            "raw INSERT never prepared over raw INSERT", "unprepared", "No bound: the floor's own extra time"
+            " behind a pooler, where statements must not be prepared. The store always takes it.", over="raw",
         ),
     )  # fmt: skip
 
@@ -86,8 +86,8 @@ class Lengths(Contest):
     name = "lengths"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "append to 100,000 messages over append to 100", "long", "Nothing that grows: the head is one row, and an"
-            " index gains a level in a hundred thousand.", over="short", most=1.1,
+            "append to 100,000 messages over append to 100", "long", "Nothing that grows with the thread: the head is"
+            " one row, and an index gets one more level in a hundred thousand rows.", over="short", most=1.1,
         ),
     )  # fmt: skip
     _length = 100_000
@@ -121,8 +121,8 @@ class ManyThreads(Contest):
     name = "threads"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "append to any of 100,000 threads over append to one", "any", "Rows and index pages that were not touched"
-            " for long: each is written whole into the WAL when first touched after a checkpoint.", over="one",
+            "append to any of 100,000 threads over append to one", "any", "Rows and index pages that were not changed"
+            " for long: the first change after a checkpoint writes the whole page to the WAL.", over="one",
         ),
     )  # fmt: skip
     _threads = 100_000
@@ -134,8 +134,7 @@ class ManyThreads(Contest):
 
     def round(self) -> Mapping[str, Sequence[float]]:
         store = self.bench.store
-        # A prime step: every thread's turn comes once before any comes again.
-        # A prime step: every thread's turn comes once before any comes again.
+        # A prime step, so that every thread is used once before any is used again.
         names = (f"many-{number * 7_919 % self._threads}" for number in count())
         sides = {
             "one": Side(partial(store.append, "one-of-many"), message),
@@ -150,7 +149,7 @@ class Batches(Contest):
     rows: ClassVar[Sequence[Row]] = (
         Row(
             "batches of 10 over executemany", "store 10", "The tokenizer, and as for one message; executemany sends"
-            " one statement a message, in a pipeline.", over="raw 10", unit="rate",
+            " one statement for each message, in a pipeline.", over="raw 10", unit="rate",
         ),
         Row(
             "batches of 10 over executemany, tokens by `bytes_over_four`", "bytes 10", "As for one message.",
@@ -162,7 +161,7 @@ class Batches(Contest):
         ),
         Row(
             "batches of 100 over executemany, tokens by `bytes_over_four`", "bytes 100", "The chain, which"
-            " plpgsql computes message by message.", over="raw 100", most=2.0, unit="rate",
+            " plpgsql computes one message at a time.", over="raw 100", most=2.0, unit="rate",
         ),
     )  # fmt: skip
 
@@ -188,5 +187,5 @@ class Batches(Contest):
 
 
 def fill(store: Store, thread: str, length: int) -> None:
-    """So many messages, by the bulk door; their tokens are given."""
+    """Loads a number of messages with given token counts."""
     store.load(thread, (message(number) for number in range(length)), tokens=150)

@@ -1,4 +1,4 @@
-"""What is timed, and by whom: sides that do the same work in turn, on one server, in an order that chance decides."""
+"""Times sides that do the same work on one server. They take turns in random order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ Samples = dict[str, list[float]]
 
 
 class Side(NamedTuple):
-    """The work of one side, which may have to be awaited, and what it is given: made anew each time, outside of the
-    timing.
-    """
+    """The work of one side, which may be async, and a function that makes its input, which is not timed."""
 
     work: Callable[[Any], object]
     make: Callable[[], Any] = lambda: None
@@ -39,7 +37,7 @@ class Bench:
         self.url = url
         self.quick = quick
         self.stack = stack
-        # As people have it: prepared after five uses. `bare` never prepares, as the store must not behind a pooler.
+        # The driver's default: statements are prepared after five uses. `bare` never prepares, like the store.
         self.raw = stack.enter_context(psycopg.connect(url, autocommit=True))
         self.bare = stack.enter_context(psycopg.connect(url, autocommit=True, prepare_threshold=None))
         self.store = stack.enter_context(Store.open(url))
@@ -54,7 +52,7 @@ class Bench:
         return store
 
     def timed(self, side: Side) -> float:
-        """Seconds. What is awaited is timed inside the event loop, as its callers are there."""
+        """Returns the seconds of one call. An async call is timed inside the event loop, where its callers are."""
         given = side.make()
         start = time.perf_counter()
         done = side.work(given)
@@ -73,9 +71,9 @@ async def _clocked(work: Coroutine[Any, Any, object]) -> float:
 
 
 class Contest:
-    """Makes what it needs when it is made, and then runs a round whenever it is its turn."""
+    """A part of the run. Prepares its data when it is made, and then runs one round at a time."""
 
-    # Where the page tells of it, and under which name it can be run alone.
+    # The heading on the page, and the name for `--only`.
     title: ClassVar[str]
     name: ClassVar[str]
     rows: ClassVar[Sequence[Row]]
@@ -87,7 +85,7 @@ class Contest:
         raise NotImplementedError
 
     def interleaved(self, sides: Mapping[str, Side], repeats: int, *, items: int = 1) -> Samples:
-        """Each side in turn, so that whatever else the machine does falls on all alike. Seconds an item."""
+        """Returns the seconds per item. Sides take turns, so that other load on the machine affects all of them."""
         samples: Samples = defaultdict(list)
         names = list(sides)
         for _ in range(repeats):

@@ -1,6 +1,5 @@
-"""Messages as people and models write them: sentences of this repository's own documentation, cut at random places.
-
-Random letters would neither compress nor count as text does.
+"""Makes messages from sentences of this repository's documentation, cut at random places. Random letters would compress
+and be tokenized differently from real text.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
-# The page that a run writes is no part of what the next one reads.
+# A run writes this page, so it is not used as input.
 _WRITTEN = "performance.md"
 _USUAL = (450, 850)
 
@@ -26,14 +25,14 @@ def _prose() -> str:
 
 
 def text(least: int, most: int) -> str:
-    """So many characters, from one word to another."""
+    """Returns a text with a random number of characters, cut at words."""
     prose = _prose()
     start = prose.index(" ", random.randrange(len(prose) - most - 100)) + 1
     return prose[start : start + random.randint(least, most)]
 
 
 def message(number: int = 0, least: int = _USUAL[0], most: int = _USUAL[1]) -> dict[str, Any]:
-    """A user's message or an assistant's, in turn: as JSON, 500 to 900 bytes where nothing else is asked for."""
+    """Returns a message of the user or the assistant, in turn: by default, 500 to 900 bytes as JSON."""
     return {"role": "assistant" if number % 2 else "user", "content": text(least, most), "id": number}
 
 

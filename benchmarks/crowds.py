@@ -1,4 +1,4 @@
-"""Many writers at once: processes, since one Python is the bound otherwise, and many callers within one process."""
+"""Times many writers at once, each in its own process, and many callers in one process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from compaction_store import Store, tokens
 
 _MANY = 1000
 _WRITERS = (1, 4, 16)
-# As many as a store opens unless told otherwise.
+# The default pool size of a store.
 _CONNECTIONS = 16
 
 
 class Order(NamedTuple):
-    """How a writer is to write, to how many threads, from when on and for how many seconds."""
+    """An order for a writer: how to write, to how many threads, when to start, and for how many seconds."""
 
     way: str
     threads: int
@@ -42,7 +42,7 @@ def _p50(writers: int, threads: str) -> Row:
     limits = {
         1: "As for one caller.",
         4: "Two cores for four clients and four servers.",
-        16: "The thread's turns, each of which lasts until its commit is on disk."
+        16: "Appends to one thread run one after the other, each until its commit is on disk."
         if threads == "one thread"
         else "The processors: sixteen clients and as many servers share them.",
     }
@@ -59,8 +59,8 @@ class Writers(Contest):
     rows: ClassVar[Sequence[Row]] = (
         *(_p50(writers, threads) for threads in ("one thread", "many threads") for writers in _WRITERS),
         Row(
-            "16 writers, one thread", "store 16 one thread each", "Appends to one thread are one after another, so that"
-            " seqs have no gaps; and the writers' Python, which counts tokens on the same two cores.", unit="rate",
+            "16 writers, one thread", "store 16 one thread each", "Appends to one thread run one after the other, so"
+            " that seqs have no gaps. The writers' Python also counts tokens on the same two cores.", unit="rate",
         ),
         Row(
             "16 writers, one thread, tokens by `bytes_over_four`", "bytes 16 one thread each", "The same without the"
@@ -130,7 +130,7 @@ def _processes(url: str, count: int) -> Iterator[list[Connection]]:
 
 
 def _serve(url: str, pipe: Connection) -> None:
-    """A writer's whole life: it obeys one order after another."""
+    """Runs in a writer's process: carries out one order after another."""
     items = messages(200)
     with (
         psycopg.connect(url, autocommit=True) as raw,
@@ -180,13 +180,12 @@ class Callers(Contest):
             over="sync 16", most=1.0, unit="rate",
         ),
         Row(
-            "64 callers, async over sync with a thread each", "async 64", "As above, and sixteen connections for all.",
-            over="sync 64", most=1.0, unit="rate",
+            "64 callers, async over sync with a thread each", "async 64", "As above; all callers share sixteen"
+            " connections.", over="sync 64", most=1.0, unit="rate",
         ),
         Row(
-            "16 callers, plain psycopg, async over sync with a thread each", "raw async 16", "No bound: what the driver"
-            " itself takes for asyncio, whose waits are in Python and, in threads, in C.", over="raw sync 16",
-            unit="rate",
+            "16 callers, plain psycopg, async over sync with a thread each", "raw async 16", "No bound: the driver's"
+            " own cost of asyncio, which waits in Python; with threads it waits in C.", over="raw sync 16", unit="rate",
         ),
     )  # fmt: skip
 

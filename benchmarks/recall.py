@@ -1,10 +1,10 @@
-"""What summaries without a model keep of a conversation: facts of six classes, found by rules, at the same length.
+"""Measures how many facts summaries without a model keep, at the same length. Rules find facts of six classes.
 
     python -m benchmarks.recall threads.json [--shares 0.1 0.25 0.5]
 
-The file holds a JSON list of threads, each a list of messages, or one thread a line. Of each thread, the first two
-messages and the last four are left out, as a sliding window leaves them. Compared are the extractive summarizer, random
-sentences, the head and the tail, and the tail alone.
+The file has a JSON list of threads, each a list of messages, or one thread per line. The first two messages and the
+last four of each thread are left out, because a sliding window would keep them. The extractive summarizer is compared
+with random sentences, with the head and the tail, and with the tail alone.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def beginnings(texts: list[str], wanted: re.Pattern[str]) -> set[str]:
 
 
 def facts(messages: list[Payload]) -> dict[str, set[str]]:
-    """What there is to be kept, by class. With a star: named by a person or in a call."""
+    """Returns the facts by class. A class with a star has those that a person or a call named."""
     said = defaultdict[str, list[str]](list)
     for message in messages:
         said[speaker(message)].extend(read(message)[0])
     used = [*said["user"], *said["assistant"]]
-    # Which result belongs to which call is not for a summary to keep.
+    # A summary need not keep the ids that pair calls with results.
     paired = {step.id for message in messages for step in tools(message).steps}
     everything = [*used, *said["result"]]
     return {
@@ -76,7 +76,7 @@ def facts(messages: list[Payload]) -> dict[str, set[str]]:
 
 
 def summaries(messages: list[Payload], share: float) -> Iterator[tuple[str, str]]:
-    """Each writer's text; the others are given the tokens that the extractive one took."""
+    """Returns the text of each summarizer. The others get as many tokens as the extractive one used."""
     request = Request.of(elements(messages))
     source = "\n".join(text for message in messages for text in read(message)[0])
     room = int(count_text(source) * share)
@@ -98,7 +98,7 @@ def summaries(messages: list[Payload], share: float) -> Iterator[tuple[str, str]
 
 
 def recall(threads: list[list[Payload]], shares: list[float]) -> dict[float, dict[str, dict[str, float]]]:
-    """By share and writer, the part of each class that is kept: the mean over the threads that have any of it."""
+    """Returns, by share and summarizer, the part of each class that is kept: the mean over threads with such facts."""
     table: dict[float, dict[str, dict[str, float]]] = {}
     for share in shares:
         found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in WRITERS}

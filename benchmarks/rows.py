@@ -1,8 +1,8 @@
-"""What a run says: rows that are named beforehand, each with its bound and with what limits it, and their figures.
+"""The rows of a run: each has a name, a bound, a note on what limits it, and its figures.
 
-Every sample is seconds a message, bytes, or whatever else is better where it is less. A row's figure is a median or a
-percentile over all rounds; its ratio is that of the floor's samples in the same round, and its spread goes from the
-least of these ratios to the greatest.
+Every sample is in seconds per message or in bytes: less is better. The figure of a row is a median or a percentile over
+all rounds. Its ratio compares it with the floor in the same round, and its spread is from the smallest of these ratios
+to the largest.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 
 Unit = Literal["time", "rate", "bytes", "memory"]
 Figure = Literal["p50", "p95", "p99", "worst"]
-# Of one contest: what each side took, round by round.
+# The samples of each side of a contest, for each round.
 Rounds = Sequence[Mapping[str, Sequence[float]]]
 
 
 class Row(NamedTuple):
-    """One line of the table: a side of a contest, over another where there is one, and the bound that it must keep.
+    """One line of the table: a side of a contest, the side that it is compared with, if any, and its bound.
 
-    `most` bounds the ratio where there is a floor, else the figure. `goal` is what we aim at beyond it.
+    `most` is the bound for the ratio, or for the figure if there is no floor. `goal` is a stricter aim.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Row(NamedTuple):
         if self.over is not None:
             return f"≤ {self.most:.3g}" + (f", goal {self.goal:.3g}" if self.goal else "")
         sign = "≥" if self.unit == "rate" else "≤"
-        return f"{sign} {told(self.most, self.unit, whole=True)}"
+        return f"{sign} {formatted(self.most, self.unit, whole=True)}"
 
 
 class Result(NamedTuple):
-    """A row's figures, each with the least and the greatest of its rounds."""
+    """The figures of a row, each with the smallest and the largest of its rounds."""
 
     row: Row
     value: float
@@ -54,7 +54,7 @@ class Result(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether the bound is kept, said plainly."""
+        """Returns whether the bound is kept, as the page says it."""
         row = self.row
         if row.most is None:
             return ""
@@ -85,8 +85,8 @@ def _figure(figure: Figure, samples: Sequence[float]) -> float:
     return statistics.quantiles(samples, n=100, method="inclusive")[94 if figure == "p95" else 98]
 
 
-def told(value: float, unit: Unit, *, whole: bool = False) -> str:
-    """A figure with its unit. Rates are told as what they are, messages a second."""
+def formatted(value: float, unit: Unit, *, whole: bool = False) -> str:
+    """Returns a figure with its unit. Rates are shown as messages per second."""
     if unit == "rate":
         return f"{1 / value:,.0f}/s"
     if unit == "bytes":

@@ -1,4 +1,4 @@
-"""Verifying and replaying whole threads, each in a process of its own, so that its memory can be told.
+"""Times verifying and replaying whole threads, each in a separate process, to measure its memory.
 
 python -m benchmarks.streaming URL verify|replay THREAD
 """
@@ -27,14 +27,14 @@ class Streaming(Contest):
     name = "verify"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "verify 100,000 messages", "verify", "Three hashes a message in Python, and reading every byte.",
+            "verify 100,000 messages", "verify", "Three hashes for each message in Python, and reading every byte.",
             unit="rate", most=1 / 40_000,
         ),
         Row(
-            "verify 100,000 messages, peak memory", "verify memory", "Python and the libraries; a page at a time.",
-            unit="memory", most=_MOST_BYTES,
+            "verify 100,000 messages, peak memory", "verify memory", "Python and the libraries; messages are read in"
+            " pages.", unit="memory", most=_MOST_BYTES,
         ),
-        Row("replay 100,000 messages", "replay", "Parsing, and a value a message.", unit="rate"),
+        Row("replay 100,000 messages", "replay", "Parsing, and creating an object for each message.", unit="rate"),
         Row(
             "replay 100,000 messages, peak memory", "replay memory", "As for verify.", unit="memory",
             most=_MOST_BYTES,
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _peak() -> int:
-    """The most memory that this process ever had. On Linux, getrusage tells the parent's if that is more."""
+    """Returns the peak memory of this process. On Linux, getrusage would return the parent's if that is larger."""
     status = Path("/proc/self/status")
     if status.exists():
         found = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(encoding="ascii"), re.MULTILINE)
@@ -89,7 +89,7 @@ def _peak() -> int:
             return int(found[1]) * 1024
     import resource  # noqa: PLC0415 — not on Windows
 
-    # Bytes on macOS, which is the one that has no such file.
+    # macOS has no such file; there the unit is bytes.
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 

@@ -1,4 +1,4 @@
-"""A client that is hardly there: libpq's own call, with the parameters as they go over the wire."""
+"""Calls the SQL function through libpq, with binary parameters and almost no work in Python."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Wire:
             raise psycopg.OperationalError(done.error_message.decode(errors="replace"))
 
     def append(self, thread: Named, payload: bytes) -> None:
-        """One call of the SQL function that the store calls as well, with a salt and a key of its own."""
+        """Calls the same SQL function as the store, with a new salt and key."""
         parameters = (thread.uid, thread.name, payload, os.urandom(16), keys.new().encode())
         self.run(_APPEND, parameters, _FORMATS)
 
 
 class Named:
-    """A thread as the wire names it."""
+    """A thread's key and names, encoded as parameters."""
 
     def __init__(self, name: str) -> None:
         uid: UUID = chain.thread_uid("default", name)

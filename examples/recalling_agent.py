@@ -2,9 +2,9 @@
 
     python examples/recalling_agent.py [TURNS]
 
-A turn is a reply that calls a tool, and the result. The thread is compacted in two ways in turn: with a prompt,
-and with the API's own signed compaction. It is in $COMPACTION_STORE_URL, or else in the embedded Postgres. Without
-$ANTHROPIC_API_KEY, a local fake model answers.
+A turn is a reply that calls a tool, and the result. Two kinds of compaction take turns: with a prompt, and with the
+API's own signed block. It is in $COMPACTION_STORE_URL, or else in the embedded Postgres. Without $ANTHROPIC_API_KEY, a
+local fake model answers.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def compact_what_is_due(store: AsyncStore) -> None:
-    """Compacts due threads. Any number of processes may do this: one of them at a time compacts a thread.
+    """Compacts due threads. Any number of processes may do this: a thread is compacted by one at a time.
 
-    `compaction-store worker` does the same in a process of its own.
+    `compaction-store worker` does the same in a separate process.
     """
     while True:
         with contextlib.suppress(CompactionStoreError):

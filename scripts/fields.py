@@ -1,4 +1,5 @@
-"""What each field of a public value is, for docs/reference.md. `scripts/reference.py` refuses a field that is missing.
+"""Describes each field of every public value, for docs/reference.md. `scripts/reference.py` refuses a field without
+one.
 
 A field that means the same everywhere is in SHARED; the others are under the name of their class.
 """
@@ -301,7 +302,7 @@ FIELDS: dict[str, dict[str, str]] = {
 }
 
 
-# Properties and methods whose name says it in the code, and that have no docstring.
+# Properties and methods without a docstring, because in the code their names are enough.
 MEMBERS = {
     "trigger_tokens": "The trigger in tokens.",
     "target_tokens": "The target in tokens.",

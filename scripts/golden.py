@@ -1,7 +1,7 @@
-"""Prints tests/golden/format-1.json: a second implementation of docs/integrity.md, from its words alone.
+"""Prints tests/golden/format-1.json, with a second implementation of the chain that follows only docs/integrity.md.
 
-It imports nothing of the package, on purpose: where this file and `chain.py` agree, the document is enough to write a
-third. The file it made is pinned by its hash; running this again must print the same bytes.
+It imports nothing from the package. If this file and `chain.py` agree, the document is enough to write a third
+implementation. A test pins the hash of the golden file; another run must print the same bytes.
 """
 
 from __future__ import annotations

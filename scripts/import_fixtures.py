@@ -1,4 +1,4 @@
-"""Makes the databases that the tests of the importers read, with the libraries that they are of.
+"""Makes the databases that the tests of the importers read, with the libraries that normally write them.
 
 Needs langgraph, langgraph-checkpoint-postgres, langgraph-checkpoint-sqlite, openai-agents, asyncpg and the extra
 `embedded`; the tests need none of them: what is written to tests/importers/fixtures is plain SQL.
@@ -51,7 +51,7 @@ def dump(url: str, name: str, tables: list[str]) -> None:
             columns = connection.execute(_COLUMNS, (table,)).fetchall()
             fields = ", ".join(f"{column} {kind}" for column, kind in columns)
             lines.append(f"CREATE TABLE {table} ({fields});")
-            # As text, so that a value is written as the server would read it.
+            # Select as text, so that values are written in a form that the server can read.
             names = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column, _ in columns)
             order = sql.SQL(", ").join(sql.Literal(i + 1) for i in range(min(4, len(columns))))
             query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(names, sql.Identifier(table), order)
@@ -86,7 +86,7 @@ def talk(saver: Any) -> None:
         app.invoke({"messages": [HumanMessage(text)]}, at(thread))
 
     def fold(thread: str, summary: str, keep: int) -> None:
-        """What LangChain's summarization middleware does."""
+        """Folds messages as LangChain's summarization middleware does."""
         kept = app.get_state(at(thread)).values["messages"][-keep:]
         notes = HumanMessage(summary, additional_kwargs={"lc_source": "summarization"})
         app.update_state(at(thread), {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), notes, *kept]})

@@ -1,6 +1,6 @@
 """Writes docs/reference.md from the code's own signatures and docstrings. With --check, says whether it is up to date.
 
-Every public name is in it: a method or a name that no section takes is an error here.
+The page has every public name: a name or a method that no section lists is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STORE: dict[str, tuple[str, ...]] = {
     "Erasing": ("redact", "erase", "hold", "release", "retain"),
     "Bundles": ("export", "import_bundle"),
 }
-# Described elsewhere on the page, or needing no description.
+# These are described elsewhere on the page, or need no description.
 _FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload"}
 _ABOUT = "The page is made from the code by `scripts/reference.py`, and a test compares them."
 
@@ -298,7 +298,7 @@ def _parameters(found: Callable[..., Any]) -> list[str]:
 
 
 def _default(value: Any) -> str:
-    # An object that prints as an address is shown by its name.
+    # Show an object's name if its repr is an address.
     return _plain(repr(value)) if " at 0x" not in repr(value) else f"{getattr(value, '__name__', type(value).__name__)}"
 
 
@@ -321,7 +321,7 @@ def _plain(text: str) -> str:
 
 def _prose(found: Any) -> Iterator[str]:
     text = inspect.getdoc(found) or ""
-    # The docstring of a dataclass without one is its signature.
+    # A dataclass without a docstring gets its signature as docstring.
     if text and not text.startswith(f"{getattr(found, '__name__', '')}("):
         for part in text.split("\n\n"):
             yield from _wrapped(part)

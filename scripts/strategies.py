@@ -51,7 +51,7 @@ def prose(dice: random.Random, words: int) -> str:
 
 
 def coding() -> Iterator[Payload]:
-    """An agent at work on a repository: Anthropic's format, large results, few words from the user."""
+    """Makes the thread of a coding agent: Anthropic's format, large results, few words of the user."""
     dice = random.Random(1)  # noqa: S311 — made-up threads, the same every time
     call = 0
     for turn in range(6):
@@ -75,7 +75,7 @@ def coding() -> Iterator[Payload]:
 
 
 def support() -> Iterator[Payload]:
-    """A long chat with a customer: OpenAI's chat format, short messages, a tool now and then."""
+    """Makes a long chat with a customer: OpenAI's chat format, short messages, few tool calls."""
     dice = random.Random(2)  # noqa: S311 — made-up threads, the same every time
     yield {"role": "system", "content": prose(dice, 80)}
     for turn in range(24):
@@ -90,7 +90,7 @@ def support() -> Iterator[Payload]:
 
 
 def research() -> Iterator[Payload]:
-    """One question and many searches at once: OpenAI's chat format, parallel calls, long runs without the user."""
+    """Makes one question with many searches: OpenAI's chat format, parallel calls, long runs without the user."""
     dice = random.Random(3)  # noqa: S311 — made-up threads, the same every time
     yield {"role": "system", "content": prose(dice, 40)}
     yield {"role": "user", "content": prose(dice, 50)}
