@@ -45,8 +45,8 @@ def turn(store: Store, client: anthropic.Anthropic, thread: str, question: str) 
     store.append(thread, {"role": "user", "content": question})
     while True:
         # Compacts the view first if it is over its budget. Even if that fails, the result fits the window.
-        request = store.fit(thread, BUDGET, actor="agent").for_anthropic(cache="5m")
-        reply = client.beta.messages.create(model=MODEL, max_tokens=400, tools=TOOLS, **request)
+        request = store.fit(thread, BUDGET, actor="agent").for_anthropic(tools=TOOLS, cache="5m")
+        reply = client.beta.messages.create(model=MODEL, max_tokens=400, **request)
         # Store the SDK's object as it is, with a receipt for the request that the model was sent.
         store.append(thread, reply, view=request)
         calls: list[Any] = [block for block in reply.content if block.type == "tool_use"]

@@ -49,8 +49,8 @@ def turn(store: Store, client: openai.OpenAI, thread: str, question: str, key: s
     # With the key, a retry of the same question adds nothing.
     store.append(thread, {"role": "user", "content": question}, key=key)
     while True:
-        request = store.fit(thread, BUDGET, actor="agent").for_openai()
-        completion: Any = client.chat.completions.create(model=MODEL, tools=TOOLS, **request)
+        request = store.fit(thread, BUDGET, actor="agent").for_openai(tools=TOOLS)
+        completion: Any = client.chat.completions.create(model=MODEL, **request)
         message = completion.choices[0].message
         store.append(thread, message, view=request)
         if not message.tool_calls:

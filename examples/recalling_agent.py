@@ -68,8 +68,8 @@ def ask(store: Store, client: anthropic.Anthropic, thread: str, recall: RecallTo
     store.append(thread, {"role": "user", "content": question})
     turns = 0
     while True:
-        request = store.fit(thread, BUDGET, actor="agent").for_anthropic()
-        reply = client.beta.messages.create(model=MODEL, max_tokens=400, tools=tools, **request)
+        request = store.fit(thread, BUDGET, actor="agent").for_anthropic(tools=tools)
+        reply = client.beta.messages.create(model=MODEL, max_tokens=400, **request)
         store.append(thread, reply, view=request)
         calls: list[Any] = [block for block in reply.content if block.type == "tool_use"]
         if not calls:

@@ -124,6 +124,9 @@ FIELDS: dict[str, dict[str, str]] = {
         "message": "The message.",
         "records": "Every record that ever covered it, oldest first.",
         "element": "The element of the current view that represents it.",
+        "receipt": "The reply's receipt, or None.",
+        "same_tools": "Whether the given tools are those of the request, by the receipt's hash; None if unknown.",
+        "same_system": "The same for the system prompt.",
         "redaction": "The event that erased it, or None.",
     },
     "Redaction": {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -134,15 +135,39 @@ def _list_records(out: Output, found: Iterable[Compaction], *, own: bool, text: 
 def explain(
     thread: Thread,
     seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The message's seq.", show_default=False)],
+    tools: Annotated[
+        Path | None,
+        typer.Option(
+            "--tools",
+            metavar="FILE",
+            help="Say whether the reply's request had these tools, a JSON list.",
+            show_default=False,
+        ),
+    ] = None,
+    system: Annotated[
+        Path | None,
+        typer.Option(
+            "--system",
+            metavar="FILE",
+            show_default=False,
+            help="Say whether the reply's request had this system prompt: a text, or a JSON list of blocks.",
+        ),
+    ] = None,
     text: Annotated[bool, typer.Option("--text", help="Include the message and its replacement. Prints JSON.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows what happened to one message: every record that covers it, and what the view now has in its place."""
+    """Shows what happened to one message: every record that covers it, and what the view now has in its place.
+
+    Of a reply that was appended with its view, also shows from which view it was written, and the hashes of the
+    request's tools and system prompt. A newline at the end of --system is left out.
+    """
     out = options.with_text(as_json, text=text)
+    given_tools = None if tools is None else options.json_list(tools, "--tools")
+    given_system = None if system is None else _prompt(system)
     with options.reader(url, tenant) as store:
-        found = store.explain(thread, seq)
+        found = store.explain(thread, seq, tools=given_tools, system=given_system)
     if out.as_json:
         out.json_text(_explained(found, text=text))
         return
@@ -157,8 +182,27 @@ def explain(
     in_view = (
         "the message itself" if now.kind is None else f"{values.who(now)}, for seqs {values.span(now.seq, now.end_seq)}"
     )
+    facts += _receipt(found, {"tools": tools, "system": system})
     out.facts({}, [*facts, ("in the view", in_view)])
     out.rows(_RECORDS, ((values.compaction(r), values.record_cells(r)) for r in found.records), "no record covers it")
+
+
+def _prompt(path: Path) -> str | list[Any]:
+    text = options.file_text(path, "--system").removesuffix("\n")
+    return options.json_list(path, "--system") if text.lstrip().startswith("[{") else text
+
+
+def _receipt(found: Explanation, asked: Mapping[str, Path | None]) -> Iterator[tuple[str, str]]:
+    """Yields what the receipt of a reply says of its request."""
+    receipt = found.receipt or {}
+    if receipt:
+        yield "written from", f"the view at pos {receipt['pos']:,}, rendered as {receipt.get('renderer')}"
+    for name, same in (("tools", found.same_tools), ("system", found.same_system)):
+        if name in receipt:
+            judged = "" if same is None else f" (those of {asked[name]})" if same else f" (not those of {asked[name]})"
+            yield name, f"sha256 {receipt[name]}{judged}"
+        elif asked[name] is not None:
+            yield name, "no hash in a receipt"
 
 
 def _explained(found: Explanation, *, text: bool) -> str:
@@ -172,6 +216,9 @@ def _explained(found: Explanation, *, text: bool) -> str:
         "element": element,
         "records": [values.compaction(record, text=text) for record in found.records],
         "redaction": None if event is None else values.event(event, text=text),
+        "receipt": found.receipt,
+        "same_tools": found.same_tools,
+        "same_system": found.same_system,
     }
     return f'{{"message":{head},{encoded(rest)[1:]}'
 

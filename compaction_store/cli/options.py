@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -186,6 +187,26 @@ def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:
         value = None
     if not isinstance(value, dict):
         raise misuse("must be a JSON object", option)
+    return value
+
+
+def file_text(path: Path, option: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise misuse(f"cannot read {path}: {error.strerror}", option) from None
+    except UnicodeDecodeError:
+        raise misuse(f"{path} must be text in UTF-8", option) from None
+
+
+def json_list(path: Path, option: str) -> list[Any]:
+    """Reads a file that has a JSON list."""
+    try:
+        value = json.loads(file_text(path, option))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list):
+        raise misuse(f"{path} must have a JSON list", option)
     return value
 
 

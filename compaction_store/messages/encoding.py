@@ -63,7 +63,9 @@ def _plain(value: Any) -> Any:
                 return to_param()
             maker = kind.__module__.partition(".")[0]
             if maker in {"anthropic", "openai"} and callable(to_dict := getattr(value, "to_dict", None)):
-                return to_dict(mode="json", warnings=False)
+                # Tools made of functions have a to_dict() of their own, without options.
+                is_tool = ".lib.tools" in kind.__module__
+                return to_dict() if is_tool else to_dict(mode="json", warnings=False)
             if callable(model_dump := getattr(value, "model_dump", None)):
                 return model_dump(mode="json", by_alias=True, warnings=False)
     except (PydanticSerializationError, ValueError, RecursionError):
@@ -76,6 +78,14 @@ def of_sdk(value: object) -> Any:
     """Returns the JSON of an SDK's object; None for any other object."""
     try:
         return _plain(value)
+    except _Refused:
+        return None
+
+
+def plain(value: object) -> Any:
+    """Returns a value as plain JSON, with the SDKs' objects converted; None if it has no lossless form."""
+    try:
+        return _checked(value)
     except _Refused:
         return None
 

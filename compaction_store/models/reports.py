@@ -9,7 +9,7 @@ from uuid import UUID
 
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models.compactions import Compaction
-from compaction_store.models.messages import Element, Message
+from compaction_store.models.messages import Element, Message, Payload
 from compaction_store.models.threads import Event
 
 
@@ -17,13 +17,18 @@ from compaction_store.models.threads import Event
 class Explanation(AsDict):
     """A message, every record that ever covered it, in order, and the element of the current view that represents it.
 
-    If the message was erased, `redaction` is the event that did it.
+    If the message was erased, `redaction` is the event that did it. `receipt` is that of a reply that was appended with
+    its view. `same_tools` and `same_system` say whether the tools and the system prompt that `explain` was given are
+    those of the request; None if none were given, or if the receipt has no hash of them.
     """
 
     message: Message
     records: tuple[Compaction, ...]
     element: Element
     redaction: Event | None = None
+    receipt: Payload | None = None
+    same_tools: bool | None = None
+    same_system: bool | None = None
 
 
 class Found(NamedTuple):

@@ -27,7 +27,7 @@ _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 class Options(NamedTuple):
-    system: str
+    system_messages: str
     thinking: str
     cache: str | None
 
@@ -48,7 +48,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
     messages = list(_read(elements, options))
     results = _results(messages, erased=any(None in e.messages for e in elements))
     _settle_server_calls(messages)
-    system, turns = _turns(messages, results, in_place=options.system == "in_place")
+    system, turns = _turns(messages, results, in_place=options.system_messages == "in_place")
     turns = list(_finished(turns))
     if turns and turns[0].role == "assistant" and turns[0].blocks[0].get("type") != "compaction":
         turns.insert(0, _Message(0, "user", [{"type": "text", "text": BEGINNING}]))

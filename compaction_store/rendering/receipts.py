@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from hashlib import sha256
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from compaction_store.arguments import about
 from compaction_store.errors import NotRenderable, Unreadable
 from compaction_store.models import Payload
+from compaction_store.rendering import given
 from compaction_store.rendering import view as rendering
-from compaction_store.rendering.view import Rendered, View
+from compaction_store.rendering.given import System, digest
+from compaction_store.rendering.view import Rendered, RequestParts, View
 
 
 def receipt(seen: View | Rendered) -> str:
-    """Makes the receipt of a reply as JSON: the view's pos, the renderer, and the hash of the rendering. No content."""
-    rendered: Any
+    """Makes the receipt of a reply as JSON: the view's pos, the renderer, and hashes of the request. No content."""
     if isinstance(seen, View):
-        renderer, options, rendered = rendering.MESSAGES, {}, seen.messages
+        fields = {"pos": seen.pos, "renderer": rendering.MESSAGES, "options": {}, "sha256": digest(seen.messages)}
     else:
-        renderer, options, rendered = seen.renderer, seen.options, seen
-    fields = {"pos": seen.pos, "renderer": renderer, "options": options, "sha256": _sha256(rendered)}
+        fields = {"pos": seen.pos, "renderer": seen.renderer, "options": seen.options} | _hashes(
+            rendering.parts_of(seen)
+        )
     return json.dumps(fields, separators=(",", ":"))
+
+
+class Digests(NamedTuple):
+    """The hashes of the tools and of the system prompt of a request; None for what is not given."""
+
+    tools: str | None
+    system: str | None
+
+
+def digests(tools: Sequence[Any] | None, system: System | None) -> Digests:
+    return Digests(
+        *(None if part is None else digest(part) for part in (given.tools_of(tools), given.system_of(system)))
+    )
+
+
+def has_digest(receipt: Mapping[str, Any] | None, name: str, wanted: str | None) -> bool | None:
+    """Returns whether a receipt has this hash of tools or a system prompt; None if there is nothing to compare."""
+    found = None if receipt is None else receipt.get(name)
+    return None if found is None or wanted is None else bool(found == wanted)
+
+
+def _hashes(parts: RequestParts) -> Payload:
+    found = {"sha256": parts.rendered, "tools": parts.tools, "system": parts.system}
+    return {name: digest(part) for name, part in found.items() if part is not None}
 
 
 def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
@@ -42,8 +67,4 @@ def matches(view: View, receipt: Mapping[str, Any]) -> bool:
         rendered = rendering.rerender(view, receipt.get("renderer"), receipt.get("options"))
     except NotRenderable:
         return False
-    return rendered is not None and receipt.get("sha256") == _sha256(rendered)
-
-
-def _sha256(rendered: Any) -> str:
-    return sha256(json.dumps(rendered, ensure_ascii=True, separators=(",", ":")).encode()).hexdigest()
+    return rendered is not None and receipt.get("sha256") == digest(rendered)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import AsDict, plain
 from compaction_store.models import Element, Measured, Payload
-from compaction_store.rendering import anthropic, openai_chat, openai_responses
+from compaction_store.rendering import anthropic, given, openai_chat, openai_responses
+from compaction_store.rendering.given import System
 
 MESSAGES = "messages/1"
 ANTHROPIC = "anthropic/1"
 OPENAI_CHAT = "openai-chat/1"
 OPENAI_RESPONSES = "openai-responses/1"
 
-System = Literal["apart", "in_place"]
+SystemMessages = Literal["apart", "in_place"]
 Thinking = Literal["drop_after_compaction", "keep", "drop"]
 Cache = Literal["5m", "1h"]
 
@@ -49,16 +51,26 @@ class View(AsDict):
     def for_anthropic(
         self,
         *,
-        system: System = "apart",
+        tools: Sequence[Any] | None = None,
+        system: System | None = None,
+        system_messages: SystemMessages = "apart",
         thinking: Thinking = "drop_after_compaction",
         cache: Cache | None = None,
     ) -> Rendered:
-        """Renders the arguments of a request to Anthropic's Messages API."""
-        return for_anthropic(self, system=system, thinking=thinking, cache=cache)
+        """Renders the arguments of a request to Anthropic's Messages API, with the tools and the system prompt."""
+        return for_anthropic(
+            self, tools=tools, system=system, system_messages=system_messages, thinking=thinking, cache=cache
+        )
 
-    def for_openai(self, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
-        """Renders the arguments of a request to OpenAI's Chat Completions or Responses API."""
-        return for_openai(self, api=api)
+    def for_openai(
+        self,
+        *,
+        api: Literal["chat", "responses"] = "chat",
+        tools: Sequence[Any] | None = None,
+        system: System | None = None,
+    ) -> Rendered:
+        """Renders the arguments of a request to OpenAI's Chat Completions or Responses API, with tools and prompt."""
+        return for_openai(self, api=api, tools=tools, system=system)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +86,40 @@ class SeenView(AsDict):
     receipt: Payload | None
 
 
+class RequestParts(NamedTuple):
+    """A request in parts: the arguments that are made from the view, and what the caller gives beside it."""
+
+    rendered: Payload
+    tools: Any
+    system: Any
+
+
 class Rendered(dict[str, Any]):
     """The arguments of a request, to be unpacked into an SDK's call, with the view that they were rendered from.
 
-    Pass it as `view=` when you append the reply: the receipt then records the renderer and its options.
+    Pass it as `view=` when you append the reply: the receipt then records the renderer and its options, and the hashes
+    of `tools` and of the system prompt. Arguments that you add, such as `max_tokens`, are not in it.
     """
 
-    def __init__(self, arguments: Payload, view: View, renderer: str, options: Payload) -> None:
-        super().__init__(arguments)
+    def __init__(
+        self,
+        arguments: Payload,
+        view: View,
+        renderer: str,
+        options: Payload,
+        *,
+        tools: object = None,
+        system: object = None,
+    ) -> None:
         self.view = view
         self.renderer = renderer
         self.options = options
+        # The betas follow from the messages, and callers add to them.
+        rendered = {name: value for name, value in arguments.items() if name != "betas"}
+        self._given = RequestParts(rendered, given.tools_of(tools), given.system_of(system))
+        super().__init__(_PLACES[renderer].put(arguments, self._given.system) if self._given.system else arguments)
+        if self._given.tools:
+            self["tools"] = self._given.tools
 
     @property
     def thread_id(self) -> str:
@@ -113,37 +148,69 @@ class Rendered(dict[str, Any]):
         return f"<Rendered by {self.renderer}: the view of thread {self.thread_id!r} at pos {self.pos}>"
 
 
+def parts_of(request: Rendered) -> RequestParts:
+    """Returns a request in parts, as it is now: the caller may have changed it."""
+    known = request._given  # noqa: SLF001 — for this package only
+    taken = _PLACES[request.renderer].take(dict(request), known.system) if known.system else dict(request)
+    left = dict(request) if taken is None else taken
+    rendered = {name: left.pop(name) for name in known.rendered if name in left}
+    # Where the caller has removed or replaced them, those that were given before were not sent.
+    tools = left.get("tools", None if known.tools else known.tools)
+    system = left.get("system", left.get("instructions", None if taken is None else known.system))
+    return RequestParts(rendered, _known(given.tools_of, tools), _known(given.system_of, system))
+
+
+def _known(check: Callable[[object], Any], value: object) -> Any:
+    """Returns a part of a request; None if it cannot be hashed, because its reply must be stored all the same."""
+    with suppress(InvalidInput):
+        return check(value)
+    return None
+
+
 def for_anthropic(
     view: View,
     *,
-    system: System = "apart",
+    tools: Sequence[Any] | None = None,
+    system: System | None = None,
+    system_messages: SystemMessages = "apart",
     thinking: Thinking = "drop_after_compaction",
     cache: Cache | None = None,
 ) -> Rendered:
     """Renders the arguments for Anthropic's Messages API: `messages`, `system`, and `betas` if a block needs one.
 
-    `system` puts all system messages before the conversation ("apart"), or leaves later ones in place. `thinking` drops
-    the thinking that is older than a compaction, keeps all of it, or drops all. `cache` sets a cache breakpoint with
-    this lifetime after the last summary.
+    `tools` are added as they are. `system`, a text or blocks, comes before the system messages of the view.
+    `system_messages` puts all of these before the conversation ("apart"), or leaves later ones in place. `thinking`
+    drops the thinking that is older than a compaction, keeps all of it, or drops all. `cache` sets a cache breakpoint
+    with this lifetime after the last summary.
     """
-    _check("system", system, ("apart", "in_place"))
+    _check("system_messages", system_messages, ("apart", "in_place"))
     _check("thinking", thinking, ("drop_after_compaction", "keep", "drop"))
     _check("cache", cache, (None, "5m", "1h"))
-    options = {"system": system, "thinking": thinking, "cache": cache}
-    return Rendered(
-        anthropic.request(view.elements, anthropic.Options(system, thinking, cache)), view, ANTHROPIC, options
-    )
+    options = {"system_messages": system_messages, "thinking": thinking, "cache": cache}
+    arguments = anthropic.request(view.elements, anthropic.Options(system_messages, thinking, cache))
+    return Rendered(arguments, view, ANTHROPIC, options, tools=tools, system=system)
 
 
-def for_openai(view: View, *, api: Literal["chat", "responses"] = "chat") -> Rendered:
-    """Renders the arguments for OpenAI's Chat Completions (`messages`) or Responses (`input`)."""
+def for_openai(
+    view: View,
+    *,
+    api: Literal["chat", "responses"] = "chat",
+    tools: Sequence[Any] | None = None,
+    system: System | None = None,
+) -> Rendered:
+    """Renders the arguments for OpenAI's Chat Completions (`messages`) or Responses (`input`).
+
+    `tools` are added as they are. `system` is the first message of a chat, and the `instructions` of Responses.
+    """
     _check("api", api, ("chat", "responses"))
     if api == "chat":
-        return Rendered(openai_chat.request(view.elements), view, OPENAI_CHAT, {})
-    return Rendered(openai_responses.request(view.elements), view, OPENAI_RESPONSES, {})
+        return Rendered(openai_chat.request(view.elements), view, OPENAI_CHAT, {}, tools=tools, system=system)
+    arguments = openai_responses.request(view.elements)
+    return Rendered(arguments, view, OPENAI_RESPONSES, {}, tools=tools, system=system)
 
 
-_RENDERERS: dict[str, Callable[..., Mapping[str, Any]]] = {
+_PLACES = {ANTHROPIC: given.ANTHROPIC, OPENAI_CHAT: given.OPENAI_CHAT, OPENAI_RESPONSES: given.OPENAI_RESPONSES}
+_RENDERERS: dict[str, Callable[..., Rendered]] = {
     ANTHROPIC: for_anthropic,
     OPENAI_CHAT: for_openai,
     OPENAI_RESPONSES: lambda view, **options: for_openai(view, api="responses", **options),
@@ -158,7 +225,7 @@ def rerender(view: View, renderer: object, options: object) -> Any:
     if render is None or not isinstance(options, dict):
         return None
     try:
-        return render(view, **options)
+        return parts_of(render(view, **options)).rendered
     except (InvalidInput, TypeError):
         return None
 

@@ -198,3 +198,34 @@ def test_how_a_summary_was_made_is_shown_with_its_record(run: Run, store: cs.Sto
     assert '{"temperature":0.2,' in lines["settings"]
     assert lines["usage"].endswith('{"input_tokens":9}')
     assert lines["duration"].endswith("1.25 s")
+
+
+def test_explain_says_from_which_request_a_reply_was_written(run: Run, store: cs.Store, tmp_path: Path) -> None:
+    tools, prompt = [{"name": "find_order", "input_schema": {}}], f"Be brief. {SECRET}\n"
+    store.append("t", {"role": "user", "content": "Where is order 4711?"})
+    for system in (prompt, [{"type": "text", "text": prompt}]):
+        request = store.view("t").for_anthropic(tools=tools, system=system)
+        store.append("t", {"role": "assistant", "content": "In Lisbon."}, view=request)
+    for name, text in (("tools", json.dumps(tools, indent=1)), ("system", prompt + "\n"), ("none", "{}")):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "blocks").write_text(json.dumps([{"type": "text", "text": prompt}]))
+    given = ("--tools", str(tmp_path / "tools"), "--system", str(tmp_path / "system"))
+    [plain], [judged], [blocks] = (
+        run.json("explain", "t", "2"), run.json("explain", "t", "2", *given),
+        run.json("explain", "t", "3", "--system", str(tmp_path / "blocks")),
+    )  # fmt: skip
+    receipt = store.seen_by("t", 2).receipt
+    assert plain["receipt"] == receipt
+    assert receipt is not None
+    assert (plain["same_tools"], plain["same_system"]) == (None, None)
+    assert (judged["same_tools"], judged["same_system"]) == (True, True)
+    assert blocks["same_system"] is True
+    table = run("explain", "t", "2", "--table", *given[:3], str(tmp_path / "tools")).stdout
+    assert "the view at pos 1, rendered as anthropic/1" in table
+    assert f"sha256 {receipt['tools']} (those of {tmp_path / 'tools'})" in " ".join(table.split())
+    assert f"sha256 {receipt['system']} (not those of {tmp_path / 'tools'})" in " ".join(table.split())
+    assert "written from" not in run("explain", "t", "1", "--table").stdout
+    assert "no hash in a receipt" in run("explain", "t", "1", "--table", *given).stdout
+    assert "must have a JSON list" in run("explain", "t", "2", "--tools", str(tmp_path / "none"), code=2).stderr
+    assert "cannot read" in run("explain", "t", "2", "--system", str(tmp_path / "nothing"), code=2).stderr
+    assert SECRET not in table + json.dumps(judged)

@@ -10,10 +10,11 @@ from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
-from compaction_store.models import Compaction, Event, Measured, Message, Thread
+from compaction_store.models import Compaction, Event, Measured, Message, Payload, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
+from compaction_store.rendering import receipts
 from compaction_store.store.thread_keys import thread_key
 
 _KINDS = ("summary", "truncation", "removal", "revocation")
@@ -82,6 +83,15 @@ def redaction_of(db: Connections, thread: ThreadKey, message: Message) -> Event 
             if event.kind == "redaction" and erasure.names(event, message.seq):
                 return event
     return None
+
+
+def receipt_of(db: Connections, thread: ThreadKey, seq: int) -> tuple[int, Payload | None] | None:
+    """Returns the pos of a message and its receipt, None if it has none; None if there is no such message."""
+    found = db.call(queries.receipt, thread, seq)
+    if found is None:
+        return None
+    pos, text = found
+    return pos, None if text is None else receipts.read_receipt(text, seq, thread.thread_id)
 
 
 def due(db: Connections, tenant: str, budget: TokenBudget) -> Iterator[Thread]:

@@ -6,7 +6,7 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable, Mapping
+from collections.abc import Iterator, Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -36,6 +36,7 @@ from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.engines import Engine
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
 from compaction_store.rendering import receipts
+from compaction_store.rendering.given import System
 from compaction_store.rendering.view import SeenView, View
 from compaction_store.store._sync import auditing, exporting, pages, searching, verifying
 from compaction_store.store._sync.opening import open_database
@@ -272,16 +273,26 @@ class Reader:
             arguments.check_thread_id(after)
         return searching.search_all(self._db, self._tenant, wanted, after)
 
-    def explain(self, thread_id: str, seq: int) -> Explanation:
-        """Returns every record that ever covered a message, in order, and its element in the present view."""
+    def explain(
+        self, thread_id: str, seq: int, *, tools: Sequence[Any] | None = None, system: System | None = None
+    ) -> Explanation:
+        """Returns every record that ever covered a message, in order, its element in the present view, and its receipt.
+
+        `tools` and `system` are compared with the hashes in the receipt of a reply.
+        """
+        wanted = receipts.digests(tools, system)
         message = self.message(thread_id, seq)
         log = [record for record in self.compactions(thread_id, covering=seq)]
         view = self.view(thread_id)
         element = next((element for element in view.elements if element.seq <= seq <= element.end_seq), None)
         if element is None:
             raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
-        redaction = auditing.redaction_of(self._db, self._key(thread_id), message)
-        return Explanation(message, tuple(log), element, redaction)
+        key = self._key(thread_id)
+        redaction = auditing.redaction_of(self._db, key, message)
+        _, receipt = auditing.receipt_of(self._db, key, seq) or (0, None)
+        same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
+        same_system = receipts.has_digest(receipt, "system", wanted.system)
+        return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system)
 
     def events(self, thread_id: str, *, after: int = 0) -> Iterator[Event]:
         """Yields a thread's redactions, holds, releases and retentions after a pos, in order."""
@@ -292,16 +303,15 @@ class Reader:
     def seen_by(self, thread_id: str, seq: int) -> SeenView:
         """Returns the view that a reply was written from, and whether a receipt proves it."""
         arguments.number(seq, "seq", least=1)
-        found = self._db.call(queries.receipt, self._key(thread_id), seq)
+        found = auditing.receipt_of(self._db, self._key(thread_id), seq)
         if found is None:
             self.thread(thread_id)
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
-        pos, text = found
-        if text is None:
+        pos, receipt = found
+        if receipt is None:
             if pos == 1:
                 raise MessageNotFound(f"there is nothing before seq {seq}{arguments.about(thread_id)}")
             return SeenView("reconstructed", self.view(thread_id, at=pos - 1), None)
-        receipt = receipts.read_receipt(text, seq, thread_id)
         view = self.view(thread_id, at=receipt["pos"])
         return SeenView("proved" if receipts.matches(view, receipt) else "differs", view, receipt)
 

@@ -55,7 +55,7 @@ def anthropic(seen: View, **options: Any) -> Payload:
     assert seen == before
     _ANTHROPIC.validate_python({"model": "m", "max_tokens": 1, **rendered})
     assert not refused_by_anthropic(rendered["messages"], system=rendered.get("system"))
-    if options.get("system") != "in_place":
+    if options.get("system_messages") != "in_place":
         roles = [m["role"] for m in rendered["messages"] if m["role"] != "system"]
         assert all(a != b for a, b in itertools.pairwise(roles))
     json.dumps(rendered)
@@ -149,13 +149,13 @@ def test_several_system_messages_are_one_list_of_blocks() -> None:
 def test_system_messages_may_stay_where_they_are() -> None:
     late = {"role": "system", "content": "Now in French."}
     thread = view({"role": "system", "content": "A"}, user("a"), late, reply(text("oui")), user("b"), late)
-    found = anthropic(thread, system="in_place")
+    found = anthropic(thread, system_messages="in_place")
     assert found["system"] == "A"
     assert [m["role"] for m in found["messages"]] == ["user", "system", "assistant", "user", "system"]
     # One that stands where the API takes none is moved to where it does.
-    early = anthropic(view(late, late, user("a"), reply(text("b"))), system="in_place")
+    early = anthropic(view(late, late, user("a"), reply(text("b"))), system_messages="in_place")
     assert [m["role"] for m in early["messages"]] == ["user", "assistant"]
-    between = anthropic(view(user("a"), late, user("b"), reply(text("c")), late), system="in_place")
+    between = anthropic(view(user("a"), late, user("b"), reply(text("c")), late), system_messages="in_place")
     assert [m["role"] for m in between["messages"]] == ["user", "system", "assistant"]
     assert between["system"] == "Now in French."
 
@@ -496,7 +496,7 @@ def test_blocks_that_openai_has_no_counterpart_for(block: Payload) -> None:
             for_openai(thread, api=api)
 
 
-@pytest.mark.parametrize("option", [{"system": "top"}, {"thinking": "some"}, {"cache": "2h"}])
+@pytest.mark.parametrize("option", [{"system_messages": "top"}, {"thinking": "some"}, {"cache": "2h"}])
 def test_options_that_there_are_not(option: Any) -> None:
     with pytest.raises(InvalidInput):
         for_anthropic(view(user("a")), **option)
@@ -514,7 +514,7 @@ def test_every_well_formed_thread_renders_in_every_format(data: st.DataObject) -
     thread = view(*data.draw(WELL_FORMED[kind]()))
     server_tools = "server_tool_use" in json.dumps(thread.messages)
     anthropic(thread)
-    anthropic(thread, system="in_place", cache="5m")
+    anthropic(thread, system_messages="in_place", cache="5m")
     if not server_tools:
         chat(thread)
         responses(thread)
@@ -572,7 +572,7 @@ def test_the_receipt_names_the_renderer_and_its_options(store: Face) -> None:
     found = store.seen_by("t", said.seq)
     assert found.evidence == "proved"
     assert found.receipt["renderer"] == "anthropic/1"
-    assert found.receipt["options"] == {"system": "apart", "thinking": "keep", "cache": None}
+    assert found.receipt["options"] == {"system_messages": "apart", "thinking": "keep", "cache": None}
     for other in (seen_view, seen_view.for_openai(), seen_view.for_openai(api="responses")):
         [said] = store.append("t", user("e"), view=other)
         assert store.seen_by("t", said.seq).evidence == "proved"
