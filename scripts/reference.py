@@ -19,7 +19,18 @@ from typing import Any, NamedTuple
 from fields import described, member, unused
 
 import compaction_store as cs
-from compaction_store import embedded, errors, importers, migrate, models, recall, strategies, summarizers, tokens
+from compaction_store import (
+    embedded,
+    errors,
+    importers,
+    migrate,
+    models,
+    probes,
+    recall,
+    strategies,
+    summarizers,
+    tokens,
+)
 from compaction_store.deploy import citus, roles
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
@@ -75,6 +86,10 @@ SECTIONS = (
     Section(
         "Summarizers", "`compaction_store.summarizers`. [Summarizers](summarizers.md) describes each.", summarizers,
         tuple(summarizers.__all__),
+    ),
+    Section(
+        "Probes", "`compaction_store.probes`. [Evaluation](evaluation.md) says what each finds.", probes,
+        ("ThreadFacts", "ThreadMessage", "ThreadProbe", "Fold", "Probe", "Place"),
     ),
     Section(
         "Recall", "`compaction_store.recall`: tools for agents. [How to](how-to/recall.md).", recall,

@@ -1,0 +1,37 @@
+"""Probes of a compaction: what a summary lost, and what it says that nobody said.
+
+They are mined from the thread itself, by rules and without a model: the same thread always gives the same answers, in
+linear time. `ThreadFacts` reads a thread once; `ThreadProbe` walks through it as it grows and is folded. The page on
+evaluation says what each probe finds and what it cannot see.
+"""
+
+from __future__ import annotations
+
+from compaction_store.probes.facts import ThreadFacts, ThreadMessage
+from compaction_store.probes.names import Name, NameReader, named_at, names
+from compaction_store.probes.orders import Order, is_order, orders
+from compaction_store.probes.probe import PROBE_TYPES, Place, Probe, ProbeType
+from compaction_store.probes.quotations import quotations
+from compaction_store.probes.secrets import has_secret, masked
+from compaction_store.probes.thread_probe import Fold, ThreadProbe
+
+__all__ = [
+    "PROBE_TYPES",
+    "Fold",
+    "Name",
+    "NameReader",
+    "Order",
+    "Place",
+    "Probe",
+    "ProbeType",
+    "ThreadFacts",
+    "ThreadMessage",
+    "ThreadProbe",
+    "has_secret",
+    "is_order",
+    "masked",
+    "named_at",
+    "names",
+    "orders",
+    "quotations",
+]

@@ -1,0 +1,258 @@
+"""Reads a whole thread once: the names, needs, orders, calls, files and values in each message.
+
+Everything is computed from the messages alone, in linear time. Any number of strategies can then be probed on it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from compaction_store.models import Payload
+from compaction_store.probes.calls import FileChange, changed_files, looks_up, signature
+from compaction_store.probes.names import Name, NameReader, keys
+from compaction_store.probes.orders import Order, orders, stem
+from compaction_store.probes.probe import Place
+from compaction_store.probes.quotations import quotations
+from compaction_store.probes.reading import Call, Reading, Result, Said
+from compaction_store.probes.values import Statement, fields, statements
+from compaction_store.probes.words import Phrases, word_places, words
+
+# A longer text in a call is written and not referred to; of a longer text of a user, most was pasted.
+_LONGEST_GIVEN = 400
+_LONGEST_USER = 6000
+_ENDS = 1500
+# The results of equal calls are compared field by field, unless they are tables.
+_MOST_FIELDS = 500
+
+
+class ThreadMessage(NamedTuple):
+    """A message of a thread, as the probes need it. Tokens and time are optional: costs are counted in them."""
+
+    seq: int
+    payload: Payload | None
+    tokens: int | None = None
+    at: datetime | None = None
+
+
+class Need(NamedTuple):
+    """A name or a quotation in a user's text or in a call. A quotation's key is its words between two spaces."""
+
+    key: str
+    kind: str
+    text: str
+    said: Said
+    start: int
+    end: int
+
+
+class Supersession(NamedTuple):
+    """A value and the newer one that replaced it, in words, and where both are. `about` is the thing, if known."""
+
+    about: str
+    old: str
+    new: str
+    old_at: Place
+    new_at: Place
+
+
+@dataclass(slots=True)
+class MessageFacts:
+    """The facts of one message."""
+
+    seq: int
+    payload: Payload | None
+    tokens: int | None
+    at: datetime | None
+    said: list[Said]
+    calls: list[Call]
+    results: list[Result]
+    #: The keys of all names in it, also of the names inside of paths.
+    names: dict[str, Name]
+    needs: list[Need] = field(default_factory=list)
+    orders: list[tuple[Said, Order]] = field(default_factory=list)
+    #: The signatures of calls that only look something up, with the call's place in `calls`.
+    lookups: list[tuple[str, int]] = field(default_factory=list)
+    changes: list[tuple[FileChange, int]] = field(default_factory=list)
+    superseded: list[Supersession] = field(default_factory=list)
+    is_assistant: bool = False
+
+    @property
+    def keys(self) -> Iterable[str]:
+        return self.names
+
+
+class ThreadFacts:
+    """The facts of a thread's messages, by seq."""
+
+    def __init__(self, messages: Iterable[ThreadMessage]) -> None:
+        self._reader = NameReader()
+        self.messages: dict[int, MessageFacts] = {}
+        #: The seqs of the messages with a name, in order.
+        self.seqs: dict[str, list[int]] = defaultdict(list)
+        values = _Values()
+        for message in messages:
+            facts = self._read(message)
+            values.read(facts)
+            self.messages[message.seq] = facts
+        self._phrases = Phrases(self._quotations())
+        for facts in self.messages.values():
+            for key in self.phrases_in(said.text for said in facts.said):
+                facts.names.setdefault(key, _QUOTATION)
+            for key in facts.names:
+                self.seqs[key].append(facts.seq)
+
+    def _quotations(self) -> Iterator[tuple[str, Sequence[str]]]:
+        for facts in self.messages.values():
+            for need in facts.needs:
+                if need.kind == "quotation":
+                    yield need.key, need.key.split()
+
+    def phrases_in(self, texts: Iterable[str]) -> Iterator[str]:
+        """Yields the keys of the thread's quotations that are in texts."""
+        if self._phrases:
+            for text in texts:
+                for key, _ in self._phrases.found(words(text)):
+                    yield key
+
+    def places(self, seq: int) -> dict[str, Place]:
+        """Returns where each name, and each of the thread's quotations, is first in a message."""
+        found: dict[str, Place] = {}
+        for said in self.messages[seq].said:
+            for name, start, end in self._reader.at(said.text):
+                for key in keys(name):
+                    if key not in found:
+                        found[key] = place_of(seq, said, start, end)
+            at: list[tuple[int, int]] = []
+            for phrase, last in self._phrases.found(words(said.text)):
+                at = at or word_places(said.text)
+                found.setdefault(phrase, place_of(seq, said, at[last - len(phrase.split()) + 1][0], at[last][1]))
+        return found
+
+    def keys_in(self, texts: Iterable[str]) -> dict[str, Name]:
+        """Returns the keys of all names, and of the thread's quotations, in texts that are not of the thread."""
+        kept = list(texts)
+        found = self._names(kept)
+        for key in self.phrases_in(kept):
+            found.setdefault(key, _QUOTATION)
+        return found
+
+    def has(self, key: str, first: int, last: int) -> bool:
+        """Returns whether a message from one seq to another has a name."""
+        there = self.seqs.get(key)
+        if there is None:
+            return False
+        place = bisect_left(there, first)
+        return place < len(there) and there[place] <= last
+
+    def _names(self, texts: Iterable[str]) -> dict[str, Name]:
+        found: dict[str, Name] = {}
+        for text in texts:
+            for name in self._reader.names(text):
+                for key in keys(name):
+                    found.setdefault(key, name)
+        return found
+
+    def _read(self, message: ThreadMessage) -> MessageFacts:
+        reading = Reading(message.payload)
+        facts = MessageFacts(
+            message.seq, message.payload, message.tokens, message.at, reading.said, reading.calls, reading.results,
+            self._names(said.text for said in reading.said),
+        )  # fmt: skip
+        kinds = {said.kind for said in reading.said}
+        facts.is_assistant = not kinds & {"user", "result", "system"} and not reading.results
+        for said in reading.said:
+            if said.kind == "user":
+                facts.orders.extend((said, order) for order in orders(said.text))
+                facts.needs.extend(self._needs_of_user(said))
+            elif said.kind == "call" and len(said.text) <= _LONGEST_GIVEN:
+                facts.needs.extend(self._named(said, 0, len(said.text)))
+        for place, call in enumerate(reading.calls):
+            if looks_up(call):
+                facts.lookups.append((signature(call), place))
+            facts.changes.extend((change, place) for change in changed_files(call))
+        return facts
+
+    def _needs_of_user(self, said: Said) -> Iterator[Need]:
+        size = len(said.text)
+        for start, end in [(0, size)] if size <= _LONGEST_USER else [(0, _ENDS), (size - _ENDS, size)]:
+            yield from self._named(said, start, end)
+            for low, high in quotations(said.text[start:end]):
+                text = said.text[start + low : start + high]
+                yield Need(quotation_key(text), "quotation", text, said, start + low, start + high)
+
+    def _named(self, said: Said, start: int, end: int) -> Iterator[Need]:
+        for name, low, high in self._reader.at(said.text[start:end]):
+            if name.is_strong:
+                yield Need(name.key, name.kind, name.text, said, start + low, start + high)
+
+
+_QUOTATION = Name("", "identifier", "")
+
+
+def quotation_key(text: str) -> str:
+    return f" {' '.join(words(text))} "
+
+
+def place_of(seq: int, said: Said, start: int, end: int) -> Place:
+    """Returns the place of a part of a text. In a JSON string it is searched: escapes move it."""
+    if said.raw is None:
+        return Place(said.field, start, end, seq)
+    at = said.raw.find(said.text[start:end])
+    return Place(said.field, at, at + end - start, seq) if at >= 0 else Place(said.field, 0, len(said.raw), seq)
+
+
+def _field_words(path: str) -> str:
+    """Returns the words of a field's name without those of the fields around it: `status` of `order.status`."""
+    return " ".join(stem(word) for word in words(path.rpartition(".")[2].replace("_", " ")))
+
+
+class _Values:
+    """The newest value of each thing that was read so far, and of each field of equal calls' results."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[str, Place]] = {}
+        self._made: dict[str, str] = {}
+        self._fields: dict[str, tuple[int, dict[str, str]]] = {}
+
+    def read(self, facts: MessageFacts) -> None:
+        for said in facts.said:
+            if said.kind == "user" and len(said.text) <= _LONGEST_USER:
+                for statement in statements(said.text):
+                    self._state(facts, said, statement)
+        for signed, place in facts.lookups:
+            if (call := facts.calls[place].id) is not None:
+                self._made[call] = signed
+        for result in facts.results:
+            self._result(facts, result)
+
+    def _state(self, facts: MessageFacts, said: Said, statement: Statement) -> None:
+        at = place_of(facts.seq, said, statement.start, statement.end)
+        if statement.old is not None:
+            facts.superseded.append(Supersession("", statement.old, statement.value, at, at))
+            return
+        before = self._newest.get(statement.about)
+        if before is not None and before[0] != statement.value:
+            facts.superseded.append(Supersession(statement.about, before[0], statement.value, before[1], at))
+        self._newest[statement.about] = statement.value, at
+
+    def _result(self, facts: MessageFacts, result: Result) -> None:
+        signed = self._made.pop(result.id, None) if result.id is not None else None
+        if signed is None or result.failed:
+            return
+        texts = [said for said in facts.said if said.kind == "result"]
+        found = fields(texts[0].text) if len(texts) == 1 else {}
+        if not found or len(found) > _MOST_FIELDS:
+            return
+        seq, before = self._fields.get(signed, (0, {}))
+        said = texts[0]
+        for name, value in found.items():
+            old = before.get(name, value)
+            if old != value and min(len(old), len(value)) > 1:
+                old_at, new_at = Place(said.field, 0, 0, seq), Place(said.field, 0, len(said.text), facts.seq)
+                facts.superseded.append(Supersession(_field_words(name), old, value, old_at, new_at))
+        self._fields[signed] = facts.seq, found

@@ -1,0 +1,213 @@
+"""The words that bind somebody from then on, in ten languages, and those that only describe or are for this once.
+
+The patterns have no nested repetition, and are searched in one sentence at a time.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compaction_store.probes.words import UNSPACED
+
+# ruff: noqa: RUF001
+
+# The beginning of a clause: an imperative may follow.
+_CLAUSE = (
+    r"(?:^|[,;:.!(\u2013\u2014-] ?|\b(?:and|but|also|so|please|then|you|we|just|again|again,|ok|okay|no|yes|plus|or"
+    r"|must|should|shall|will"
+    r"|can|may|to|that you|do) )"
+)
+_ENGLISH = (
+    rf"{_CLAUSE}(?:never|always) (?!mind\b|been\b|had\b|was\b|is\b|are\b|seen\b)\w"
+    rf"|{_CLAUSE}(?:do not|don'?t|dont) (?:you )?(?:ever )?"
+    r"(?!worry\b|know\b|think\b|have\b|see\b|understand\b|care\b|mind\b|remember\b|forget\b|believe\b|recall\b"
+    r"|want\b|like\b"
+    r"|need\b|get\b|you\b|we\b|i\b|seem\b|work\b|exist\b|match\b|really\b|hesitate\b|bother\b)\w"
+    r"|\b(?:must|should|shall|may|can) (?:never|always|not|only)\b|\b(?:mustn|shouldn)'t\b|\bcan only\b"
+    r"|(?<!\bit)(?<!\bthere)(?<!\bthat)(?<!\bthis)(?<!\bi) must (?!have been\b|be (?:an?|some|the|because)\b)\w"
+    r"|(?:^|[,;.] )no (?!problem|worr|way|thank|need|idea|luck|doubt|wonder|kidding)(?:more )?(?:\w+ ){0,2}\w+!"
+    r"|\b(?:i|we) (?:would |'d )?only (?:ever )?want\b"
+    r"|\b(?:from now on|from here on|going forward|from this point on|for the rest of (?:this|the|our)"
+    r"|in (?:the )?future"
+    r"|at all times|under no circumstances?|in no case|no matter what|without exception|at any point|on no account)\b"
+    rf"|{_CLAUSE}(?:every time|each time|whenever|any time) (?:you|we|i ask|i say)\b"
+    r"|\bwithout (?:first )?(?:my|our|explicit|prior|asking|checking with|getting|the user'?s?|an? )"
+    r" ?(?:\w+ ){0,2}(?:approval|permission|consent|confirmation|go-ahead|me|us|review|ok)\b"
+    rf"|{_CLAUSE}only (?:ever |use|touch|edit|change|modify|write|answer|reply|respond|commit|push|run|call|work"
+    rf"|read)"
+    r"|\b(?:is|are) (?:off[- ]limits|forbidden|prohibited|not allowed|not permitted|mandatory|required)\b"
+    r"|\b(?:never ever|no exceptions|strictly forbidden|stop (?:using|doing|adding|writing|putting|creating|making"
+    r"|calling))\b"
+    r"|\b(?:i|we|user|users|the user|client|the client|customer) (?:always |strongly |would |really )?(?:prefers?"
+    r"|insists?)\b"
+    rf"|{_CLAUSE}(?:avoid (?:\w+ing|any|the)|refrain from|stick (?:to|with)|stay (?:away from|out of)|keep using)\b"
+    r"|\b(?:hard|safety|strict|standing|ground|golden) (?:rule|constraint|limit|requirement)s?\b"
+    r"|\b(?:i|we)(?:'d| would)? (?:only )?(?:want|expect|need|like|ask) (?:you )?(?:to )?(?:always|never|only)\b"
+    r"|\b(?:budget|spending|time|price|cost|token)s? (?:cap|limit|ceiling|maximum)\b"
+)
+_GERMAN = (
+    r"\b(?:nie(?:mals)? (?:wieder )?|immer |stets |grundsätzlich |künftig |zukünftig |nur noch )"
+    r"|\b(?:ab (?:jetzt|sofort|nun)|von nun an|von jetzt an|in zukunft|auf keinen fall|keinesfalls|in keinem fall"
+    r"|unter keinen umständen|jedes mal,? wenn (?:du|sie)|ohne (?:meine|unsere|vorherige|ausdrückliche) \w+)\b"
+    r"|\b(?:darfst|dürfen|darf|sollst|sollen|soll) (?:\w+ ){0,4}(?:nicht|nie|niemals|kein\w*|nur)\b"
+    r"|\b(?:verboten|untersagt|tabu)\b|^bitte (?:\w+ ){0,6}(?:nicht|keine?[nmrs]?) "
+)
+_FRENCH = (
+    r"\b(?:jamais|toujours|dorénavant|désormais)\b|\b(?:à partir de maintenant|à l'avenir|en aucun cas"
+    r"|sous aucun prétexte"
+    r"|chaque fois que (?:tu|vous)|à chaque fois)\b"
+    r"|(?:^|[,;:] )(?:s'il (?:te|vous) pla[iî]t,? )?(?:et )?n(?:e |')\w+(?:-\w+)? (?:pas|plus|rien|que)\b"
+    r"|\b(?:il ne faut|tu ne dois|vous ne devez|on ne doit) (?:pas|plus|jamais)\b|\b(?:est"
+    r"|sont) (?:strictement )?interdite?s?\b"
+)
+_SPANISH = (
+    r"\b(?:nunca|jamás|siempre)\b|\b(?:de ahora en adelante|a partir de ahora|en adelante|en el futuro"
+    r"|bajo ninguna circunstancia|bajo ningún concepto|en ningún caso|cada vez que|sin mi (?:permiso|aprobación"
+    r"|autorización))\b"
+    r"|(?:^|[,;:.] |\by |por favor,? )no (?:me |te |se |lo |la |los |las )?(?:toques?|hagas?|cambies?|borres?"
+    r"|elimines?"
+    r"|modifiques?|añadas?|agregues?|escribas?|ejecutes?|envíes?|compartas?|reveles?|subas?|pongas?|digas?|instales?"
+    r"|llames?"
+    r"|despliegues?|publiques?|menciones?|incluyas?|dejes?|permitas?|utilices?|abras?|muevas?|vayas?|actualices?"
+    r"|uses? (?:el|la"
+    r"|los|las|un|una|mi|tu|su|este|esta|ese|esa|nunca|más)|crees? (?:el|la|los|las|un|una|más|nuevos?))\b"
+    r"|\b(?:está|están|queda|quedan) (?:terminantemente )?prohibid[oa]s?\b|\bno (?:se )?(?:debes?|deben|puedes?"
+    r"|pueden) \w"
+)
+_PORTUGUESE = (
+    r"\b(?:nunca|jamais|sempre)\b|\b(?:de agora em diante|a partir de agora|daqui (?:em|para|pra) (?:diante|frente)"
+    r"|no futuro"
+    r"|em hipótese alguma|em nenhuma hipótese|em caso algum|de forma alguma|toda vez que"
+    r"|sem (?:a )?minha (?:permissão|aprovação))\b"
+    r"|(?:^|[,;:.] |\be |por favor,? )não (?:me |te |se |o |a |os |as )?\w{2,}(?:e|a|es|as|em|am)\b"
+    r"|\b(?:é|são|está|fica) (?:estritamente )?proibid[oa]s?\b|\bnão (?:se )?(?:deve|devem|pode|podem) \w"
+)
+_ITALIAN = (
+    r"\b(?:mai|sempre)\b|\b(?:d'ora in (?:poi|avanti)|da ora in (?:poi|avanti)|da adesso in poi|in futuro"
+    r"|in nessun caso"
+    r"|per nessun motivo|ogni volta che|senza (?:la )?mia (?:approvazione|autorizzazione)|senza il mio (?:permesso"
+    r"|consenso))\b"
+    r"|(?:^|[,;:.] |\be |per favore,? )non (?:mi |ti |si |lo |la |li |le )?\w{2,}(?:re|ate|ete|ite|are|ere|ire)\b"
+    r"|\b(?:è|sono) (?:severamente )?(?:vietat|proibit)[oaie]\b|\bnon (?:si )?(?:devi|deve|devono|puoi|può"
+    r"|possono) \w"
+)
+_RUSSIAN = (
+    r"\b(?:никогда|всегда|впредь|отныне|нельзя|запрещено|запрещается|ни в коем случае|ни при каких|с этого момента"
+    r"|с этих пор"
+    r"|в дальнейшем|каждый раз,? когда|без моего (?:разрешения|согласия|одобрения))\b"
+    r"|(?:^|[,;:.] |\bи |пожалуйста,? )не \w{2,}(?:й|йте|и|ите|ь|ьте|айся|ся)\b"
+)
+_CHINESE = (
+    r"(?:永远|千万|绝对?|一律|务必|切勿|请勿|禁止|严禁|不得|不准|不许|必须|始终)|不要"
+    r"|(?:^|[,。;、 请])别(?!的|人|处)"
+    r"|从现在(?:开始|起)|从今以后|今后|以后(?:都|不|请|要|别|每)|每次都|只(?:能|允许|准)|总是要|要一直"
+    r"|永遠|千萬|絕對?|嚴禁|務必|請勿|必須|始終|從現在(?:開始|起)|從今以後|以後(?:都|不|請|要|別|每)"
+)
+_JAPANESE = (
+    r"絶対に?|決して|必ず|常に|今後は?|これからは?|以後|以降は|毎回|ないで(?:ください|下さい|ね|$|。)"
+    r"|(?:て|で)は(?:いけ|なら|だめ|ダメ|駄目)|禁止|厳禁|しないこと|すること(?:$|。)"
+)
+_KOREAN = (
+    r"절대로?|항상|반드시|앞으로는?|지금부터|이제부터|지 ?마(?:세요|라|십시오|요|$|[ .!])|지 말(?:아|고|것)|금지"
+    r"|안 ?(?:돼|됩니다|된다)|매번|언제나"
+)
+_LETTERS = re.compile(r"[a-z]+")
+# Each pattern has one of these words if it can be written in ASCII. Most sentences have none: they are not searched.
+_IN_ENGLISH = frozenset(
+    """
+    never always not don dont must should shall mustn shouldn may can only now here forward point rest future times
+    circumstances circumstance case matter exception account every each whenever any without off forbidden
+    prohibited allowed permitted mandatory required exceptions stop prefer prefers insist insists avoid refrain
+    stick stay keep no rule rules constraint constraints limit limits requirement requirements want expect need like
+    ask cap ceiling maximum
+    """.split()  # noqa: SIM905
+)
+_IN_LATIN = frozenset(
+    """
+    nie niemals immer stets nur nun sofort jetzt zukunft keinen keinesfalls keinem keine keiner kein keines nicht
+    jedes ohne darfst darf soll sollst sollen verboten untersagt tabu bitte jamais toujours pas rien ne n aucun sous
+    chaque maintenant interdit interdite interdits interdites nunca siempre adelante futuro bajo cada permiso no
+    sempre agora daqui forma toda caso mai poi avanti nessun ogni senza non
+    """.split()  # noqa: SIM905
+)
+_NOT_FROM_LATIN = re.compile(f"[\\u0400-\\u04ff\\uac00-\\ud7af{UNSPACED}]")
+_ENGLISH_ORDERS = re.compile(_ENGLISH, re.IGNORECASE)
+_LATIN_ORDERS = re.compile(f"{_GERMAN}|{_FRENCH}|{_SPANISH}|{_PORTUGUESE}|{_ITALIAN}", re.IGNORECASE)
+_OTHER_ORDERS = re.compile(f"{_RUSSIAN}|{_CHINESE}|{_JAPANESE}|{_KOREAN}", re.IGNORECASE)
+_REPORTS = re.compile(
+    r"\b(?:never|always|not|don'?t|must|only|no|without|avoid\w*|forb\w+|prohibit\w*|require[sd]?|prefers?|insists?"
+    r"|shall"
+    r"|should|rules?|constraints?|caps?|limits?|mandatory|wants?|ask(?:s|ed)|nicht|kein\w*|nie|nur|immer|ne|pas|não"
+    r"|non"
+    r"|sin|senza|sem|sans|не|нельзя|без)\b|[不勿别別無无]|ない|禁|않|마세요|말",
+    re.IGNORECASE,
+)
+# Words that describe instead of ordering, at the beginning of a sentence; and words for this once.
+_DESCRIBES = re.compile(
+    r"(?:(?:i|it|that|this|there|he|she|they|which|who|what|why|how|because|if it|when it|seems?|looks?|i'm|it's"
+    r"|that's)\b(?!.{0,80}\b(?:you"
+    r"|must|should|shall|prefers?|insists?|without|want|expect|from now on|off[- ]limits|forbidden|not allowed)\b)"
+    r"|(?:ich|es|das|er|sie hat|warum|wieso|wir haben|wir hatten)\b|(?:je|j'|il (?!ne faut)|elle|ça|cela|c'est|on a"
+    r"|pourquoi)\b"
+    r"|(?:yo|eso|esto|él|ella|es|por qué|me|he|ha)\b|(?:eu|isso|isto|ele|ela|é que|por que)\b"
+    r"|(?:io|questo|quello|lui|lei|perché|ho|ha)\b|(?:я|он|она|оно|это|почему|мы (?:никогда|всегда))\b)",
+    re.IGNORECASE,
+)
+_ONCE = re.compile(
+    r"\b(?:yet|for now|right now|at the moment|this time|just once|for the moment|noch nicht|vorerst|diesmal"
+    r"|pas encore|pour l'instant|todavía|por ahora|por enquanto|ainda não|per ora|non ancora|пока)\b"
+    r"|暂时|先别|今のところ|まだ|아직",
+    re.IGNORECASE,
+)
+# Words without a meaning of their own, and the words of force: a summary may put them otherwise.
+FUNCTION_WORDS = frozenset(
+    """
+    a an the and or but if of to in on at by for from with without as is are was were be been being it its this that
+    these those i you he she we they me him her us them my your his our their do does did don t not no never always
+    must should shall can could may might will would please also then than so just only any all every each some when
+    whenever time ever have has had there here what which who how why now going forward s re ve ll d m up out over
+    into about again still more most very really use using used make sure one ones thing things want wants need
+    needs like get got let lets ok okay unless until before after while other same own too der die das den dem des
+    ein eine einen einem einer und oder aber wenn nicht nie niemals immer kein keine keinen bitte ich du er sie es
+    wir ihr mich dich uns ist sind war auf im am zu zum zur mit ohne von vom für bei als auch nur noch ab jetzt
+    sofort nun künftig darf darfst muss müssen soll sollen jedes mal le la les un une de et ou mais si ne pas jamais
+    toujours plus je tu il elle nous vous ce cette ces est sont à au aux en dans sur avec sans pour par qui que
+    dorénavant désormais svp el los las lo una unos unas y o pero nunca siempre jamás yo tú él ella nosotros son del
+    al con sin por para favor partir ahora adelante os um uma e mas não sempre eu você ele ela nós é são da dos em
+    na nos nas com sem gli uno ma non mai io lui lei noi è sono di della dei delle alla senza per che и или но если
+    не никогда всегда я ты он она мы вы они это в на с со без от до по для к у о из за что как
+    """.split()  # noqa: SIM905
+)
+
+
+def may_have_force(text: str) -> bool:
+    """Returns false if no sentence of a text can have force: a quick test for long texts."""
+    if not text.isascii():
+        return True
+    letters = _LETTERS.findall(text.lower())
+    return not (_IN_ENGLISH.isdisjoint(letters) and _IN_LATIN.isdisjoint(letters))
+
+
+def has_force(sentence: str) -> bool:
+    """Returns whether a sentence has a word of lasting force, in any of the languages."""
+    letters = set(_LETTERS.findall(sentence.lower()))
+    if not _IN_ENGLISH.isdisjoint(letters) and _ENGLISH_ORDERS.search(sentence) is not None:
+        return True
+    may_be_latin = not sentence.isascii() or not _IN_LATIN.isdisjoint(letters)
+    if may_be_latin and _LATIN_ORDERS.search(sentence) is not None:
+        return True
+    return _NOT_FROM_LATIN.search(sentence) is not None and _OTHER_ORDERS.search(sentence) is not None
+
+
+def mentions_force(sentence: str) -> bool:
+    """Returns whether a sentence of a summary may report an order: it has a word of force, a negation or a wish."""
+    return _REPORTS.search(sentence) is not None or has_force(sentence)
+
+
+def describes(sentence: str) -> bool:
+    """Returns whether a sentence says how something is: "it never works"."""
+    return _DESCRIBES.match(sentence) is not None
+
+
+def is_for_once(sentence: str) -> bool:
+    return _ONCE.search(sentence) is not None

@@ -1,0 +1,316 @@
+"""Finds names in a text: paths, identifiers and numbers, such as an agent must have exactly to use them again.
+
+A text is split once into runs of characters without spaces, quotes or brackets. Each run is then read by its shape, so
+the time is that of the text, whatever it contains. Longer runs are data and no names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from compaction_store.probes.words import UNSPACED
+
+NameKind = Literal["path", "identifier", "number"]
+
+# The runs that a reader knows at most: about 20 MB.
+_MOST_KNOWN = 200_000
+# A longer name is data: a hash of a hash, base64, minified code.
+_LONGEST = 160
+_SPACES = "\\s\x00-\x1f\u200b\u00a0\u3000"
+_QUOTES = (
+    "\"'`\u00b4\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
+)
+_BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\u25ff"
+_RUN = re.compile(f"[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
+# In JSON inside a text, an escaped end of line is no part of the name after it.
+_ESCAPES = re.compile(r'\\[nrt"]')
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# The names in a run such as `key=value`, `file.py:12:3`, `a,b` or `a::b`; times and thousands stay whole.
+_BETWEEN = re.compile(
+    r"[=&?]|\\(?:[nrtbfv0/]|x[0-9a-f]{2}|u[0-9a-f]{4})?|,(?!\d{3}(?!\d))|(?<!\d),|::|(?<!\d):|:(?!\d)"
+)
+_EDGE_LEFT, _EDGE_RIGHT = ".,:@$~+-/\\%=&?", ".,:@$~+-=&?"
+
+_EXTENSIONS = frozenset(
+    """
+    py pyi pyx ipynb js jsx mjs cjs ts tsx mts cts vue svelte java kt kts scala groovy go rs c h cc cpp cxx hpp hh cs fs
+    vb swift m mm rb php pl pm lua r jl dart ex exs erl hs ml clj sh bash zsh fish ps1 bat cmd sql md mdx rst txt log
+    csv tsv json jsonl json5 ndjson yaml yml toml ini cfg conf env lock xml html htm css scss sass less svg png jpg jpeg
+    gif webp ico pdf doc docx xls xlsx ppt pptx zip tar gz tgz bz2 xz zst 7z whl jar exe dll so dylib o a bin dat db
+    sqlite parquet avro proto graphql tf tfvars dockerfile mk cmake gradle properties plist service patch diff traj tmp
+    bak mp3 mp4 wav mov avi pem crt key
+    """.split()  # noqa: SIM905 — a list of a hundred quoted words is not readable
+)
+# Words that have the shape of an identifier and are common knowledge: that one returns proves nothing.
+_COMMON = frozenset(
+    """
+    github gitlab javascript typescript postgresql mysql mongodb openai chatgpt youtube linkedin macos ios iphone ipad
+    wifi graphql nodejs pytorch tensorflow powershell webassembly whatsapp paypal ebay bitbucket dockerhub langchain
+    utf-8 utf8 utf-16 latin1 latin-1 iso-8859-1 base64 sha1 sha256 sha512 md5 x86 x64 x86_64 amd64 arm64 i386 win32
+    int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bf16 fp16 ipv4 ipv6 http2 http3 oauth2
+    es5 es6 es2015 es2020 h264 h265 i18n l10n a11y k8s s3 ec2 mp3 mp4 gpt4 gpt-4 python2 python3 py3 html5 css3 web3
+    to_do n_a and_or he_she localhost
+    """.split()  # noqa: SIM905
+)
+
+_NUMBER = re.compile(r"[$€£¥₹]?[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?|\d{1,2}[/.]\d{1,2}[/.]\d{4}")
+_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?")
+_VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:(?:-|\+|a|b|rc)[\w.]{1,20})?", re.IGNORECASE)
+_MEASURE = re.compile(
+    r"([$€£¥₹]?\d[\d,.]*)"
+    r"(?:ms|s|sec|m|min|h|hrs?|d|k|kb|mb|gb|tb|[kmg]ib|b|px|em|rem|x|st|nd|rd|th|fps|[kmg]?hz|am|pm|bn|pt|cm|mm|km"
+    r"|kg|g)",
+    re.IGNORECASE,
+)
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
+_CAMEL = re.compile(r"[a-z0-9][A-Z]")
+_PLAIN = re.compile(r"[A-Za-z]+")
+_DOTTED = re.compile(r"\w[\w-]*\.[a-z]\w{0,7}")
+_SEGMENT = re.compile(r"[/\\]+")
+
+
+class Name(NamedTuple):
+    """A path, an identifier or a number as it is written. Two names are the same if their keys are.
+
+    A weak name is too common, or too short, for its return to prove that it was needed.
+    """
+
+    text: str
+    kind: NameKind
+    key: str
+    is_strong: bool = True
+
+
+class NameReader:
+    """Reads the names in the texts of one thread. It knows the runs that it has read: most of them return."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Name, ...]] = {}
+
+    def names(self, text: str) -> list[Name]:
+        """Returns the names in a text, each once, in order."""
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        known = self._known
+        found: dict[str, Name] = {}
+        for run in dict.fromkeys(_RUN.findall(readable(text))):
+            there = known.get(run)
+            for name in self._run(run) if there is None else there:
+                found.setdefault(name.key, name)
+        return list(found.values())
+
+    def at(self, text: str) -> Iterator[tuple[Name, int, int]]:
+        """Yields the names in a text, each as often as it is there, with its start and its end."""
+        known = self._known
+        for run in _RUN.finditer(readable(text)):
+            there = known.get(run[0])
+            last = 0
+            for name in self._run(run[0]) if there is None else there:
+                last = max(run[0].find(name.text, last), last)
+                yield name, run.start() + last, run.start() + last + len(name.text)
+
+    def _run(self, run: str) -> tuple[Name, ...]:
+        found = tuple(names_in_run(run))
+        if len(run) <= _LONGEST:
+            self._known[run] = found
+        return found
+
+
+def names(text: str) -> list[Name]:
+    """Returns the names in a text, each once, in order."""
+    return NameReader().names(text)
+
+
+def named_at(text: str) -> Iterator[tuple[Name, int, int]]:
+    """Yields the names in a text, each as often as it is there, with its start and its end."""
+    return NameReader().at(text)
+
+
+def readable(text: str) -> str:
+    """Returns a text with spaces in place of colour codes and of JSON's escapes. The length stays the same."""
+    if "\x1b" in text:
+        text = _COLOUR.sub(_blank, text)
+    if "\\" in text and text.lstrip()[:1] in ("{", "["):
+        text = _ESCAPES.sub("  ", text)
+    return text
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])
+
+
+def keys(name: Name) -> list[str]:
+    """Returns the keys of all names that a text with this one also has: a path has the file's name too."""
+    if name.kind == "path":
+        segments = name.key.split("/")
+        return [
+            name.key,
+            *("/".join(segments[cut:]) for cut in range(1, len(segments)) if _is_own_name(segments[cut:])),
+        ]
+    if name.kind == "identifier" and "." in name.key and "@" not in name.key:
+        return [name.key, *(part for part in name.text.casefold().split(".") if len(part) > _SHORTEST)]
+    return [name.key]
+
+
+# The ends of a path that are names too.
+_MOST_ENDS = 4
+
+
+def _is_own_name(segments: list[str]) -> bool:
+    return len(segments) > 1 or "." in segments[0]
+
+
+_SHORTEST = 3
+
+
+def names_in_run(run: str) -> list[Name]:
+    """Returns the names in a run of characters without spaces."""
+    if len(run) < _SHORTEST:
+        return []
+    if "://" in run:
+        return _link(run)
+    if run[1:3] in (":\\", ":/") and run[0].isalpha():
+        return _each(run)
+    if _NOTHING.fullmatch(run) is not None:
+        return []
+    if _BETWEEN.search(run) is None:
+        return _each(run)
+    return [name for piece in _BETWEEN.split(run) for name in _each(piece)]
+
+
+# Most runs are words: nothing in them but letters, in lower case after the first, and marks at the end.
+_NOTHING = re.compile(r"[^\W\d_]?[^\W\dA-Z_]*[.,:?-]*")
+
+
+def _link(run: str) -> list[Name]:
+    before, _, after = run.partition("://")
+    scheme = _PLAIN.findall(before)
+    text = f"{scheme[-1]}://{after}".rstrip(_EDGE_RIGHT) if scheme else after
+    return [Name(text, "path", text.casefold().rstrip("/"))] if after and len(text) <= _LONGEST * 2 else []
+
+
+def _each(piece: str) -> list[Name]:
+    if len(piece) > _LONGEST + 20:
+        return []
+    text = piece.rstrip(_EDGE_RIGHT)
+    if "/" in text or "\\" in text:
+        found = _path(text.lstrip(":,=@+&?"))
+    else:
+        found = _single(text.lstrip(_EDGE_LEFT) if text[:1] != "$" else text)
+    return [found] if found is not None and _SHORTEST <= len(found.text) <= _LONGEST else []
+
+
+def _path(text: str) -> Name | None:
+    if (date := _DATE.fullmatch(text)) is not None:
+        return Name(date[0], "number", date[0])
+    parts = [part for part in _SEGMENT.split(text) if part]
+    real = [part for part in parts if part not in (".", "..", "~")]
+    letters = [part for part in real if any(c.isalpha() for c in part)]
+    if not letters:
+        return None
+    is_file = _extension(real[-1]) or _DOTTED.fullmatch(real[-1]) is not None
+    is_relative = text.startswith(("~/", "./", "../"))
+    is_rooted = is_relative or ((text[0] == "/" or text[1:2] == ":") and len(real) > 1)
+    if not is_file and not is_rooted and len(real) < _LEAST_SEGMENTS:
+        # `and/or` and `client/server` are two words; `src/v2` and `feature/fix-12` are not.
+        if not any(c.isdigit() or c in "_-" for c in text) or len(text) < _LEAST_PATH or len(real) < 2:  # noqa: PLR2004
+            return None
+        if not all(len(part) > 1 for part in real):
+            return None
+    key = "/".join(real).casefold()
+    return Name(text, "path", key, is_strong=is_file or is_relative or len(real) > 1)
+
+
+_LEAST_SEGMENTS = 3
+_LEAST_PATH = 6
+
+
+def _extension(text: str) -> bool:
+    stem, dot, end = text.rpartition(".")
+    return bool(dot) and end.casefold() in _EXTENSIONS and (not stem or any(c.isalnum() for c in stem))
+
+
+def _single(text: str) -> Name | None:
+    if not text or len(text) > _LONGEST:
+        return None
+    has_digit = any(c.isdigit() for c in text)
+    if has_digit and (number := _number(text)) is not None:
+        return number
+    if has_digit and text.strip("-+.,:#%$").isdigit() and not text.startswith("#"):
+        return None
+    if "." in text[1:] and _extension(text) and not text[-1].isdigit():
+        return Name(text, "path", text.casefold())
+    if "@" in text:
+        return Name(text, "identifier", text.casefold()) if _EMAIL.fullmatch(text) else None
+    return _identifier(text.lstrip("."), has_digit=has_digit)
+
+
+def _number(text: str) -> Name | None:
+    if _NUMBER.fullmatch(text) is not None:
+        return _figure(text, text)
+    if _DATE.fullmatch(text) is not None:
+        return Name(text, "number", text)
+    if _TIME.fullmatch(text) is not None:
+        return Name(text, "number", text, is_strong=False)
+    if _VERSION.fullmatch(text) is not None:
+        return Name(text, "number", text.casefold().removeprefix("v"), is_strong=text.count(".") > 1)
+    if (measure := _MEASURE.fullmatch(text)) is not None:
+        return _figure(text, measure[1].rstrip(".,"))
+    return None
+
+
+def _figure(text: str, figure: str) -> Name | None:
+    """Returns a number; two with other separators, signs or zeros at the end of a fraction are the same."""
+    value = figure.lstrip("$€£¥₹+-").rstrip("%").replace(",", "")
+    if "." in value:
+        value = value.rstrip("0").rstrip(".")
+    digits = value.replace(".", "")
+    if not digits.isdigit():
+        return None
+    is_amount = figure[0] in "$€£¥₹"
+    is_round = not digits.strip("0")[1:]
+    is_year = len(digits) == 4 and digits[:2] in ("19", "20") and "." not in value  # noqa: PLR2004
+    strong = (is_amount and len(digits) > 1) or (len(digits) > 3 and not is_round and not is_year)  # noqa: PLR2004
+    if not strong and len(digits) < _LEAST_DIGITS and "." not in value and not is_amount and "%" not in figure:
+        return None
+    return Name(text, "number", value, strong)
+
+
+_LEAST_DIGITS = 3
+
+
+def _identifier(text: str, *, has_digit: bool) -> Name | None:
+    if text.startswith("#"):
+        # The number of an issue, or a colour.
+        bare = text.lstrip("#")
+        is_name = has_digit and bare.isalnum()
+        return Name("#" + bare, "identifier", "#" + bare.casefold(), len(bare) > 1) if is_name else None
+    text = text.strip("#%$~+")
+    key = text.casefold()
+    if not any(c.isalpha() for c in text) or key in _COMMON:
+        return None
+    if "." in text:
+        return _qualified(text)
+    inner = text.strip("_")
+    is_snake = "_" in inner or (text.startswith("__") and text.endswith("__"))
+    if has_digit and len(inner) >= _SHORTEST:
+        return Name(text, "identifier", key, len(inner) > _LEAST_MIXED or "-" in inner or is_snake)
+    if not has_digit and (is_snake or _CAMEL.search(text) is not None):
+        return Name(text, "identifier", key, len(inner) > _LEAST_MIXED)
+    is_acronym = text.isupper() and text.isalpha() and text.isascii()
+    return Name(text, "identifier", key, is_strong=False) if is_acronym else None
+
+
+_LEAST_MIXED = 4
+
+
+def _qualified(text: str) -> Name | None:
+    """Returns a name of parts with dots between, such as `store.compact_now`: one of them must be a name."""
+    parts = [part for part in text.split(".") if part]
+    found = [_identifier(part, has_digit=any(c.isdigit() for c in part)) for part in parts]
+    is_strong = any(one is not None and one.is_strong for one in found)
+    is_weak = any(found) and all(len(part) > 1 for part in parts)
+    return Name(text, "identifier", text.casefold(), is_strong) if is_strong or is_weak else None

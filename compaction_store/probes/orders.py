@@ -1,0 +1,88 @@
+"""Finds standing orders: sentences of a user that bind the assistant from then on, such as "never push to main".
+
+Recognized are the words for it in ten languages: English, German, French, Spanish, Portuguese, Italian, Russian,
+Chinese, Japanese and Korean. A sentence that describes ("it never works"), asks, or says "for now" is none.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from compaction_store.probes.force import FUNCTION_WORDS, describes, has_force, is_for_once, may_have_force
+from compaction_store.probes.sentences import prose, sentences
+from compaction_store.probes.words import is_unspaced, words
+
+# Longer ones are pasted text.
+_LONGEST = 400
+_SHORTEST = 6
+# Users write orders at the ends of a long text; what is between was pasted.
+_LONGEST_TEXT = 6000
+_ENDS = 1500
+
+_QUESTION = re.compile(r"[?？]\W{0,3}$")  # noqa: RUF001
+# A line of a file that was pasted with its number.
+_NUMBERED = re.compile(r"\s*\d+\s?[:|\t]")
+_LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
+_ANY_LETTER = re.compile(r"[^\W\d_]")
+
+# Words are compared by their beginnings: "pushing" is "push".
+_STEM = 4
+
+
+class Order(NamedTuple):
+    """A standing order, at its place in a text."""
+
+    text: str
+    start: int
+    end: int
+
+
+def orders(text: str) -> Iterator[Order]:
+    """Yields the standing orders in a user's text."""
+    if len(text) > _LONGEST_TEXT:
+        yield from (order for order in _orders(text) if order.end <= _ENDS or order.start >= len(text) - _ENDS)
+    else:
+        yield from _orders(text)
+
+
+def _orders(text: str) -> Iterator[Order]:
+    if not may_have_force(text):
+        return
+    plain = prose(text)
+    for start, end in sentences(plain):
+        if _SHORTEST <= end - start <= _LONGEST and is_order(plain[start:end]):
+            yield Order(text[start:end], start, end)
+
+
+def is_order(sentence: str) -> bool:
+    """Returns whether a sentence has lasting force."""
+    sentence = unicodedata.normalize("NFC", sentence).replace("\u2019", "'")
+    if _NUMBERED.match(sentence) is not None:
+        return False
+    sentence = " ".join(sentence.lstrip(_LIST_MARKS).split())
+    if not has_force(sentence) or describes(sentence) or is_for_once(sentence) or _QUESTION.search(sentence):
+        return False
+    # Code and logs have more signs than letters.
+    return len(_ANY_LETTER.findall(sentence)) * 2 >= len(sentence)
+
+
+def rare_words(text: str) -> frozenset[str]:
+    """Returns the words that carry the meaning of a sentence, by their beginnings; of unspaced scripts, pairs."""
+    found: set[str] = set()
+    last = ""
+    for word in words(text):
+        if is_unspaced(word):
+            if is_unspaced(last):
+                found.add(last + word)
+        elif word not in FUNCTION_WORDS and (len(word) > 1 or word.isdigit()):
+            found.add(stem(word))
+        last = word
+    return frozenset(found)
+
+
+def stem(word: str) -> str:
+    # A Korean noun has its particle at the end.
+    return word[: 2 if "\uac00" <= word[0] <= "\ud7af" else _STEM]

@@ -1,0 +1,56 @@
+"""The values that the probes return: what was asked of a view, whether it passed, and where in the thread it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from compaction_store.jsonable import AsDict
+
+ProbeType = Literal["needed_later", "re_derivation", "standing_order", "invented", "stale", "artifact"]
+
+#: The question of each type. Each type is counted alone: there is no total.
+PROBE_TYPES: dict[ProbeType, str] = {
+    "needed_later": "a name or a quotation of the span came again in a user's text or in a call: was it in the view?",
+    "re_derivation": "a call that looked something up was folded: was it not made again?",
+    "standing_order": "a user said what binds the assistant from then on: does the summary say it?",
+    "invented": "the summary has a name or a quotation: does any of its sources?",
+    "stale": "a value was replaced inside the span, and the summary states the old one: has it the new one?",
+    "artifact": "a call wrote, deleted or moved a file: does the view name it, in its last state?",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place(AsDict):
+    """Where a text stands: characters `start` to `end` of the text at `field` in a message, or in a record's summary.
+
+    `seq` is None in a summary, `record` in a message. A field is a path such as `content[1].text`.
+    """
+
+    field: str
+    start: int
+    end: int
+    seq: int | None = None
+    record: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(AsDict):
+    """One question and its answer. `kept` is false for a loss, and for what should not be in a summary.
+
+    `record` is the number of the compaction that is asked about. `text` is in a message or, if invented or stale, in
+    the summary; a text with the shape of a credential is masked, and `is_secret` true. `place` is where it stands,
+    `again` where it was needed, called or replaced. `detail` says more, such as where it was kept.
+    """
+
+    type: ProbeType
+    kind: str
+    kept: bool
+    record: int
+    place: Place
+    text: str = field(repr=False)
+    again: Place | None = None
+    detail: str | None = None
+    is_secret: bool = False
+    tokens: int | None = None
+    seconds: float | None = None

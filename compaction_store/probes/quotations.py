@@ -1,0 +1,42 @@
+"""Finds quotations in a text: what it says that somebody said, or code, word for word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from compaction_store.probes.words import words
+
+# A quotation begins after a space or an opening mark, and with a word: between two of them there is none.
+_BEFORE = r"(?:(?<=^)|(?<=[\s(\[{:=>\u2014*_-]))"
+_QUOTED = re.compile(
+    rf"{_BEFORE}(?:\"([^\"\n]{{1,300}})\"|`([^`\n]{{1,300}})`)|\u201c([^\u201c\u201d\n]{{1,300}})\u201d"
+    r"|\u201e([^\u201e\u201c\u201d\n]{1,300})[\u201c\u201d]|\u00ab([^\u00ab\u00bb\n]{1,300})\u00bb"
+    r"|\u300c([^\u300c\u300d\n]{1,300})\u300d",
+    re.MULTILINE,
+)
+_EDGES = re.compile(r"[\w<({\[@#$/.~+*-].*[^\s,:=(\[{]", re.DOTALL)
+_LEFT_OUT = re.compile(r"\.{3}|\u2026|\[[^\]\n]{0,40}\]")
+# A path in quotes is a name.
+_IS_NAME = re.compile(r"[!-~]+").fullmatch
+# A shorter one is a name or a way of speaking.
+_LEAST_WORDS = 3
+_MOST_WORDS = 60
+
+
+def quotations(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and the end of each quotation of at least three words, without its marks.
+
+    A quotation with a mark of omission gives its parts.
+    """
+    for quoted in _QUOTED.finditer(text):
+        start, end = quoted.span(quoted.lastindex or 0)
+        if _EDGES.fullmatch(text, start, end) is None:
+            continue
+        last = start
+        for gap in (*_LEFT_OUT.finditer(text, start, end), None):
+            until = end if gap is None else gap.start()
+            part = text[last:until]
+            if _LEAST_WORDS <= len(words(part)) <= _MOST_WORDS and not _IS_NAME(part):
+                yield last, until
+            last = end if gap is None else gap.end()

@@ -1,0 +1,233 @@
+"""Reads what is said, called and returned in one message, in the format of any API. Never raises for an unknown shape.
+
+It is the probes' view of a message: each text has its place in the payload, and who said it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from compaction_store.messages.framing import framed_text
+from compaction_store.messages.tool_pairs import CALLS, RESULTS
+from compaction_store.models import Payload
+
+# "label" is the name of a tool or of a field: it can be quoted, and nobody needs it later.
+SpeechKind = Literal["system", "user", "assistant", "thinking", "call", "label", "result", "notes"]
+
+_ROLES: dict[str, SpeechKind] = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "result",
+    "function": "result",
+}  # fmt: skip
+_THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_REASONING = ("reasoning_content", "reasoning")
+# The fields with the input of a call, and with what it returned.
+_INPUTS = ("input", "arguments", "action", "operation", "queries", "code")
+_OUTPUTS = ("content", "output", "outputs", "results", "result", "error", "stdout", "stderr", "logs")
+# Items that have both a call and its result.
+_BOTH = frozenset({"mcp_call", "web_search_call", "file_search_call", "code_interpreter_call"})
+# Fields that say nothing: kinds, ids, marks, encrypted or binary data.
+_SILENT = frozenset({
+    "type", "id", "role", "status", "call_id", "tool_use_id", "tool_call_id", "signature", "encrypted_content", "data",
+    "media_type", "mime_type", "cache_control", "index", "detail", "file_data", "image_url", "image", "annotations",
+    "citations", "encrypted_index", "bytes", "blob",
+})  # fmt: skip
+# Fields of a call that say how much to read or how long to wait.
+_WINDOW = re.compile(
+    r"(?:limit|offset|start|end|lines?|timeout|page|max|count|num|top_?k|depth|width|height|range|size|length|[a-z]_?to|from)"
+    r"[\w\[\]]*$",
+    re.IGNORECASE,
+)
+_DEEPEST = 30
+# A longer text without a space is data.
+_LONGEST_WORD = 2000
+
+
+class Said(NamedTuple):
+    """A text in a message. `field` is its path in the payload, such as `content[1].text`.
+
+    A text inside a JSON string, such as the arguments of a call, has the whole string as `raw`: offsets count there.
+    """
+
+    kind: SpeechKind
+    field: str
+    text: str
+    raw: str | None = None
+
+
+class Call(NamedTuple):
+    """A call of a tool. `given` is its input, parsed if it is JSON."""
+
+    id: str | None
+    name: str
+    field: str
+    given: Any
+
+
+class Result(NamedTuple):
+    """The answer of a tool: the id of its call, whether it says that it failed, and the size of its texts."""
+
+    id: str | None
+    failed: bool
+    size: int
+
+
+class Reading:
+    """The texts, calls and results of one message, in order."""
+
+    def __init__(self, payload: Payload | None, *, is_summary: bool = False) -> None:
+        self.said: list[Said] = []
+        self.calls: list[Call] = []
+        self.results: list[Result] = []
+        if not isinstance(payload, dict):
+            return
+        inside = framed_text(payload) if is_summary else None
+        if inside is not None:
+            start = payload["content"].find(inside)
+            self.said.append(Said("notes", "content", inside, payload["content"] if start else None))
+        else:
+            self._message(payload)
+
+    def _message(self, payload: Payload) -> None:
+        role, kind = payload.get("role"), payload.get("type")
+        who: SpeechKind = _ROLES.get(role, "assistant") if isinstance(role, str) else "assistant"
+        if isinstance(kind, str) and kind != "message" and not isinstance(role, str):
+            self._part(payload, "", "assistant")
+            return
+        if who == "result":
+            call = payload.get("tool_call_id", payload.get("name"))
+            self._result(payload, "", call if isinstance(call, str) else None)
+            return
+        self._content(payload.get("content"), "content", who)
+        for field in ("refusal", *_REASONING):
+            if isinstance(text := payload.get(field), str) and text:
+                self.said.append(Said("thinking" if field in _REASONING else who, field, text))
+        calls = payload.get("tool_calls")
+        for place, call in enumerate(calls if isinstance(calls, list) else []):
+            if isinstance(call, dict):
+                self._chat_call(call, f"tool_calls[{place}]")
+        if isinstance(call := payload.get("function_call"), dict):
+            self._call(call, "function_call", str(call.get("name")))
+
+    def _content(self, content: Any, field: str, who: SpeechKind) -> None:
+        if isinstance(content, str):
+            if content:
+                self.said.append(Said(who, field, content))
+        elif isinstance(content, list):
+            for place, part in enumerate(content):
+                if isinstance(part, str):
+                    self.said.append(Said(who, f"{field}[{place}]", part))
+                elif isinstance(part, dict):
+                    self._part(part, f"{field}[{place}].", who)
+
+    def _part(self, part: Payload, prefix: str, who: SpeechKind) -> None:
+        kind = part.get("type")
+        kind = kind if isinstance(kind, str) else ""
+        if kind in CALLS and not kind.endswith("_request"):
+            self._call(part, prefix.rstrip("."), part.get(CALLS[kind]))
+        elif kind in RESULTS or kind.endswith("_tool_result"):
+            call = part.get(RESULTS.get(kind, "tool_use_id"))
+            self._result(part, prefix, call if isinstance(call, str) else None)
+        elif kind in _BOTH:
+            self._call(part, prefix.rstrip("."), part.get("id"))
+            self._result({name: part.get(name) for name in _OUTPUTS}, prefix, part.get("id"))
+        elif kind in _THINKING:
+            self._leaves(part, prefix, "thinking")
+        elif kind == "compaction":
+            self._leaves(part, prefix, "notes")
+        elif kind == "message":
+            self._content(part.get("content"), f"{prefix}content", who)
+        else:
+            self._leaves(part, prefix, who)
+
+    def _chat_call(self, call: Payload, field: str) -> None:
+        inner_field = next((name for name in ("function", "custom") if isinstance(call.get(name), dict)), None)
+        inner = call if inner_field is None else call[inner_field]
+        self._call(inner, field if inner_field is None else f"{field}.{inner_field}", call.get("id"))
+
+    def _call(self, call: Payload, field: str, name: Any) -> None:
+        prefix = f"{field}." if field else ""
+        given_field = next((name for name in _INPUTS if call.get(name) is not None), None)
+        given: Any = None if given_field is None else call[given_field]
+        tool = call.get("name") or call.get("type")
+        raw = given if isinstance(given, str) else None
+        given = given if raw is None else _parsed(raw)
+        self.calls.append(Call(name if isinstance(name, str) else None, str(tool), field, given))
+        where = f"{prefix}{given_field}"
+        self.said.append(Said("label", f"{prefix}name", str(tool)))
+        if labels := " ".join(_field_names(given)):
+            self.said.append(Said("label", where, labels, raw or ""))
+        if raw is not None and not isinstance(given, str):
+            # The leaves of parsed arguments; their places are in the string that they were parsed from.
+            self.said.extend(Said(_says(place, text), where, text, raw) for place, text in leaves(given, ""))
+        else:
+            self.said.extend(Said(_says(place, text), place, text) for place, text in leaves(given, where))
+
+    def _result(self, result: Payload, prefix: str, call: str | None) -> None:
+        before = len(self.said)
+        for field in _OUTPUTS:
+            if (value := result.get(field)) is not None:
+                self._leaves(value, f"{prefix}{field}", "result")
+        failed = result.get("is_error") is True or result.get("status") in ("failed", "incomplete")
+        size = sum(len(said.text) for said in self.said[before:])
+        self.results.append(Result(call, failed or bool(result.get("error")), size))
+
+    def _leaves(self, value: Any, prefix: str, who: SpeechKind) -> None:
+        self.said.extend(Said(who, place, text) for place, text in leaves(value, prefix.rstrip(".")))
+
+
+def _field_names(value: Any) -> Iterator[str]:
+    """Yields the names of the fields of a call's input."""
+    waiting = [(value, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        if isinstance(one, dict):
+            yield from map(str, one)
+        if isinstance(one, dict | list) and depth < _DEEPEST:
+            waiting.extend((item, depth + 1) for item in (one.values() if isinstance(one, dict) else one))
+
+
+def _says(place: str, text: str) -> SpeechKind:
+    """Returns what a part of an input is: the lines to read and the seconds to wait name nothing."""
+    return "label" if text.isdigit() and _WINDOW.search(place) is not None else "call"
+
+
+def leaves(value: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Yields every text and number in a value of JSON with its path, in order. Data and ids are left out."""
+    waiting: list[tuple[str, Any, int]] = [(field, value, 0)]
+    while waiting:
+        place, one, depth = waiting.pop()
+        if isinstance(one, str):
+            if one and not _is_data(one):
+                yield place, one
+        elif isinstance(one, bool) or one is None or depth > _DEEPEST:
+            continue
+        elif isinstance(one, int | float):
+            yield place, str(one)
+        elif isinstance(one, dict):
+            inside = [
+                (f"{place}.{name}" if place else name, item, depth + 1)
+                for name, item in one.items()
+                if name not in _SILENT or not isinstance(item, str) or (name == "data" and one.get("type") == "text")
+            ]
+            waiting.extend(reversed(inside))
+        elif isinstance(one, list):
+            waiting.extend((f"{place}[{n}]", one[n], depth + 1) for n in range(len(one) - 1, -1, -1))
+
+
+def _is_data(text: str) -> bool:
+    return len(text) > _LONGEST_WORD and (
+        text.startswith("data:") or not any(c in text[:_LONGEST_WORD] for c in " \n\t")
+    )
+
+
+def _parsed(text: str) -> Any:
+    """Returns the value of a JSON object or list; any other text as it is."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

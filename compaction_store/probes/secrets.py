@@ -1,0 +1,93 @@
+"""Recognizes strings with the shape of a credential: keys, tokens, passwords. They must not be forced into a summary.
+
+A credential is recognized by a prefix that a service gives it, by the name of the field that it is in, or by its
+letters and digits being mixed as no word's are. Hashes, ids of messages and of calls, and paths are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+MASK = "(withheld)"
+
+# Names of fields that hold credentials.
+FIELD = re.compile(
+    r"(?:api|access|secret|private|auth)[_-]?key|(?:^|[_-])token$|secret|passw|authorization|credential|bearer",
+    re.IGNORECASE,
+)
+_PREFIXED = re.compile(
+    r"""
+      \b(?:sk|pk|rk)[-_](?:live|test|ant|proj|or|lf)?[-_]?[A-Za-z0-9_-]{16,200}
+    | \bgh[pousr]_[A-Za-z0-9]{20,200} | \bgithub_pat_\w{20,200} | \bglpat-[\w-]{16,100}
+    | \b(?:AKIA|ASIA|AGPA|AIDA|AROA)[A-Z0-9]{16}\b | \bAIza[\w-]{30,60} | \bya29\.[\w-]{20,200}
+    | \bxox[abeoprs]-[A-Za-z0-9-]{10,200} | \bhf_[A-Za-z0-9]{20,100} | \bnpm_[A-Za-z0-9]{30,60}
+    | \bpypi-[\w-]{40,200} | \bdop_v1_[a-f0-9]{60,70} | \bSG\.[\w-]{16,40}\.[\w-]{16,60} | \bAGE-SECRET-KEY-1\w{40,80}
+    | \beyJ[\w-]{8,2000}\.eyJ[\w-]{8,2000}(?:\.[\w-]{0,2000})?
+    | -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY-----
+    """,
+    re.VERBOSE,
+)
+_FIELD_WITH_VALUE = re.compile(
+    r"""
+    \b(?:[\w-]{0,30}[_-])?(?:api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?key|secret(?:[_-]?key)?|token|pass(?:word|wd|phrase)?|pwd|credentials?)
+    ["'`]?[ ]{0,2}(?:[:=]|[ ]is[ ])[ ]{0,2}["'`]?([^\s"'`,;<>(){}\[\]]{6,400})
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_HEADER = re.compile(r"\b(?:bearer|basic)[ ]{1,2}([A-Za-z0-9._~+/=-]{12,2000})", re.IGNORECASE)
+_IN_URL = re.compile(r"://[^\s/:@\"']{1,100}:([^\s/@\"']{3,200})@")
+_MIXED = re.compile(r"(?<![\w+/=-])[A-Za-z0-9_+/=-]{24,400}(?![\w+/=-])")
+# Ids that services and SDKs make look like credentials and open nothing.
+_ID = re.compile(
+    r"(?:toolu|srvtoolu|mcptoolu|call|msg|chatcmpl|cmpl|resp|rs|fc|ctc|ws|req|run|thread|asst|file|batch|session|evt"
+    r"|gen)[_-]"
+)
+# Code that reads a credential, and is none: `token = config.token`.
+_CODE = re.compile(r"[A-Za-z_$][\w$]*\.[\w$.]+|undefined|string|[\w-]{0,20}\.{3,}", re.IGNORECASE)
+_SHORTEST = 6
+_DIGIT = re.compile(r"\d")
+_LEAST_CHANGES = 0.35
+_LEAST_DIGITS = 3
+
+
+def secrets(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and the end of each string in a text that has the shape of a credential."""
+    for pattern, group in _PATTERNS:
+        for found in pattern.finditer(text):
+            if pattern is _MIXED and not is_random(found[0]):
+                continue
+            if pattern is not _FIELD_WITH_VALUE or _CODE.fullmatch(found[group]) is None:
+                yield found.span(group)
+
+
+_PATTERNS = ((_PREFIXED, 0), (_HEADER, 1), (_IN_URL, 1), (_MIXED, 0), (_FIELD_WITH_VALUE, 1))
+
+
+def has_secret(text: str) -> bool:
+    if len(text) < _SHORTEST or not (_DIGIT.search(text) or FIELD.search(text) or "PRIVATE KEY" in text):
+        return False
+    return next(secrets(text), None) is not None
+
+
+def masked(text: str) -> str:
+    """Returns a text with a mask in place of everything that has the shape of a credential."""
+    kept: list[str] = []
+    last = 0
+    for start, end in sorted(secrets(text)):
+        if end > last:
+            kept += [text[last:start], MASK] if start >= last else []
+            last = end
+    return "".join([*kept, text[last:]])
+
+
+def is_random(run: str) -> bool:
+    """Returns whether letters and digits are mixed in a run as in a key made by chance. A hexadecimal hash is not."""
+    if _ID.match(run) or run.startswith("0x") or run.count("/") > 1:
+        return False
+    kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in run if c.isalnum()]
+    if not {"d", "u", "l"} <= set(kinds) or kinds.count("d") < _LEAST_DIGITS:
+        return False
+    changes = sum(one != other for one, other in pairwise(kinds))
+    return changes >= _LEAST_CHANGES * len(kinds)

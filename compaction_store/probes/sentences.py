@@ -1,0 +1,43 @@
+"""Splits text into sentences, in any language, with the place of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？｡．؟।॥։።])|[\n\r\u2028\u2029]+")  # noqa: RUF001
+_FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)", re.MULTILINE)
+
+
+def sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and the end of each sentence or line, without the spaces around it."""
+    last = 0
+    for end in _END.finditer(text):
+        yield from _stripped(text, last, end.start())
+        last = end.end()
+    yield from _stripped(text, last, len(text))
+
+
+def prose(text: str) -> str:
+    """Returns a text with spaces in place of fenced code. The length stays the same."""
+    if "```" not in text and "~~~" not in text:
+        return text
+    kept: list[str] = []
+    last, inside = 0, False
+    for fence in _FENCE.finditer(text):
+        part = text[last : fence.start()]
+        kept.append(_blank(part) if inside else part)
+        last, inside = fence.start(), not inside
+    part = text[last:]
+    return "".join([*kept, _blank(part) if inside else part])
+
+
+def _blank(text: str) -> str:
+    return "".join("\n" if c == "\n" else " " for c in text)
+
+
+def _stripped(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    part = text[start:end]
+    if (bare := part.strip()) != "":
+        first = start + len(part) - len(part.lstrip())
+        yield first, first + len(bare)

@@ -1,0 +1,410 @@
+"""Walks through the life of a thread and probes every fold in it: what it lost, invented, and made to be done again.
+
+The caller says what happened, in order: a message was appended, a span was folded, a record was revoked. Each message
+enters and leaves the view once for each fold around it, so the time is that of the messages and of the summaries.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from compaction_store.models import Payload
+from compaction_store.probes.calls import FileState
+from compaction_store.probes.facts import MessageFacts, Need, Supersession, ThreadFacts, place_of
+from compaction_store.probes.names import Name, named_at, names
+from compaction_store.probes.orders import Order
+from compaction_store.probes.passages import Passages
+from compaction_store.probes.probe import Place, Probe, ProbeType
+from compaction_store.probes.quotations import quotations
+from compaction_store.probes.reading import Reading, Said
+from compaction_store.probes.secrets import has_secret, masked
+from compaction_store.probes.words import Phrases, words
+
+# The words that say that a file is gone, in the languages that orders are recognized in.
+_GONE = re.compile(
+    r"\b(?:delet|remov|renam|mov(?:e|ed|es|ing)\b|rm|gone|unlink|drop|clean|gelöscht|entfernt|verschoben|umbenannt|supprim|déplac"
+    r"|elimin|borr|movid|renombrad|apag|remov|renomead|elimina|spostat|rinominat|удал|перемещ|переименован)"
+    r"|删除|刪除|移动|移到|重命名|削除|移動|삭제|이동|->|→",
+    re.IGNORECASE,
+)
+# The seq that a line of an extractive summary begins with.
+_SEQ = re.compile(r"^\[\d{1,19}\]", re.MULTILINE)
+_ESCAPE = re.compile(r"\\[nrt\"]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A compaction of a thread: what replaced the messages from one seq to another in the view.
+
+    `sources_from` is the first seq that the summarizer was shown; without it, the first of the span.
+    """
+
+    record: int
+    start_seq: int
+    end_seq: int
+    replacement: Sequence[Payload | None] = field(default=(), repr=False)
+    is_summary: bool = True
+    sources_from: int | None = None
+
+
+@dataclass(slots=True)
+class _Folded:
+    """A name that is folded: by which record, and the message that has it."""
+
+    record: int
+    seq: int
+
+
+@dataclass(slots=True)
+class _Shown:
+    """An element of the view: a message, or what replaced a span, with the facts of all messages under it."""
+
+    start_seq: int
+    end_seq: int
+    keys: Sequence[str]
+    facts: MessageFacts | None
+    orders: list[tuple[int, Said, Order]]
+    files: dict[str, tuple[str, FileState, Place]]
+    superseded: list[Supersession]
+    lookups: list[str]
+    replaced: list[_Shown] = field(default_factory=list)
+    record: int | None = None
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """A call that was made again: where, and when. Its result, which says what it cost, comes later."""
+
+    probe: Probe
+    at: datetime | None
+
+
+class ThreadProbe:
+    """The view of a thread as it grows and is folded. `probes` are the answers so far; `finish` adds the last ones."""
+
+    def __init__(self, facts: ThreadFacts) -> None:
+        self._facts = facts
+        self.probes: list[Probe] = []
+        #: How many different calls that look something up were folded, by record.
+        self.lookups_folded = Counter[int]()
+        self._shown: list[_Shown] = []
+        self._starts: list[int] = []
+        self._visible = Counter[str]()
+        self._in_notes = Counter[str]()
+        self._visible_calls = Counter[str]()
+        self._folded: dict[str, _Folded] = {}
+        self._folded_calls: dict[str, tuple[int, int, Place]] = {}
+        self._written: dict[str, int] = {}
+        self._said_now: list[_Shown] = []
+        self._repeated: dict[str, _Repeated] = {}
+        self._places: dict[int, dict[str, Place]] = {}
+        self._spans: dict[int, int] = {}
+        self._made: dict[str, list[str]] = {}
+        self._unsourced: list[tuple[Probe, list[str], int, int]] = []
+
+    # ---- what happens to the thread
+
+    def append(self, seq: int) -> None:
+        """The next message was appended."""
+        facts = self._facts.messages[seq]
+        if not facts.is_assistant:
+            self._flush()
+        for need in facts.needs:
+            self._need(facts, need)
+        for signed, place in facts.lookups:
+            self._look_up(facts, signed, place)
+        for result in facts.results:
+            self._returned(facts, result.id, failed=result.failed)
+        element = self._element(facts)
+        self._shown.append(element)
+        self._starts.append(seq)
+        if facts.is_assistant:
+            # The same turn may go on with a call: what it says before needs the name as the call does.
+            self._said_now.append(element)
+        else:
+            self._show(element)
+
+    def fold(self, fold: Fold) -> list[Probe]:
+        """A span was folded. Returns the probes of the summary itself; those of later needs come with the needs."""
+        self._flush()
+        first = bisect_left(self._starts, fold.start_seq)
+        end = bisect_right(self._starts, fold.end_seq)
+        removed = self._shown[first:end]
+        reading = [Reading(payload, is_summary=fold.is_summary) for payload in fold.replacement]
+        texts = [said.text for one in reading for said in one.said]
+        element = _Shown(
+            fold.start_seq, fold.end_seq, list(self._facts.keys_in(texts)), None,
+            [one for old in removed for one in old.orders], {}, [one for old in removed for one in old.superseded], [],
+            removed, fold.record,
+        )  # fmt: skip
+        for old in removed:
+            element.files.update(old.files)
+            self._hide(old, fold.record)
+        self._shown[first:end] = [element]
+        self._starts[first:end] = [fold.start_seq]
+        self._spans[fold.record] = fold.start_seq
+        self._show(element)
+        passages = Passages(texts)
+        asked = [
+            *self._orders(fold, element, passages), *self._files(fold, element, passages),
+            *self._stale(fold, element, reading, passages),
+        ]  # fmt: skip
+        if fold.is_summary:
+            self._invented(fold, reading)
+        self.probes += asked
+        return asked
+
+    def revoke(self, record: int) -> None:
+        """A record was revoked: the view has again what it replaced. Nothing happens if it is not in the view."""
+        self._flush()
+        place = bisect_left(self._starts, self._spans.get(record, 0))
+        element = self._shown[place] if place < len(self._shown) else None
+        if element is None or element.record != record:
+            return
+        self._hide(element, record)
+        self._shown[place : place + 1] = element.replaced
+        self._starts[place : place + 1] = [old.start_seq for old in element.replaced]
+        for old in element.replaced:
+            self._show(old)
+
+    def finish(self) -> list[Probe]:
+        """Returns all probes, with those that are answered at the end: what was invented, and what was made again."""
+        self._flush()
+        self.probes += [one.probe for one in self._repeated.values()]
+        self._repeated.clear()
+        self.probes += _sourced(self._unsourced, self._facts)
+        self._unsourced.clear()
+        return self.probes
+
+    def is_visible(self, key: str) -> bool:
+        """Returns whether the view has a name or a quotation, by its key."""
+        return self._visible[key] > 0
+
+    # ---- the view
+
+    def _element(self, facts: MessageFacts) -> _Shown:
+        files: dict[str, tuple[str, FileState, Place]] = {}
+        for change, place in facts.changes:
+            call = facts.calls[place]
+            files[_file_key(change.path)] = change.path, change.state, Place(call.field, 0, 0, facts.seq)
+            if call.id is not None:
+                self._made.setdefault(call.id, []).append(_file_key(change.path))
+            self._written[_file_name(change.path)] = facts.seq
+        lookups = [signed for signed, _ in facts.lookups]
+        orders = [(facts.seq, said, order) for said, order in facts.orders]
+        return _Shown(facts.seq, facts.seq, list(facts.names), facts, orders, files, facts.superseded, lookups)
+
+    def _flush(self) -> None:
+        for element in self._said_now:
+            self._show(element)
+        self._said_now.clear()
+
+    def _show(self, element: _Shown) -> None:
+        visible, notes = self._visible, self._in_notes
+        for key in element.keys:
+            visible[key] += 1
+            if element.facts is None:
+                notes[key] += 1
+            else:
+                self._folded.pop(key, None)
+        for signed in element.lookups:
+            self._visible_calls[signed] += 1
+
+    def _hide(self, element: _Shown, record: int) -> None:
+        for key in element.keys:
+            self._visible[key] -= 1
+            if element.facts is not None:
+                self._folded[key] = _Folded(record, element.start_seq)
+            else:
+                self._in_notes[key] -= 1
+                if (folded := self._folded.get(key)) is not None:
+                    folded.record = record
+        if element.facts is not None:
+            for signed, place in element.facts.lookups:
+                self._visible_calls[signed] -= 1
+                field_ = element.facts.calls[place].field
+                if signed not in self._folded_calls:
+                    self.lookups_folded[record] += 1
+                self._folded_calls[signed] = record, element.start_seq, Place(field_, 0, 0, element.start_seq)
+
+    # ---- later
+
+    def _need(self, facts: MessageFacts, need: Need) -> None:
+        folded = self._folded.pop(need.key, None)
+        if folded is None:
+            return
+        kept = self._visible[need.key] > 0
+        in_notes = self._in_notes[need.key] > 0
+        where = ("in a summary" if in_notes else "in a message") if kept else None
+        place = self._place(folded.seq, need.key)
+        again = place_of(facts.seq, need.said, need.start, need.end)
+        self.probes.append(
+            _probe("needed_later", need.kind, folded.record, place, need.text, kept=kept, again=again, detail=where)
+        )
+
+    def _place(self, seq: int, key: str) -> Place:
+        """Returns where a message has a name first. Each message is searched once."""
+        if seq not in self._places:
+            self._places[seq] = self._facts.places(seq)
+        return self._places[seq].get(key, Place("", 0, 0, seq))
+
+    def _look_up(self, facts: MessageFacts, signed: str, place: int) -> None:
+        known = self._folded_calls.pop(signed, None)
+        if known is None or self._visible_calls[signed] > 0:
+            return
+        record, seq, before = known
+        call = facts.calls[place]
+        named = {_file_name(name.text) for said in facts.said if said.kind == "call" for name in names(said.text)}
+        if any(self._written.get(name, 0) > seq for name in named):
+            # The file was changed since: it had to be read again.
+            return
+        again = Place(call.field, 0, 0, facts.seq)
+        probe = _probe("re_derivation", call.name, record, before, call.name, kept=False, again=again)
+        if call.id is None:
+            self.probes.append(probe)
+        else:
+            self._repeated[call.id] = _Repeated(probe, facts.at)
+
+    def _returned(self, facts: MessageFacts, call: str | None, *, failed: bool) -> None:
+        if call is None:
+            return
+        written = self._made.pop(call, ())
+        if failed and written:
+            for element in self._shown[-_LATEST:]:
+                for key in written:
+                    element.files.pop(key, None)
+        if (repeated := self._repeated.pop(call, None)) is not None:
+            seconds = (facts.at - repeated.at).total_seconds() if facts.at and repeated.at else None
+            self.probes.append(replace(repeated.probe, tokens=facts.tokens, seconds=seconds))
+
+    # ---- at the fold
+
+    def _orders(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
+        if not element.orders:
+            return
+        verbatim = passages.holding((order.text for _, _, order in element.orders))
+        for seq, said, order in element.orders:
+            kept = order.text in verbatim or passages.says(order.text)
+            place = place_of(seq, said, order.start, order.end)
+            yield _probe("standing_order", "order", fold.record, place, order.text, kept=kept)
+
+    def _files(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
+        if not element.files:
+            return
+        by_name = {key: " ".join(words(_file_name(path))) for key, (path, _, _) in element.files.items()}
+        naming = passages.with_phrases(by_name.values())
+        for key, (path, state, place) in element.files.items():
+            there = naming.get(by_name[key], [])
+            named = bool(there) or self._visible[_file_name(path)] > 0 or self._visible[key] > 0
+            says_state = state == "written" or not there or any(_GONE.search(passages.text(i)) for i in there)
+            detail = state if named and says_state else f"{state}: not named" if not named else f"{state}: not said"
+            yield _probe("artifact", state, fold.record, place, path, kept=named and says_state, detail=detail)
+
+    def _stale(self, fold: Fold, element: _Shown, reading: Sequence[Reading], passages: Passages) -> Iterator[Probe]:
+        if not element.superseded or not fold.is_summary:
+            return
+        said = [(n, one) for n, reading_ in enumerate(reading) for one in reading_.said]
+        there = passages.with_phrases(value for one in element.superseded for value in (one.old, one.new))
+        for one in element.superseded:
+            about = one.about.split()
+            stating = [index for index in there[one.old] if passages.has_words(index, about)]
+            if stating:
+                text, start, end = passages.place(stating[0])
+                place = Place(_field(*said[text]), start, end, record=fold.record)
+                kept = bool(there[one.new])
+                yield _probe(
+                    "stale", "value", fold.record, place, passages.text(stating[0]), kept=kept, again=one.new_at
+                )
+
+    def _invented(self, fold: Fold, reading: Sequence[Reading]) -> None:
+        first = fold.start_seq if fold.sources_from is None else fold.sources_from
+        for number, one in enumerate(reading):
+            for said in one.said:
+                where = _field(number, said)
+                for kind, start, end, name in _claims(said.text):
+                    place = Place(where, start, end, record=fold.record)
+                    probe = _probe("invented", kind, fold.record, place, said.text[start:end], kept=True)
+                    if name is not None and self._facts.has(name.key, first, fold.end_seq):
+                        self.probes.append(probe)
+                    else:
+                        wanted = words(_ESCAPE.sub("  ", said.text[start:end]))
+                        self._unsourced.append((probe, wanted, first, fold.end_seq))
+
+
+# A result comes soon after its call.
+_LATEST = 50
+
+
+def _field(number: int, said: Said) -> str:
+    """Returns the path of a text of a replacement in the body of its record. A framed text is the summary itself."""
+    return "summary_text" if said.kind == "notes" and said.field == "content" else f"replacement[{number}].{said.field}"
+
+
+def _claims(text: str) -> Iterator[tuple[str, int, int, Name | None]]:
+    """Yields what a summary claims to have from its sources: names, each once, and quotations."""
+    seen: set[str] = set()
+    plain = _SEQ.sub(lambda found: " " * len(found[0]), text)
+    for name, start, end in named_at(plain):
+        if name.key not in seen and _is_claim(name):
+            seen.add(name.key)
+            yield name.kind, start, end, name
+    # A call in a summary may be JSON: its escapes are no words.
+    for start, end in quotations(_ESCAPE.sub("  ", plain)):
+        yield "quotation", start, end, None
+
+
+def _is_claim(name: Name) -> bool:
+    """Returns whether a name must have a source. Acronyms, years and round numbers may be the summarizer's words."""
+    if name.is_strong:
+        return True
+    return name.kind == "number" and name.key.isdigit() and len(name.key) == 3 and name.key[1:] != "00"  # noqa: PLR2004
+
+
+def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: ThreadFacts) -> Iterator[Probe]:
+    """Answers whether sources have the words of names and quotations, in one pass over the thread."""
+    asked = list(waiting)
+    phrases: dict[str, list[str]] = {}
+    for probe, wanted, _, _ in asked:
+        phrases[" ".join(wanted)] = wanted
+        if probe.kind != "quotation":
+            phrases.update((part, [part]) for part in wanted)
+    automaton = Phrases(phrases.items())
+    seqs: dict[str, list[int]] = defaultdict(list)
+    for seq, message in facts.messages.items() if asked else ():
+        there = {key for said in message.said for key, _ in automaton.found(words(said.text))}
+        for key in there:
+            seqs[key].append(seq)
+
+    def has(key: str, first: int, last: int) -> bool:
+        place = bisect_left(seqs.get(key, ()), first)
+        return place < len(seqs.get(key, ())) and seqs[key][place] <= last
+
+    for probe, wanted, first, last in asked:
+        held = not wanted or has(" ".join(wanted), first, last)
+        if not held and probe.kind in ("path", "identifier") and len(wanted) > 1:
+            # A path or a qualified name that is put together from parts of which the sources have each.
+            held = all(has(part, first, last) for part in wanted)
+        yield replace(probe, kept=held)
+
+
+def _file_key(path: str) -> str:
+    return path.casefold().removeprefix("./").replace("\\", "/")
+
+
+def _file_name(path: str) -> str:
+    return path.casefold().replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def _probe(
+    asked: ProbeType, kind: str, record: int, place: Place, text: str, *, kept: bool, again: Place | None = None,
+    detail: str | None = None,
+) -> Probe:  # fmt: skip
+    is_secret = has_secret(text)
+    return Probe(
+        asked, kind, kept, record, place, masked(text) if is_secret else text, again, detail, is_secret=is_secret
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Splits text into words, and finds many phrases in a text in one pass.
+
+Two texts say the same words if they differ only in case, spaces, punctuation and markup. Scripts without spaces between
+words, such as Chinese, are split into characters.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+#: The scripts without spaces between words, as ranges in a class of characters.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(f"\\d{{1,3}}(?:,\\d{{3}})+(?!\\d)|[{UNSPACED}]|[^\\W{UNSPACED}]+")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+Words = Sequence[str]
+Key = TypeVar("Key", bound=Hashable)
+
+
+def words(text: str) -> list[str]:
+    """Returns the words of a text in lower case. Separators of thousands are left out: `1,200` is `1200`."""
+    # Word by word, if not all is ASCII: the lower case of a whole text may have other words.
+    found = _WORD.findall(text.lower()) if text.isascii() else [word.casefold() for word in _WORD.findall(text)]
+    return [word.replace(",", "") for word in found] if "," in text else found
+
+
+def word_places(text: str) -> list[tuple[int, int]]:
+    """Returns the start and the end of each of `words(text)`."""
+    return [word.span() for word in _WORD.finditer(text)]
+
+
+def is_unspaced(word: str) -> bool:
+    """Returns whether a word is a character of a script without spaces."""
+    return _UNSPACED.match(word) is not None
+
+
+class Phrases(Generic[Key]):
+    """Many phrases, found in one pass over the words of a text (the algorithm of Aho and Corasick).
+
+    The time is that of the text and of the phrases together, times the number of lengths that the phrases have.
+    """
+
+    def __init__(self, phrases: Iterable[tuple[Key, Words]]) -> None:
+        # A state is a beginning of a phrase; state 0 is empty.
+        self._next: list[dict[str, int]] = [{}]
+        self._keys: list[list[Key]] = [[]]
+        for key, phrase in phrases:
+            state = 0
+            for word in phrase:
+                state = self._next[state].setdefault(word, len(self._next))
+                if state == len(self._next):
+                    self._next.append({})
+                    self._keys.append([])
+            if state:
+                self._keys[state].append(key)
+        self._link()
+
+    def _link(self) -> None:
+        """Links each state to the longest one that is its end, and to the longest such that is a whole phrase."""
+        self._end = array("q", [0]) * len(self._next)
+        self._whole = array("q", [0]) * len(self._next)
+        waiting = deque(self._next[0].values())
+        while waiting:
+            state = waiting.popleft()
+            end = self._end[state]
+            self._whole[state] = state if self._keys[state] else self._whole[end]
+            for word, following in self._next[state].items():
+                self._end[following] = self._following(end, word)
+                waiting.append(following)
+
+    def _following(self, state: int, word: str) -> int:
+        steps = self._next
+        while state and word not in steps[state]:
+            state = self._end[state]
+        return steps[state].get(word, 0)
+
+    def __bool__(self) -> bool:
+        return len(self._next) > 1
+
+    def found(self, text: Iterable[str]) -> Iterator[tuple[Key, int]]:
+        """Yields each phrase in a sequence of words once, with the index of its last word at its first place."""
+        if not self:
+            return
+        steps, ends, wholes = self._next, self._end, self._whole
+        seen: set[int] = set()
+        state = 0
+        for index, word in enumerate(text):
+            while state and word not in steps[state]:
+                state = ends[state]
+            state = steps[state].get(word, 0)
+            whole = wholes[state]
+            # If a phrase was seen here before, so were those that are its ends.
+            while whole and whole not in seen:
+                seen.add(whole)
+                for key in self._keys[whole]:
+                    yield key, index
+                whole = wholes[ends[whole]]
