@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.postgres import queries, role_members, schema
+from compaction_store.postgres import cluster_introspection, queries, role_members
+from compaction_store.postgres.cluster_introspection import ClusterFacts
 from compaction_store.postgres.role_members import Member
 
 OURS = role_members.ROLES
@@ -308,70 +309,19 @@ _NOTES = """
     WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND c.relreplident <> 'd' HAVING count(*) > 0
 """
 
-# On Citus each shard has its own triggers and policies, whose names end with the shard's number.
-_IS_SHARDED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL"
-_SHARDED = """
-    SELECT c.relname::text FROM pg_catalog.pg_dist_partition AS d
-    JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store' AND c.relname = ANY (%b::text[])
-"""
-_ON_SHARDS = """
-    SELECT s.shardid::int8, s.success, s.result
-    FROM pg_catalog.run_command_on_shards(pg_catalog.format('compaction_store.%%I', %b::text)::regclass, %b::text) AS s
-"""
-_ON_SHARD = """
-    SELECT pg_catalog.concat_ws(', ', CASE WHEN c.relrowsecurity THEN 'row security' ELSE 'no row security' END,
-            CASE WHEN c.relforcerowsecurity THEN 'forced' END,
-            CASE WHEN NOT c.relhastriggers THEN 'triggers not looked for' END)
-        || '; policies ' || coalesce((
-            SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', p.polname,
-                CASE WHEN NOT p.polpermissive THEN 'restrictive' END, p.polcmd::text,
-                CASE WHEN p.polroles <> '{0}' THEN 'to some' END,
-                'using ' || pg_catalog.pg_get_expr(p.polqual, p.polrelid),
-                'check ' || pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid)), '; ' ORDER BY p.polname)
-            FROM pg_catalog.pg_policy AS p WHERE p.polrelid = c.oid), 'none')
-        || '; triggers ' || coalesce((
-            SELECT pg_catalog.string_agg(pg_catalog.regexp_replace(g.tgname, '_[0-9]+$', '') || ' '
-                || g.tgenabled::text || ' ' || g.tgtype::text, '; ' ORDER BY g.tgname)
-            FROM pg_catalog.pg_trigger AS g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal), 'none')
-    FROM pg_catalog.pg_class AS c WHERE c.oid = '%s'::regclass
-"""
-_ON_NODES = """
-    SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
-    FROM pg_catalog.run_command_on_workers(%b::text) AS w
-"""
-# One digest of everything that determines what the functions do.
-_ON_NODE = """
-    SELECT coalesce(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
-        pg_catalog.concat_ws(' ', p.proname, pg_catalog.pg_get_function_arguments(p.oid), l.lanname,
-            p.provolatile::text, p.prosecdef::text, p.proconfig::text, pg_catalog.pg_get_userbyid(p.proowner)::text,
-            p.prosrc, (p.prosqlbody IS NOT NULL)::text),
-        ' ' ORDER BY p.proname, p.oid), 'UTF8')), 'hex'), 'none')
-    FROM pg_catalog.pg_proc AS p
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-    JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
-    WHERE n.nspname = 'compaction_store'
-"""
-
 
 class Facts(NamedTuple):
-    """The schema of a database. Facts and roles are by subject; the last fields of a cluster are empty elsewhere."""
+    """The schema of a database. Facts and roles are by subject."""
 
     facts: dict[str, str]
     roles: dict[str, str]
-    #: Table, number and fact of each shard.
-    shards: list[tuple[str, int, str]]
-    #: Name and digest of the functions of each worker.
-    nodes: Sequence[tuple[str, str]] = ()
-    #: The digest of the coordinator's functions.
-    functions: str = ""
     members: Sequence[Member] = ()
     notes: Sequence[str] = ()
+    cluster: ClusterFacts = ClusterFacts()
 
     @property
     def is_spread(self) -> bool:
-        return bool(self.shards)
+        return bool(self.cluster.shards)
 
 
 def read(connection: Connection) -> Facts:
@@ -383,19 +333,4 @@ def read(connection: Connection) -> Facts:
         roles: dict[str, str] = dict(queries.fetch(connection, _ROLES, {"ours": list(OURS)}))
         members = role_members.read(connection)
         notes = [note for (note,) in queries.fetch(connection, _NOTES)]
-        shards = _shards(connection) if queries.fetch(connection, _IS_SHARDED)[0][0] else []
-        if not shards:
-            return Facts(found, roles, [], members=members, notes=notes)
-        nodes: list[tuple[str, str]] = [*queries.fetch(connection, _ON_NODES, (_ON_NODE,))]
-        [(functions,)] = queries.fetch(connection, _ON_NODE)
-    return Facts(found, roles, shards, nodes, functions, members, notes)
-
-
-def _shards(connection: Connection) -> list[tuple[str, int, str]]:
-    """Reads the fact of each shard; that of an unreachable shard is the error."""
-    names = [table.name for table in schema.metadata.sorted_tables]
-    return [
-        (name, shard, result)
-        for (name,) in queries.fetch(connection, _SHARDED, (names,))
-        for shard, _, result in queries.fetch(connection, _ON_SHARDS, (name, _ON_SHARD))
-    ]
+        return Facts(found, roles, members, notes, cluster_introspection.read(connection))

@@ -99,14 +99,14 @@ def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
 def _shards(seen: Facts) -> Iterator[str]:
     """Checks that every shard has its table's triggers and policy, and every node the functions."""
     rule = _rule(is_spread=True)
-    for table, shard, found in seen.shards:
+    for table, shard, found in seen.cluster.shards:
         triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers().items()) if on == table]
         policy = f"tenant * using {rule} check {rule}"
         wanted = f"row security, forced; policies {policy}; triggers {'; '.join(triggers)}"
         if found != wanted:
             yield f"shard {shard} of table {table}: {found}; expected: {wanted}"
-    for node, found in seen.nodes:
-        if found != seen.functions:
+    for node, found in seen.cluster.nodes:
+        if found != seen.cluster.functions:
             yield f"node {node}: its functions differ from the coordinator's ({found})"
 
 

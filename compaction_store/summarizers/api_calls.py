@@ -13,8 +13,9 @@ from typing import Any
 
 from compaction_store.drivers import Call, Pause, Work
 from compaction_store.errors import SummarizerRejected, SummarizerUnavailable
-from compaction_store.summarizers.api_errors import as_ours, describe, kind_of, seconds_to_wait, status_of
+from compaction_store.summarizers.api_errors import describe, status_of, typed_error
 from compaction_store.summarizers.api_requests import ApiRequest, CountRequest
+from compaction_store.summarizers.retries import kind_of, seconds_to_wait
 from compaction_store.telemetry.telemetry import model_call
 
 
@@ -43,7 +44,7 @@ def ask(client: Any, request: ApiRequest, deadline: Deadline) -> Work[Any]:
         kind = kind_of(error)
         broken += kind == "broken"
         if kind == "final" or (kind == "broken" and broken > client.max_retries):
-            raise as_ours(error, kind)
+            raise typed_error(error, kind)
         seconds = seconds_to_wait(error, tries)
         if seconds >= deadline.left:
             raise SummarizerUnavailable(describe(error, "no time is left for a retry"), status=status_of(error))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Payload
-from compaction_store.summarizers.api_errors import Interrupted
+from compaction_store.summarizers.retries import Interrupted
 
 
 class ApiRequest(Protocol):

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 import compaction_store as cs
 from compaction_store.postgres import schema, schema_check
+from compaction_store.postgres.cluster_introspection import ClusterFacts
 from compaction_store.postgres.introspection import OURS, Facts
 
 OWNER = "compaction_store_owner"
@@ -389,7 +390,7 @@ def test_an_auditor_may_look_at_the_schema(url: str, superuser: Any) -> None:
 
 def facts() -> Facts:
     expected = dict(schema_check._expected(has_roles=True))
-    return Facts(expected, {f"role {role}": "there" for role in OURS}, [])
+    return Facts(expected, {f"role {role}": "there" for role in OURS})
 
 
 def test_facts_as_expected_are_no_findings() -> None:
@@ -411,7 +412,7 @@ def test_every_single_fact_is_held(subject: str) -> None:
 def spread(shards: list[tuple[str, int, str]], nodes: list[tuple[str, str]]) -> list[str]:
     """What is found where the tables are spread."""
     expected = dict(schema_check._expected(has_roles=True, is_spread=True))
-    seen = Facts(expected, {f"role {role}": "there" for role in OURS}, shards, nodes, "digest")
+    seen = Facts(expected, {f"role {role}": "there" for role in OURS}, cluster=ClusterFacts(shards, nodes, "digest"))
     return [finding.what for finding in schema_check.check_schema(seen).findings]
 
 
@@ -436,7 +437,7 @@ def test_every_shard_has_the_triggers_and_the_policy_of_its_table_and_every_node
 def test_where_the_roles_could_not_be_made_the_owner_is_named() -> None:
     expected = {k: v for k, v in schema_check._expected(has_roles=False).items() if not k.startswith("grant")}
     owners = {f"owner of table {table.name}": "plain" for table in schema.metadata.sorted_tables}
-    judged = schema_check.check_schema(Facts({**expected, **owners}, {}, []))
+    judged = schema_check.check_schema(Facts({**expected, **owners}, {}))
     assert judged == ((), ("the roles could not be created here: everything belongs to plain",))
-    judged = schema_check.check_schema(Facts({**expected, **owners, "owner of table heads": "other"}, {}, []))
+    judged = schema_check.check_schema(Facts({**expected, **owners, "owner of table heads": "other"}, {}))
     assert [finding.what for finding in judged.findings] == ["the objects belong to several owners: other, plain"]

@@ -126,7 +126,7 @@ def test_the_model_gets_its_room_and_an_older_server_its_limit(ask: Ask, server:
     assert sent["max_tokens"] == 1000
     assert "max_completion_tokens" not in sent
     assert sent["messages"][0]["content"].startswith("Be brief.")
-    assert "Write no more than 100 tokens" in sent["messages"][0]["content"]
+    assert "Write at most 100 tokens" in sent["messages"][0]["content"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""Decides whether a failed request to a model's API is retried, and after how long."""
+
+from __future__ import annotations
+
+import email.utils
+import random
+import time
+from typing import Any, Literal
+
+ErrorKind = Literal["final", "patient", "broken"]
+
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+# OpenAI also answers 429 if the account has no money left; a retry does not help then.
+_SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_PATIENT = frozenset({"overloaded_error", "rate_limit_error"})
+_BROKEN = frozenset({"api_error", "timeout_error"})
+_TRANSPORT = frozenset({"httpx2", "httpcore2", "httpx", "httpcore", "h11", "h2", "ssl", "socket"})
+_RATE_LIMITED, _OVERLOADED = 429, 529
+_TIMED_OUT, _LOCKED, _SERVERS_FAULT = 408, 409, 500
+
+
+class Interrupted(Exception):
+    """The stream ended before the answer did."""
+
+
+def kind_of(error: Exception) -> ErrorKind:
+    """Returns `patient` to retry until the deadline, `broken` to retry a few times, `final` not to retry."""
+    response = getattr(error, "response", None)
+    status, name = getattr(error, "status_code", None), getattr(error, "type", None)
+    final = response is not None and response.headers.get("x-should-retry") == "false"
+    if final or getattr(error, "code", None) in _SPENT:
+        return "final"
+    if status in (_RATE_LIMITED, _OVERLOADED) or (isinstance(name, str) and name in _PATIENT):
+        return "patient"
+    if isinstance(status, int) and (status in (_TIMED_OUT, _LOCKED) or status >= _SERVERS_FAULT):
+        return "broken"
+    if isinstance(name, str) and name in _BROKEN:
+        return "broken"
+    if isinstance(error, Interrupted | OSError | TimeoutError) or _is_of_connection(error):
+        return "broken"
+    return "broken" if type(error).__module__.partition(".")[0] in _TRANSPORT else "final"
+
+
+def _is_of_connection(error: Exception) -> bool:
+    """Returns whether an SDK's connection broke. Each SDK has its own class of that name."""
+    return any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__)
+
+
+def seconds_to_wait(error: Exception, tries: int) -> float:
+    """Returns the pause before the next try: what the API asks for, else an exponential backoff with jitter."""
+    response = getattr(error, "response", None)
+    retry_after = None if response is None else _retry_after(response.headers)
+    if retry_after is not None:
+        return retry_after
+    backoff: float = min(_FIRST_WAIT * 2.0**tries, _LONGEST_WAIT) * (1 - random.random() / 4)  # noqa: S311 — no secret
+    return backoff
+
+
+def _retry_after(headers: Any) -> float | None:
+    try:
+        if (text := headers.get("retry-after-ms")) is not None:
+            return max(0.0, float(text) / 1000)
+        if (text := headers.get("retry-after")) is None:
+            return None
+        if (moment := email.utils.parsedate_tz(text)) is not None:
+            return max(0.0, email.utils.mktime_tz(moment) - time.time())
+        return max(0.0, float(text))
+    except ValueError:
+        return None
