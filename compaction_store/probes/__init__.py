@@ -13,6 +13,7 @@ from compaction_store.probes.orders import Order, is_order, orders
 from compaction_store.probes.probe import PROBE_TYPES, Place, Probe, ProbeType
 from compaction_store.probes.quotations import quotations
 from compaction_store.probes.secrets import has_secret, masked
+from compaction_store.probes.sentences import sentences
 from compaction_store.probes.thread_probe import Fold, ThreadProbe
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "names",
     "orders",
     "quotations",
+    "sentences",
 ]

@@ -213,15 +213,13 @@ def _path(text: str) -> Name | None:
         return None
     is_file = _extension(real[-1]) or _DOTTED.fullmatch(real[-1]) is not None
     is_relative = text.startswith(("~/", "./", "../"))
-    is_rooted = is_relative or ((text[0] == "/" or text[1:2] == ":") and len(real) > 1)
-    if not is_file and not is_rooted and len(real) < _LEAST_SEGMENTS:
-        # `and/or` and `client/server` are two words; `src/v2` and `feature/fix-12` are not.
-        if not any(c.isdigit() or c in "_-" for c in text) or len(text) < _LEAST_PATH or len(real) < 2:  # noqa: PLR2004
-            return None
-        if not all(len(part) > 1 for part in real):
-            return None
-    key = "/".join(real).casefold()
-    return Name(text, "path", key, is_strong=is_file or is_relative or len(real) > 1)
+    is_rooted = (text[0] == "/" or text[1:2] == ":") and len(real) > 1
+    # `and/or` and `client/server` are two words, and may be folders; `src/v2` and `feature/fix-12` are not.
+    has_sign = len(text) >= _LEAST_PATH and any(c.isdigit() or c in "_-" for c in text)
+    is_strong = is_file or is_relative or is_rooted or len(real) >= _LEAST_SEGMENTS
+    if not is_strong and (len(real) == 1 or not all(len(part) > 1 for part in real)):
+        return None
+    return Name(text, "path", "/".join(real).casefold(), is_strong or has_sign)
 
 
 _LEAST_SEGMENTS = 3

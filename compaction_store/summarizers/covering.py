@@ -15,14 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from compaction_store.probes import NameReader
+from compaction_store.probes.words import UNSPACED
+
 _WORD = re.compile(r"\w+")
 # Scripts without spaces between words: pairs of characters are used as words.
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-_PLACE = r"\w+://[^\s\"'<>]+|(?:[\w.~-]*[/\\])+[\w.-]*\w|\b\w[\w-]*\.[a-z]\w{0,7}\b|\b[\w.+-]+@[\w-]+\.\w+"
-_CODE = r"[#$€£¥]?(?<![\w.])(?=[\w.,:%/-]*\d)\w(?:[\w.,:/-]*\w)?%?|\b\w+_\w+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}\w*\b"
-_NAME = re.compile(f"{_PLACE}|{_CODE}")
-_QUOTED = re.compile(r"`[^`\n]{2,60}`|[\"“«][^\"”»\n]{2,60}[\"”»]")
-_LONGEST_NAME = 120
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 # The share of the room for the list of names, and how the kinds share the rest before all compete for what is left.
 _LISTED = 0.35
@@ -60,9 +58,9 @@ class Chosen(NamedTuple):
     names: list[str]
 
 
-def names_in(text: str) -> list[str]:
-    """Returns names, paths, identifiers and figures, in order."""
-    return [name for name in _NAME.findall(text) if len(name) <= _LONGEST_NAME]
+def _names_in(text: str, reader: NameReader) -> list[str]:
+    """Returns names, paths, identifiers and figures, in order, each as often as it is there."""
+    return [name.text for name, _, _ in reader.at(text)]
 
 
 def _words(text: str) -> set[str]:
@@ -80,7 +78,8 @@ class Cover:
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self.sentences = sentences
-        self._names = [names_in(sentence.text) for sentence in sentences]
+        reader = NameReader()
+        self._names = [_names_in(sentence.text, reader) for sentence in sentences]
         words = [_words(sentence.text) for sentence in sentences]
         spread = Counter(word for found in words for word in found)
         count = len(sentences)
@@ -89,7 +88,7 @@ class Cover:
         self._times = Counter[str]()
         self._used: set[str] = set()
         for sentence, found in zip(sentences, self._names, strict=True):
-            for name in found if sentence.whole is None else names_in(sentence.whole):
+            for name in found if sentence.whole is None else _names_in(sentence.whole, reader):
                 self._first.setdefault(name, len(self._first))
                 self._times[name] += 1
                 if sentence.kind not in {"result", "error"}:

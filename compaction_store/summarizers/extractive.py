@@ -20,6 +20,7 @@ from compaction_store.errors import InvalidInput, SummaryTooLong
 from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload, Summary
+from compaction_store.probes import sentences
 from compaction_store.summarizers.covering import Cover, Sentence, written
 from compaction_store.tokenizing.message_text import read
 
@@ -33,7 +34,6 @@ _LONGEST_SENTENCE = 240
 _LONGEST_CALL = 160
 _MARK = "…"
 
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？｡．؟।॥։።])|[\n\r\u2028\u2029]+")  # noqa: RUF001
 # Words of an error, for results that have no field for it.
 _ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
 
@@ -73,8 +73,8 @@ class ExtractiveSummarizer:
     def __call__(self, elements: Sequence[Element], /) -> Summary:
         start = time.monotonic()
         request = Request.of(elements)
-        sentences = _facts(_sayings(request))
-        cover = Cover(sentences)
+        facts = _facts(_sayings(request))
+        cover = Cover(facts)
         room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))
         most = self._max_tokens if request.budget is None else min(self._max_tokens, request.budget)
         # Try lengths until one fits; the first is estimated from the source's characters per token.
@@ -88,7 +88,7 @@ class ExtractiveSummarizer:
         coverage = {
             "messages": request.end_seq - request.start_seq + 1,
             "sentences": kept,
-            "of_sentences": len(sentences),
+            "of_sentences": len(facts),
         }
         return Summary(text, coverage=coverage, duration=time.monotonic() - start)
 
@@ -182,13 +182,13 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             text = said.text if len(said.text) <= _LONGEST_CALL else f"{said.text[:_LONGEST_CALL]}{_MARK})"
             facts.append(Sentence(len(facts), said.seq, said.label, text, said.kind, said.weight, said.text))
             continue
-        sentences = list(_sentences(said.text))
-        for place, text in enumerate(sentences):
+        found = list(_sentences(said.text))
+        for place, text in enumerate(found):
             if text in seen or not any(c.isalnum() for c in text):
                 continue
             seen.add(text)
             # A request begins with its subject; output has its result at one of its ends.
-            at_an_end = place == 0 or (place == len(sentences) - 1 and said.label in ("result", "error"))
+            at_an_end = place == 0 or (place == len(found) - 1 and said.label in ("result", "error"))
             failed = said.kind == "result" and _ERROR.search(text) is not None
             kind = "error" if failed else said.kind
             weight = (1.0 if failed else said.weight) * (1.5 if at_an_end else 1.0)
@@ -197,8 +197,8 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    for sentence in _SENTENCE.split(text):
-        rest = sentence.strip()
+    for start, end in sentences(text):
+        rest = text[start:end]
         while len(rest) > _LONGEST_SENTENCE:
             cut = rest.rfind(" ", _LONGEST_SENTENCE // 2, _LONGEST_SENTENCE)
             cut = cut if cut > 0 else _LONGEST_SENTENCE
