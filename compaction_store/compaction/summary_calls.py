@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,17 +19,13 @@ from compaction_store.compaction.summary_request import TrackedView
 from compaction_store.errors import own_text
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Payload, Summary
+from compaction_store.probes.secrets import FIELD, MASK
 
 # A longer value, such as the definitions of an agent's tools, is recorded as its hash.
 _LONGEST = 2000
 _DEEPEST = 20
 # Arguments of an SDK's call that are not settings of the model, or may hold credentials.
 _NOT_SETTINGS = frozenset({"model", "messages", "input", "timeout", "extra_headers", "extra_query"})
-_SECRET = re.compile(
-    r"(?:api|access|secret|private|auth)[_-]?key|(?:^|[_-])token$|secret|passw|authorization|credential|bearer",
-    re.IGNORECASE,
-)
-_WITHHELD = "(withheld)"
 
 
 class CallRecord:
@@ -106,7 +101,7 @@ def without_text(summary: Summary) -> Summary:
 def settings(parameters: Mapping[str, Any]) -> Payload:
     """Returns the settings of a model request as JSON without credentials."""
     found = {name: _plain(value, 0) for name, value in parameters.items() if name not in _NOT_SETTINGS}
-    return {name: _WITHHELD if _SECRET.search(name) else _short(value) for name, value in found.items()}
+    return {name: MASK if FIELD.search(name) else _short(value) for name, value in found.items()}
 
 
 def _storable(value: Any) -> Any:
@@ -129,10 +124,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if depth < _DEEPEST and isinstance(value, Mapping):
-        return {
-            str(name): _WITHHELD if _SECRET.search(str(name)) else _plain(item, depth + 1)
-            for name, item in value.items()
-        }
+        return {str(name): MASK if FIELD.search(str(name)) else _plain(item, depth + 1) for name, item in value.items()}
     if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, depth + 1) for item in value]
     if depth < _DEEPEST and (found := encoding.of_sdk(value)) is not None:
