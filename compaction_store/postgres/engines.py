@@ -167,13 +167,29 @@ class _AioQueue(queue.AsyncAdaptedQueue[Any]):
         return super().get(block, _within_deadline(timeout))
 
 
-class _Pool(sa.QueuePool):
+class _ClosingPool(sa.QueuePool):
+    """A pool that leaves no connection open after `dispose`: those in use are closed when they come back."""
+
+    _is_disposed = False
+
+    def dispose(self) -> None:
+        self._is_disposed = True
+        super().dispose()
+
+    def _do_return_conn(self, record: sa.pool.ConnectionPoolEntry) -> None:
+        if self._is_disposed:
+            # A caller that waits for it already gets it and connects again.
+            record.close()
+        super()._do_return_conn(record)
+
+
+class _Pool(_ClosingPool):
     """A pool whose wait ends with the call's deadline."""
 
     _queue_class = _Queue
 
 
-class _AioPool(sa.AsyncAdaptedQueuePool):
+class _AioPool(_ClosingPool, sa.AsyncAdaptedQueuePool):
     _queue_class = _AioQueue
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
+from support.embedded_servers import wait_until
+from support.lock_waits import hold, until_waiting
 
 import compaction_store as cs
 from compaction_store.models import Loaded
@@ -124,3 +128,32 @@ def test_connections_lost_under_many_callers_are_closed(url: str, way: Proxy) ->
         finally:
             gc.enable()
         assert healthy.thread("t").last_seq == 81
+
+
+def test_a_connection_in_use_while_its_store_closes_is_closed_afterwards(
+    url: str, superuser: psycopg.Connection[Any], holder: psycopg.Connection[Any], pool: ThreadPoolExecutor
+) -> None:
+    with cs.Store.open(url) as store:
+        store.append("t", HI)
+        hold(holder)
+        append: Future[list[cs.Message]] = pool.submit(store.append, "t", HI)
+        until_waiting(superuser)
+    holder.rollback()
+    assert append.result(60)[0].seq == 2
+    wait_until(lambda: connected(url) == 0)
+
+
+def test_a_connection_in_use_while_its_async_store_closes_is_closed_afterwards(
+    url: str, superuser: psycopg.Connection[Any], holder: psycopg.Connection[Any]
+) -> None:
+    async def main() -> None:
+        async with cs.AsyncStore.open(url) as store:
+            await store.append("t", HI)
+            hold(holder)
+            append = asyncio.create_task(store.append("t", HI))
+            await asyncio.to_thread(until_waiting, superuser)
+        holder.rollback()
+        assert (await append)[0].seq == 2
+        await asyncio.to_thread(wait_until, lambda: connected(url) == 0)
+
+    asyncio.run(main())
