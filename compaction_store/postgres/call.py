@@ -95,10 +95,14 @@ class Caller:
     def _call(self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None) -> _T:
         if self.closed:
             raise DatabaseUnavailable("the store is closed")
-        if self._observer is None:
-            return self._call_with_retries(query, arguments, key, None)
-        with self._observer(query.__name__) as statement:
-            return self._call_with_retries(query, arguments, key, statement)
+        try:
+            if self._observer is None:
+                return self._call_with_retries(query, arguments, key, None)
+            with self._observer(query.__name__) as statement:
+                return self._call_with_retries(query, arguments, key, statement)
+        except (KeyboardInterrupt, SystemExit):
+            engines.replace_pool(self.engine)
+            raise
 
     def _call_with_retries(
         self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None, statement: Statement | None

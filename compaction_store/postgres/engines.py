@@ -12,6 +12,7 @@ import re
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -191,6 +192,22 @@ class _Pool(_ClosingPool):
 
 class _AioPool(_ClosingPool, sa.AsyncAdaptedQueuePool):
     _queue_class = _AioQueue
+
+
+def replace_pool(engine: sa.Engine) -> None:
+    """Replaces the pool after Ctrl-C has interrupted a call, and closes the connections that are idle in the old one.
+
+    If it interrupts SQLAlchemy while a connection is taken or given back, the pool counts this connection as in use for
+    ever, or its lock stays held. The pool of a caller's own engine is left alone.
+    """
+    pool = engine.pool
+    if isinstance(pool, _Pool):
+        engine.dispose(close=False)
+        # This thread is no longer at work in the pool, so it must not hold the lock.
+        with suppress(RuntimeError):
+            while True:
+                pool._pool.mutex.release()  # type: ignore[attr-defined]  # noqa: SLF001 — there is no public way
+        pool.dispose()
 
 
 # ---- connecting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -10,11 +11,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import psycopg
@@ -273,12 +273,9 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def interrupted_at(event: int) -> Iterator[list[str]]:
-    """Interrupts the block at its so many-th line, ours or the driver's; the function is added to the list.
-
-    Not in SQLAlchemy, which loses a connection if it is interrupted while it takes it out of the pool.
-    """
-    folders = tuple(str(Path(str(module.__file__)).parent) for module in (cs, psycopg))
+def interrupted_at(event: int, modules: Collection[ModuleType] = (cs, psycopg)) -> Iterator[list[str]]:
+    """Interrupts the block at its so many-th line in these modules and packages; the function is added to the list."""
+    folders = tuple(str(module.__file__).removesuffix("__init__.py") for module in modules)
     seen = 0
     before = sys.gettrace()
     where: list[str] = []
@@ -314,6 +311,22 @@ def test_a_call_that_is_interrupted_at_any_line_comes_back_at_once(way: Proxy) -
             waits += where == [timeouts.Waiter.timed.__name__]
             assert store.append("t", HI)[0].seq == line + 1
         assert line > 50
+
+
+# A connection that is interrupted on its way is closed by the garbage collector.
+@pytest.mark.filterwarnings("ignore:.* was deleted while still open:ResourceWarning")
+def test_an_interrupt_at_any_line_of_the_pool_loses_no_place_in_it(url: str) -> None:
+    """Where a connection is taken out and where it is given back."""
+    with cs.Store.open(url, pool_size=1) as store, ThreadPoolExecutor(1) as another:
+        store.append("t", HI)
+        line, where = 0, [""]
+        while where:
+            line += 1
+            with suppress(KeyboardInterrupt), interrupted_at(line, (sa.pool, sa.util.queue, threading)) as where:
+                store.thread("t")
+            assert another.submit(store.thread, "t").result(60).last_seq == 1
+        assert line > 100
+    gc.collect()
 
 
 # ---- An engine of the caller's
