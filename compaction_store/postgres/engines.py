@@ -197,8 +197,8 @@ class _AioPool(_ClosingPool, sa.AsyncAdaptedQueuePool):
 def replace_pool(engine: sa.Engine) -> None:
     """Replaces the pool after Ctrl-C has interrupted a call, and closes the connections that are idle in the old one.
 
-    If it interrupts SQLAlchemy while a connection is taken or given back, the pool counts this connection as in use for
-    ever, or its lock stays held. The pool of a caller's own engine is left alone.
+    If it interrupts SQLAlchemy while a connection is taken or given back, the pool counts this connection as in use
+    forever, or its lock stays held. The pool of a caller's own engine is left alone.
     """
     pool = engine.pool
     if isinstance(pool, _Pool):
@@ -271,7 +271,7 @@ def _timed_out() -> psycopg.OperationalError:
 class _Connecting:
     """Connects in a separate thread, because libpq's DNS lookups cannot be interrupted."""
 
-    room = threading.BoundedSemaphore(_MOST_CONNECTING)
+    permits = timeouts.Permits(_MOST_CONNECTING)
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
@@ -283,13 +283,13 @@ class _Connecting:
 
     def wait(self, seconds: float) -> Any:
         """Returns the connection if it is made in time; a later one is closed."""
-        if not self.room.acquire(timeout=seconds):
+        if not self.permits.acquire(seconds):
             raise _timed_out()
         try:
             threading.Thread(target=self._run, name="compaction-store connect", daemon=True).start()
         except RuntimeError:
             # Python is shutting down and starts no more threads.
-            self.room.release()
+            self.permits.release()
             return self._connect()
         try:
             self._done.wait(seconds)
@@ -321,7 +321,7 @@ class _Connecting:
                 made.close()
         finally:
             self._done.set()
-            self.room.release()
+            self.permits.release()
 
 
 # ---- after a fork
@@ -333,7 +333,7 @@ _inherited: list[sa.Pool] = []
 
 def _reset_after_fork() -> None:
     timeouts.reset_after_fork()
-    _Connecting.room = threading.BoundedSemaphore(_MOST_CONNECTING)
+    _Connecting.permits = timeouts.Permits(_MOST_CONNECTING)
     for engine in list(_engines):
         _inherited.append(engine.pool)
         engine.dispose(close=False)

@@ -9,6 +9,7 @@ callers.
 from __future__ import annotations
 
 import contextvars
+import queue
 import selectors
 import threading
 import time
@@ -128,15 +129,34 @@ class Waiter:
         return self.pgconn.transaction_status == pq.TransactionStatus.ACTIVE
 
 
+class Permits:
+    """A semaphore without a lock in Python code: Ctrl-C can leave the lock of `threading.Semaphore` held forever."""
+
+    def __init__(self, number: int) -> None:
+        self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(number):
+            self._queue.put(None)
+
+    def acquire(self, seconds: float = 0.0) -> bool:
+        try:
+            self._queue.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return False
+        return True
+
+    def release(self) -> None:
+        self._queue.put(None)
+
+
 class _Cancels:
     """Sends cancel requests from threads, up to a maximum number at a time."""
 
     def __init__(self) -> None:
-        self._room = threading.BoundedSemaphore(_MOST_CANCELS)
+        self._permits = Permits(_MOST_CANCELS)
 
     def send(self, pgconn: pq.abc.PGconn) -> None:
         """Sends a request, or skips it if too many are under way: closing the connection ends the statement too."""
-        if not self._room.acquire(blocking=False):
+        if not self._permits.acquire():
             return
         try:
             # The request has a copy of the address: the thread must not touch the connection.
@@ -144,7 +164,7 @@ class _Cancels:
             threading.Thread(target=self._send, args=(request,), name="compaction-store cancel", daemon=True).start()
         except (psycopg.Error, RuntimeError):
             # The connection is gone, or Python is shutting down.
-            self._room.release()
+            self._permits.release()
 
     def _send(self, request: pq.abc.PGcancelConn | pq.abc.PGcancel) -> None:
         try:
@@ -156,7 +176,7 @@ class _Cancels:
             # The server does not answer the cancel request either; nothing else can be sent.
             return
         finally:
-            self._room.release()
+            self._permits.release()
 
 
 def _deliver(request: Any) -> None:

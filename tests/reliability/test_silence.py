@@ -329,6 +329,21 @@ def test_an_interrupt_at_any_line_of_the_pool_loses_no_place_in_it(url: str) -> 
     gc.collect()
 
 
+def test_an_interrupt_at_any_line_of_a_semaphore_does_not_lock_it() -> None:
+    permits = timeouts.Permits(100)
+    line, where = 0, [""]
+    while where:
+        line += 1
+        with suppress(KeyboardInterrupt), interrupted_at(line, (timeouts, threading)) as where:
+            permits.acquire(1)
+            permits.release()
+        another = threading.Thread(target=permits.acquire, args=(60,), daemon=True)
+        another.start()
+        another.join(60)
+        assert not another.is_alive()
+    assert line > 3
+
+
 # ---- An engine of the caller's
 
 
