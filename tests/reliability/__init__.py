@@ -1,1 +1,1 @@
-"""The promises under faults: what breaks, and what holds all the same."""
+"""The promises under faults."""

@@ -1,4 +1,4 @@
-"""A server of the rigs' own, folders for embedded servers, and a thread to compact."""
+"""A separate server for the rigs, folders for embedded servers, and a thread to compact."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def narrow(url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
-    """The URL of a login that may connect once at a time, with nothing but the app's rights."""
+    """The URL of an application's login that may have one connection at a time."""
     name = f"{superuser.info.dbname}_narrow"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'narrow' CONNECTION LIMIT 1 IN ROLE compaction_store_app")
     yield sa.make_url(url).set(username=name, password="narrow").render_as_string(hide_password=False)
@@ -82,7 +82,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same as the data home of this process; the server's folder."""
+    """Makes that folder the data home of this process. Returns the server's folder."""
     monkeypatch.setenv("XDG_DATA_HOME", str(home))
     monkeypatch.delenv("COMPACTION_STORE_URL", raising=False)
     return server_folder(home)

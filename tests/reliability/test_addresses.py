@@ -1,4 +1,4 @@
-"""Addresses as libpq writes them: several servers, or a socket's folder; and a server that says no."""
+"""Addresses in libpq's form: several servers, or a socket's folder. Also servers that refuse."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_no_address_is_refused(faces: Faces, url: str) -> None:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Postgres, Postgres]]:
-    """A primary, and a standby that nobody waits for."""
+    """A primary with an asynchronous standby."""
     if not Postgres.possible():
         pytest.skip("needs the embedded Postgres, on Linux")
     with Postgres() as primary:
@@ -112,7 +112,7 @@ def test_the_other_server_is_found_when_one_is_gone(url: str, faces: Faces) -> N
         store.close()
 
 
-# ---- A server that says no
+# ---- servers that refuse
 
 
 @pytest.mark.parametrize("write", ["append", "append many", "compact", "redact", "metadata", "load"])
@@ -131,7 +131,7 @@ def test_a_read_only_server_leaves_nothing_unknown(
     store = faces.open(url, deadline=0.5)
     with pytest.raises(cs.DatabaseUnavailable) as caught:
         writes[write](store)
-    # The last that was heard: that, or nothing, where the deadline came while a connection was made.
+    # The last error of the server, or none if the deadline passed while a connection was made.
     assert caught.value.sqlstate in {"25006", None}
     assert [m.seq for m in store.replay("t")] == [1, 2, 3]
 

@@ -132,7 +132,7 @@ def test_eight_writers_append_while_a_callback_runs(
         return len([others.append("t", said(number), tokens=100) for _ in range(20)])
 
     def compact(ctx: cs.CompactionContext) -> None:
-        # The callback lasts until all have written: a writer that waited for it would never get there.
+        # The callback runs until all writers have written, so a writer that waited for it would never finish.
         writers: list[Future[int]] = [workers.submit(write, i) for i in range(8)]
         assert sum(writer.result(60) for writer in writers) == 160
         states.extend(
@@ -268,7 +268,7 @@ def test_a_holder_whose_lease_ran_out_does_not_take_another_ones_along(
         pass
 
     def compact(ctx: cs.CompactionContext) -> None:
-        # It took too long: another has the thread by now.
+        # The run took too long, and another run has the thread now.
         superuser.execute(
             "UPDATE compaction_store.heads SET lease_run = %s, lease_until = clock_timestamp() + interval '1 hour'",
             (uuid4(),),

@@ -24,7 +24,7 @@ from reliability.rigs.cancel import CancelledAt, quiet
 
 
 class CommitProxy(Proxy):
-    """Loses the reply to a commit; if `dies`, it is gone for good after that."""
+    """Loses the reply to a commit. If `dies` is set, it refuses all connections after that."""
 
     dies = False
 
@@ -224,7 +224,7 @@ def test_no_failure_leaves_content_behind(
             told += _everything(error)
         else:
             told += [run.reason, repr(run), repr(run.records), repr(run.view)]
-            # What a user's own code raised is handed back as it is; what we raise says nothing of content.
+            # Errors of the user's own code are returned unchanged. This package's errors have no content.
             told += [t for e in run.errors if isinstance(e, cs.CompactionStoreError) for t in _everything(e)]
             assert not run.applied
     try:

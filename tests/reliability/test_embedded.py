@@ -223,7 +223,8 @@ def test_the_open_never_holds_up_the_event_loop(environment: Path) -> None:
         ticking.cancel()
         return opened
 
-    # Making a server takes long enough for thousands of turns of the loop; a blocked one has two or three.
+    # Making a server takes long enough for thousands of iterations of the event loop. A blocked loop makes two or
+    # three.
     assert asyncio.run(main()) > 100
     assert not servers(environment)
 
@@ -260,7 +261,7 @@ except cs.errors.MissingExtra as error:
 
 @pytest.fixture
 def theirs(home: Path) -> Path:
-    """A home of a plain user."""
+    """The home of an ordinary user."""
     os.chown(home, _NOBODY, _NOBODY)
     return home
 
@@ -272,7 +273,7 @@ def test_a_plain_user_has_a_server_of_its_own(theirs: Path) -> None:
     assert (server_folder(theirs) / "data").stat().st_uid == _NOBODY
     processes = [start_python(OPEN + APPEND, theirs, user=_NOBODY) for _ in range(3)]
     assert sorted(int(output_of(process)) for process in processes) == [2, 3, 4]
-    # Root comes by: the server runs as the data's owner, who can go on afterwards.
+    # If root uses it, the server runs as the data's owner, who can still use it afterwards.
     assert run_python(OPEN + APPEND, theirs) == "5\n"
     wait_until(lambda: not processes_in(theirs))
     assert run_python(OPEN + APPEND, theirs, user=_NOBODY) == "6\n"

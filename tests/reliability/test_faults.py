@@ -71,7 +71,7 @@ def test_a_database_that_goes_down_is_unavailable_by_the_deadline(faces: Any, pr
             read()
         assert clock.seconds < 3
         assert "\n" not in str(caught.value)
-    # By now no connection is left on which the write could have got through.
+    # No connection is left that could have sent the write.
     with Clock() as clock, pytest.raises(cs.DatabaseUnavailable):
         store.append("t", LATER)
     assert clock.seconds < 3

@@ -1,7 +1,7 @@
 """A decision made on a view is written to the history that the view was read from, or not at all.
 
 After an asynchronous failover, or a restore to an earlier moment, a thread can have other entries at the same pos. The
-database here is put back to a copy while callbacks run, and others go on writing.
+tests replace the database by a copy while callbacks run and others write.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_a_reply_to_a_view_that_is_lost_is_refused(
     assert caught.value.expected == seen.head
     assert caught.value.actual == (store.view("t", at=24).head if there else None)
     unchanged(store, 10 + others)
-    # From what is there it is taken, and so is one that says nothing of a view.
+    # An append with a current view is accepted, and so is one without a view.
     with cs.Store.open(url) as other:
         other.append("t", reply, view=other.view("t"))
         other.append("t", reply)
@@ -222,7 +222,7 @@ def test_through_sql_a_run_names_the_entry_that_its_view_ended_with(
         for pos, given in ((5, earlier), (4, head), (6, head), (0, head), (5, b""), (5, bytes(32)), (2**62, head)):
             assert commit(superuser, pos, given, outcome) == "CS004"
     assert commit(superuser, 5, None, "applied") == "CS008"
-    # What came after the view was not seen either.
+    # The caller has not seen entries after its view either.
     assert commit(superuser, 4, earlier, "applied", end=5) == "CS007"
     superuser.execute(
         "SELECT compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), 4, %s, %s)",

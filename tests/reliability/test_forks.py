@@ -1,4 +1,4 @@
-"""A process that forks while stores are open: the child uses them on connections of its own, and harms nobody's."""
+"""A process that forks while stores are open: the child uses them with its own connections, and disturbs no others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def join(*pids):
     for pid in pids:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "a child failed"
 """
-# As a web server that loads the application and then forks its workers.
+# Like a web server that loads the application and then forks its workers.
 _WORKERS = """
 store = cs.Store.open(sys.argv[1])
 store.append("t", message("0"))
@@ -120,7 +120,7 @@ async def main():
 
 asyncio.run(main())
 """
-# A call of the parent's is past its deadline by far when the child ends, and nobody has cancelled it.
+# When the child ends, a call of the parent is far past its deadline, and nothing has cancelled it.
 _WAITING = """
 import psycopg
 store = cs.Store.open(sys.argv[1], deadline=60)

@@ -30,7 +30,7 @@ def way(url: str) -> Iterator[Proxy]:
 
 
 def cut_after(way: Proxy, written: bytes) -> None:
-    """From the next request on behind the one that writes, the server is out of reach."""
+    """Cuts off the server from the request after the one that writes."""
     seen: list[bool] = []
 
     def cut(request: bytes) -> bool:
@@ -43,7 +43,7 @@ def cut_after(way: Proxy, written: bytes) -> None:
 
 
 def late(healthy: Any) -> Callable[[cs.CompactionContext], None]:
-    """A callback during which somebody appends, so that the view must be read again after the commit."""
+    """Returns a callback during which somebody appends, so that the view must be read again after the commit."""
 
     def remove(ctx: cs.CompactionContext) -> None:
         ctx.remove(2, 3)
@@ -102,7 +102,7 @@ def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, wa
         return False
 
     way.on_request = heard
-    # Of the first chunk, and of nothing before it or after.
+    # Lose only the reply to the first chunk.
     way.on_reply = lambda: lost == [True] and not lost.append(False)  # type: ignore[func-returns-value]
     assert store.load("t", [HI] * 5, key="k") == Loaded(4, 8, 5, 5)
     assert way.seen["cut after"] == 1
@@ -112,7 +112,7 @@ def test_a_load_whose_reply_was_lost_says_what_it_added(faces: Any, url: str, wa
 
 
 def test_connections_lost_under_many_callers_are_closed(url: str, way: Proxy) -> None:
-    """Those that others held when one was lost are given back to the pool, and not left open beside it."""
+    """Connections that others held when one was lost go back to the pool, and are not left open."""
     with (
         cs.Store.open(url) as healthy,
         cs.Store.open(way.url, pool_size=4) as store,

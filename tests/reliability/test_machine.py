@@ -25,7 +25,7 @@ _threads = count(1)
 
 
 class Step(NamedTuple):
-    """One thing a callback does: a call on the context, or something behind its back."""
+    """One step of a callback: a call on the context, or something that happens during it."""
 
     what: str
     first: int
@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 class Script(NamedTuple):
-    """A callback: what it does, whether it minds what is refused, and whether it raises in the end."""
+    """A callback: its steps, whether it handles refusals, and whether it raises in the end."""
 
     name: str
     steps: list[Step]
@@ -192,7 +192,7 @@ class Machine(RuleBasedStateMachine):
         [written] = self.model.write([undone])
         same((revocation.number, revocation.revokes), (written.number, number))
 
-    # What holds in the end.
+    # Checks at the end.
 
     def teardown(self) -> None:
         if self.model.log and self.sound:
@@ -229,7 +229,7 @@ class Machine(RuleBasedStateMachine):
             assert [r.number for r in explanation.records] == [r.number for r in expected if r.holds(seq)]
 
     def check_views(self) -> None:
-        """Before and after every record, and now."""
+        """Compares the views before and after every record, and the newest."""
         now = len(self.model.log)
         after = {pos for pos, entry in enumerate(self.model.log, 1) if isinstance(entry, Record)}
         rebuilt = {}
@@ -268,7 +268,7 @@ class Callback:
             same(ctx.total_tokens, sum(p.tokens for p in self.planning.folded()))
             if expected is not None and not self.script.careful:
                 self.refused.append(expected[0])
-                # Whatever else is refused has left its record, or leaves none.
+                # Other refusals have made their record already, or make none.
                 self.planning.void(mark, error=expected[0] if expected[0] == "InvalidSpan" else None)
                 raise expected[1]
         if self.script.raises:
@@ -277,7 +277,7 @@ class Callback:
             raise ValueError("the callback's own")
 
     def take(self, ctx: cs.CompactionContext, step: Step) -> tuple[str, Exception] | None:
-        """What a step raised, which is what the model says it must raise."""
+        """Takes a step in both. Returns its error, which must be the one that the model expects."""
         machine = self.machine
         if step.what == "append":
             machine.append_these([(machine.message(step.message[0], "meanwhile"), step.message[1])])
@@ -319,7 +319,7 @@ class Callback:
         return None
 
     def stand_ins(self, step: Step, start: int, end: int) -> tuple[Payload, ...]:
-        """Everything that has an id, with its content cut off; or, wrongly, nothing of it."""
+        """Returns everything that has an id, with its content cut; or, wrongly, nothing of it."""
         inside = [m for p in self.planning.base if start <= p.seq <= end for m in p.messages]
         kept = tuple({**m, "content": "…"} for m in inside if ids_of([m]))
         if step.what == "wrong stand-ins" or not kept:

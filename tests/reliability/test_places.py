@@ -72,7 +72,7 @@ cs.Store.open(sys.argv[1]).load("taken", messages(), key="k", tokens=1)
 
 @contextmanager
 def frozen(code: str, url: str) -> Iterator[subprocess.Popen[str]]:
-    """A client stopped in the middle of what it does, as a laptop that is closed."""
+    """Stops a client in the middle of its work, like a laptop that is closed."""
     process = subprocess.Popen(
         (sys.executable, "-c", code, url), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -168,7 +168,7 @@ def test_a_thousand_cancelled_calls_leave_no_connection(url: str) -> None:
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A file system of its own, which is soon full."""
+    """A small separate file system."""
     folder = Path(tempfile.mkdtemp(prefix="cs"))
     if os.geteuid() != 0 or subprocess.run(("mount", "-t", "tmpfs", "-o", "size=40m", "none", folder), check=False,
                                            capture_output=True).returncode:  # fmt: skip
@@ -229,7 +229,7 @@ def test_a_failover_to_a_standby_loses_nothing_and_is_waited_for(own: Postgres, 
             store.append("t", [HI] * 5)
             _caught_up(own, standby, name)
             way.retarget(standby.at(name))
-            # Reading goes on there, writing waits until it may.
+            # Reads continue on the standby; writes wait until they are allowed.
             assert [m.seq for m in store.replay("t")] == [1, 2, 3, 4, 5]
             append = pool.submit(store.append, "t", HI)
             time.sleep(0.5)
@@ -353,7 +353,7 @@ def test_a_lease_ends_with_its_holder_whatever_the_clock_did(store: Face, clock:
 
 
 def test_many_threads_may_ask_at_once_while_the_server_is_frozen(own: Postgres) -> None:
-    """Stopped for a moment, as a machine that is moved to another host."""
+    """It is stopped for a moment, like a machine that is moved to another host."""
     with cs.Store.open(own.database(), pool_size=4) as store, ThreadPoolExecutor(8) as callers:
         store.append("t", HI)
         own.signal(signal.SIGSTOP)

@@ -1,6 +1,6 @@
 """The planted bugs still apply to the tree, and the tests that must catch them are there.
 
-That they do catch them is shown by `scripts/planted_bugs`, which takes minutes.
+`scripts/planted_bugs` shows that they do catch them, which takes minutes.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def test_a_rule_that_discards_inserts_makes_append_raise(
     superuser.execute("DROP RULE lose ON compaction_store.messages")
     assert contents(store) == ["hi"]
     assert [t.thread_id for t in store.threads()] == ["t"]
-    # A connection that planned the insert under the rule goes on refusing: Postgres keeps the plan of nothing.
+    # A connection that planned the insert under the rule keeps failing, because Postgres keeps that plan.
     assert faces.open(url).append("t", messages)[0].seq == 2
 
 

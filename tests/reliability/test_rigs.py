@@ -1,4 +1,4 @@
-"""The short form of every rig; and that the check of histories sees what it is there to see."""
+"""The short form of every rig; and that the check of histories finds violations."""
 
 from __future__ import annotations
 

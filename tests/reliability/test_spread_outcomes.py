@@ -18,14 +18,14 @@ _TABLE = "CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass)"
 
 @pytest.fixture
 def spread(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-    """As much of a cluster as shows that it is one."""
+    """A database that looks like a cluster."""
     superuser.execute("SET allow_system_table_mods = on")
     superuser.execute(_TABLE)
     return superuser
 
 
 def fail(connection: psycopg.Connection[Any], state: str) -> None:
-    """Every append fails so from now on, as a node would have it."""
+    """Makes every append fail with this SQLSTATE from now on, as on a node."""
     connection.execute(
         "CREATE OR REPLACE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql"
         f" AS $$ BEGIN RAISE EXCEPTION 'a node says so' USING ERRCODE = '{state}'; END $$".encode()

@@ -50,7 +50,7 @@ _names = iter(range(10_000))
 
 @pytest.fixture
 def name() -> str:
-    """A thread that no other test has."""
+    """The name of a thread that no other test uses."""
     return f"t{next(_names)}"
 
 
@@ -102,7 +102,7 @@ def test_a_commit_that_the_deadline_cancelled_is_of_unknown_outcome(
 def test_a_commit_that_was_ended_from_outside_is_not_reported_before_the_standby_has_it(
     pair: Pair, address: str, store: Face, faces: Faces, name: str, kind: str, how: str
 ) -> None:
-    """Its retry finds it stored, and waits as it did."""
+    """The retry finds it stored, and waits for the standby too."""
     other = impatient(faces, address)
     ended: list[int] = []
 
@@ -128,7 +128,7 @@ def test_a_commit_that_was_ended_from_outside_is_not_reported_before_the_standby
 def test_a_write_that_was_stored_and_not_reported_is_not_reported_by_a_retry_either(
     pair: Pair, address: str, faces: Faces, name: str
 ) -> None:
-    """A load looks for what it has stored before; to find it is no proof that the standby has it."""
+    """A load looks for messages that it has stored. Finding them does not prove that the standby has them."""
     store = faces.open(address, deadline=30)
     other = impatient(faces, address)
     with standby_stopped(pair):

@@ -1,7 +1,7 @@
 """Writers of one thread take turns in the database itself, and a call leaves nothing on the connection it used.
 
-Both are tried where no retry of the store's and no pooler can hide it: a write that has to wait for another one is no
-failed attempt, and what it writes follows from what the other one wrote.
+Both are tested without retries and poolers, which could hide an error. A write that waits for another one is not a
+failed attempt, and it continues from the other's result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def record(start: int, end: int) -> str:
     return json.dumps([{"columns": columns, "salt": os.urandom(16).hex(), "body": '{"replacement":[]}'}])
 
 
-# What each write sends; the thread has four messages.
+# The statement of each write; the thread has four messages.
 WRITES: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
     "append": (
         "append(%s, 'default', 't', '{}', %s, NULL, 1, 'c', NULL, NULL, NULL, NULL)", (UID, bytes(16)),
@@ -102,11 +102,11 @@ def test_a_write_that_waited_for_another_goes_on_from_it(
         one.commit()
         writing.result(20)
         after = store.thread("t")
-        # A commit after the same one is that of one run, which is there already.
+        # A second commit of the same run finds it stored already.
         written = 0 if first == second == "commit" else _ENTRIES.get(second, 1)
         assert after.last_pos - before.last_pos == _ENTRIES.get(first, 1) + written
         [(last_at,)] = superuser.execute("SELECT last_at FROM compaction_store.heads").fetchall()
-        # Who waited was not there before: a view as of then must not change.
+        # A write that waited has a later time, because a view at an earlier time must not change.
         assert last_at > moment or not written
         assert store.verify("t").findings == ()
         view = store.view("t")
@@ -117,7 +117,7 @@ def test_a_write_that_waited_for_another_goes_on_from_it(
 def test_the_first_appends_of_a_thread_take_turns(
     url: str, superuser: psycopg.Connection[Any], key: str | None
 ) -> None:
-    """The other one is not known to be there until it has committed, and has the same key, or none."""
+    """The second append does not see the first until that has committed. Both have the same key, or none."""
     call = "SELECT compaction_store.append(%s, 'default', 't', %s, %s, 'assistant', 1, 'caller', %s, NULL, NULL, NULL)"
     with (
         cs.Store.open(url) as store, psycopg.connect(url) as one, ThreadPoolExecutor(1) as pool,
@@ -132,7 +132,7 @@ def test_the_first_appends_of_a_thread_take_turns(
 
 @pytest.mark.parametrize("second", _APPENDS)
 def test_nobody_is_kept_out_by_the_queues_lock(url: str, superuser: psycopg.Connection[Any], second: str) -> None:
-    """Which any login can take, whatever it has been granted."""
+    """Any login can take that lock, without a grant."""
     with cs.Store.open(url) as store, psycopg.connect(url, autocommit=True) as two:
         store.append("t", [HI] * 4, tokens=1)
         superuser.execute("SELECT pg_advisory_lock(uuid_hash_extended(%s, 0))", (UID,))
@@ -154,11 +154,11 @@ def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
         assert "PERFORM compaction_store.queue_up(p_thread_uid);" in before, path.name
 
 
-# ---- What stays on a connection
+# ---- state that a call leaves on a connection
 
 
 def ask(face: Face, statement: str) -> tuple[Any, ...]:
-    """On the store's own connection, of which there is one."""
+    """Runs a query on the store's only connection."""
     rows = face.store._db.call(queries.fetch, statement)
     if inspect.isawaitable(rows):
         rows = face._run(rows)
@@ -194,7 +194,7 @@ def test_a_call_leaves_nothing_on_its_connection(faces: Faces, url: str) -> None
         lambda: store.verify("t"),
     ]
     for call in calls:
-        # A driver that prepares does so the fifth or sixth time.
+        # A driver that prepares statements does so after five or six uses.
         for _ in range(7):
             call()
         assert ask(store, LEFT) == (0, 0, 0, 0, 0, None, "", *backend)

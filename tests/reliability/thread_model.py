@@ -1,7 +1,7 @@
 """A model of a thread in plain Python that follows the definitions word by word.
 
-It keeps what happened at each pos. A view is worked out message by message: a seq is shown as the newest record in
-force whose span holds it.
+It keeps what happened at each pos. A view is computed message by message: a seq is shown as the newest active record
+whose span contains it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 
 
 class Refused(Exception):
-    """An error that a call must raise by the model: its name."""
+    """The name of the error that a call must raise."""
 
     def __init__(self, name: str, start: int | None = None, end: int | None = None) -> None:
         super().__init__(name)
@@ -113,7 +113,7 @@ class Model:
         return "active"
 
     def stalled(self) -> set[tuple[str | None, int | None, int | None]]:
-        """The attempts that made no progress and after which nothing came but attempts."""
+        """Returns the attempts that made no progress, if only attempts came after them."""
         found = set()
         for entry in reversed(self.log):
             if isinstance(entry, Appended) or entry.outcome == "applied":
@@ -234,7 +234,7 @@ class Planning:
         self, kind: str, start: int, end: int, before: int, messages: tuple[Payload, ...], inputs: tuple[int, ...]
     ) -> None:
         after = sum(map(tokens_of, messages))
-        # What lies inside is folded with it from now on.
+        # Records inside the span are folded with it from now on.
         self.in_plan = [i for i in self.in_plan if not start <= (self.attempts[i].start or 0) <= end]
         self.in_plan.append(len(self.attempts))
         self.attempts.append(Record(kind, "applied", start, end, self.callback, before, after, messages, inputs))
@@ -263,7 +263,7 @@ class Planning:
             self.attempts.append(Record("summary", "failed", None, None, self.callback, error=error))
 
     def conflicts(self) -> bool:
-        """Whether something that was applied since the run began touches what it would apply."""
+        """Returns whether a record applied since the run began overlaps one of the plan."""
         since = [e for e in self.model.log[self.base_pos :] if isinstance(e, Record) and e.outcome == "applied"]
         planned = [a for a in self.attempts if a.outcome == "applied"]
         return any(

@@ -1,4 +1,4 @@
-"""A thread to compact, and callbacks with fixed spans."""
+"""Makes a thread to compact, and callbacks with fixed spans."""
 
 from __future__ import annotations
 

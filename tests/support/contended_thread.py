@@ -30,7 +30,7 @@ def span(start: int, end: int, text: Any = "a summary", **options: Any) -> Calla
 
 
 def held(superuser: psycopg.Connection[Any], thread_id: str = "t") -> bool:
-    """Whether somebody has the thread's lease."""
+    """Returns whether somebody has the thread's lease."""
     row = superuser.execute(
         "SELECT lease_run IS NOT NULL OR lease_until IS NOT NULL FROM compaction_store.heads WHERE thread_uid = %s",
         (chain.thread_uid("default", thread_id),),

@@ -1,4 +1,4 @@
-"""The server of the tests, and a database of its own for each of them."""
+"""The server of the tests, and a separate database for each test."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def database(server: Server, template: str, request: pytest.FixtureRequest) -> I
     name = f"cs_{os.getpid()}_{next(_numbers)}"
     shared = "" if request.node.get_closest_marker("alters_roles") else "_shared"
     with psycopg.connect(server.url, autocommit=True) as connection:
-        # Roles are the server's, which several workers may share: who alters them goes alone.
+        # Roles belong to the server, which several workers may share, so only one test at a time may change them.
         connection.execute(f"SELECT pg_advisory_lock{shared}({_ROLES})".encode())
         server.create(name, template)
         yield server.database(name)
-        # Not its own but an earlier one: Postgres waits 100 ms where a connection has only just been closed.
+        # Drop an earlier database, not this one: Postgres waits 100 ms if a connection was closed just before.
         left.append(name)
         if len(left) > _LAG:
             server.drop(left.popleft())

@@ -20,7 +20,7 @@ from compaction_store import embedded
 IS_ROOT = os.geteuid() == 0
 PATIENCE = 120
 as_root = pytest.mark.skipif(not IS_ROOT, reason="needs root, to be somebody else or to mount a file system")
-# Memory, where there is enough of it: most of a new server's making is waiting for the disk.
+# Memory, if there is enough of it: making a server is mostly waiting for the disk.
 FAST_FOLDER = "/dev/shm"  # noqa: S108 — the folder in it has a name of its own
 OPEN = "import sys, time, compaction_store as cs\nstore = cs.Store.open()\n"
 APPEND = 'print(store.append("t", {"role": "user", "content": "hi"})[0].seq, flush=True)\n'
@@ -38,7 +38,7 @@ started_processes: list[subprocess.Popen[str]] = []
 
 
 def start_python(code: str, home: Path, *, user: int | None = None, **environment: str) -> subprocess.Popen[str]:
-    """A process with this data home and no other settings, which may forget to close a store but may not warn."""
+    """Starts Python with this data home and no other settings. It may leave a store open, but must not warn."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("COMPACTION_", "XDG_", "HOME"))}
     variables |= {"XDG_DATA_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"} | environment
     options: dict[str, Any] = {}
@@ -57,8 +57,8 @@ def start_python(code: str, home: Path, *, user: int | None = None, **environmen
 
 
 def _python_for(options: dict[str, Any]) -> str:
-    """An interpreter that a plain user can run, this one if possible: root's own, and this package, may lie in root's
-    home.
+    """Returns an interpreter that an ordinary user can run, this one if possible: root's, and this package, may be in
+    root's home.
     """
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ def run_python(code: str, home: Path, *, user: int | None = None, **environment:
 
 
 def refusal_of_open(home: Path, *, user: int | None = None, **environment: str) -> tuple[str, str]:
-    """The one error an open ended with: its name, its text."""
+    """Returns the name and the text of the error that an open raised."""
     code = """
 import compaction_store as cs
 try:
@@ -102,7 +102,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def processes_in(home: Path) -> dict[int, str]:
-    """Every process that stands in a folder below: servers, reapers, half-made ones."""
+    """Returns every process whose working directory is below a folder: servers, reapers, and servers being made."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -112,7 +112,7 @@ def processes_in(home: Path) -> dict[int, str]:
 
 
 def servers(folder: Path) -> list[int]:
-    """The postmaster and its child processes."""
+    """Returns the postmaster and its child processes."""
     return [pid for pid, command in processes_in(folder).items() if "postgres" in command and "reaper" not in command]
 
 
@@ -121,7 +121,7 @@ def reapers(folder: Path) -> list[int]:
 
 
 def kill_all(home: Path) -> None:
-    """As when the machine goes down: the server, its children and the reaper at once."""
+    """Kills the server, its children and the reaper at once, as when the machine goes down."""
     while left := processes_in(home):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -135,10 +135,10 @@ def stored_seqs(home: Path) -> list[int]:
 
 
 def kill(process: subprocess.Popen[str]) -> list[int]:
-    """Returns the seqs that were acknowledged before it was killed."""
+    """Kills a process. Returns the seqs that it had acknowledged."""
     process.kill()
     out, _ = process.communicate(timeout=PATIENCE)
-    # The last line may be half a line.
+    # The last line may be incomplete.
     return [int(line) for line in out.split("\n")[:-1]]
 
 

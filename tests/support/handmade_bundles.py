@@ -27,7 +27,7 @@ def _unhex(value: str | None) -> bytes | None:
 
 
 class Thread:
-    """A thread that grows by one entry a call. Salts and times follow from the pos: the same calls, the same bytes."""
+    """A thread that grows by one entry per call. Salts and times depend on the pos, so its bytes never change."""
 
     def __init__(self, tenant: str = "default", thread_id: str = "t-1") -> None:
         self.tenant, self.thread_id = tenant, thread_id
@@ -85,7 +85,7 @@ class Thread:
         return self._add(line, body)
 
     def redact(self, seqs: set[int], numbers: set[int], **more: str) -> Line:
-        """Erases entries in the name of an event; those erased before are not named again."""
+        """Erases entries with an event, which does not name entries that were erased before."""
         chosen = [
             line
             for line in self.entries
@@ -129,7 +129,7 @@ class Thread:
 
 
 def entry(line: Line, previous: bytes) -> str:
-    """The entry of a line, from its columns and its commitment."""
+    """Computes the entry of a line from its columns and its commitment."""
     if line["type"] == "message":
         names: tuple[str, ...] = ("role", "tokens", "counter", "key", "call_size", "receipt")
         header = chain.message_header(
@@ -159,7 +159,7 @@ def _ranges(numbers: list[int]) -> list[list[int]]:
 
 
 def sealed(lines: list[Line], **end: Any) -> list[bytes]:
-    """Lines, the first one the manifest, with an end that fits them."""
+    """Returns lines, the first of which is the manifest, with a matching end."""
     written = [line_format.dump(line) for line in lines]
     digest = sha256(b"".join(written)).hexdigest()
     mark = {"type": "end", "entries": len(written) - 1, "head": lines[0]["head"], "sha256": digest}
@@ -167,12 +167,12 @@ def sealed(lines: list[Line], **end: Any) -> list[bytes]:
 
 
 def said(lines: list[bytes]) -> list[Line]:
-    """The lines of a bundle without its end, to be changed and sealed again."""
+    """Returns the lines of a bundle without its end, to be changed and sealed again."""
     return [json.loads(line) for line in lines[:-1]]
 
 
 def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
-    """A thread with something in every column that there is, and of every kind of event."""
+    """Makes a thread with a value in every column, and every kind of event."""
     thread = Thread(tenant, thread_id)
     thread.metadata = '{"title":"größe 会話 🔒","n":1.0}'
     thread.message('{"role":"user","content":"hi"}', meta='{"source":"web"}', key="~AAAAAAAAAAAAAAAAAAAAAA")
@@ -205,7 +205,7 @@ def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
 
 
 def golden() -> dict[str, list[bytes]]:
-    """The bundles that never change, by the names of their files."""
+    """Makes the bundles that never change, by the names of their files."""
     full = rich()
     full.checkpoint = {"note": "log\n1\nroot\n\n— log sig\n", "proof": ["00" * 32], "leaf_index": 0, "key": "ab" * 32}
     erased = rich("acme", "to be erased")

@@ -1,4 +1,4 @@
-"""Messages to load, and sources that are cut."""
+"""Messages to load, and sources that break off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that wait for a lock: holding it, waiting until somebody waits, and how long a block took."""
+"""Helpers for calls that wait for a lock: hold it, wait until somebody waits for it, and time a block."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ LATER = {"role": "user", "content": "later"}
 
 
 def hold(holder: psycopg.Connection[Any]) -> None:
-    """Locks the heads of all threads, as an append of somebody else's would."""
+    """Locks the heads of all threads, as another client's append would."""
     holder.execute("SELECT * FROM compaction_store.heads FOR UPDATE")
 
 
 def waiting(superuser: psycopg.Connection[Any]) -> list[int]:
-    """The backends of ours that wait for a lock in this database."""
+    """Returns the backends of stores that wait for a lock in this database."""
     rows = superuser.execute(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         " AND application_name = 'compaction-store'"

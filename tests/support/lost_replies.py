@@ -14,7 +14,7 @@ READY = b"Z\x00\x00\x00\x05I"
 
 
 class Proxy:
-    """Stands before the server; may be closed, and may cut connections between an append and its reply."""
+    """A proxy before the server. It may be closed, and may cut connections between an append and its reply."""
 
     def __init__(self, url: str) -> None:
         self.target = conninfo_to_dict(url)
@@ -68,7 +68,7 @@ class Proxy:
         return True
 
     def _to_client(self, data: bytes, appending: threading.Event) -> bool:
-        """False for the reply that gets lost: it is the server's word that the append is committed."""
+        """Returns False for the reply to lose: the one that says that the append is committed."""
         if appending.is_set() and self.cuts and data.endswith(READY):
             self.cuts -= 1
             self.lost_replies += 1

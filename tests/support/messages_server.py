@@ -1,4 +1,4 @@
-"""A local server that speaks as much of the Messages API as a summarizer needs, well or badly, as a test says."""
+"""A local server with the parts of the Messages API that a summarizer needs. A test chooses good or bad answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.opened(self.connection, -1)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 — the base class's name
-        """Says nothing."""
+        """Logs nothing."""
 
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers["content-length"]))
@@ -79,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def begin(self, kind: str) -> None:
-        """A body of no known length, to be written bit by bit."""
+        """Begins a body of unknown length, which is written in pieces."""
         self.send_response(200)
         self.send_header("content-type", kind)
         self.send_header("connection", "close")
@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Does one thing after the other, and repeats the last."""
+    """Runs the given behaviours in order, and repeats the last one."""
 
     daemon_threads = True
 
@@ -129,7 +129,7 @@ class Server(ThreadingHTTPServer):
             return self._changed.wait_for(lambda: not self._connections, timeout=10)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no error here."""
+        """Ignores errors of clients that have gone."""
 
 
 @contextmanager
@@ -228,7 +228,7 @@ def errs_in_stream(handler: Handler, _body: Payload) -> None:
 
 
 def drips(handler: Handler, body: Payload) -> None:
-    """Never comes to an end, and never falls silent for long."""
+    """Never ends the answer, and never pauses for long."""
     streams = bool(body.get("stream"))
     handler.begin("text/event-stream" if streams else "application/json")
     delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "and "}}
@@ -241,7 +241,7 @@ def drips(handler: Handler, body: Payload) -> None:
 
 
 def hangs(handler: Handler, _body: Payload) -> None:
-    """Says nothing until the client has gone."""
+    """Sends nothing until the client has gone."""
     handler.close_connection = True
     with suppress(OSError):
         while not handler.server.stopped.is_set() and not select.select([handler.connection], [], [], 0.02)[0]:
@@ -249,7 +249,7 @@ def hangs(handler: Handler, _body: Payload) -> None:
 
 
 def holds_up_to(characters: int, text: str = "Notes.") -> Behaviour:
-    """A model whose window is so many characters of input."""
+    """Behaves like a model with a window of `characters`."""
 
     def behave(handler: Handler, body: Payload) -> None:
         content = body["messages"][0]["content"]

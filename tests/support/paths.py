@@ -1,4 +1,4 @@
-"""Where the repository's files are."""
+"""The folders of the repository."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The documentation's promises and the tests that it names for them, none of which may be missing or skipped.
 
-`conftest.py` takes the two hooks from here. A test that is skipped where it was to be run fails the whole run.
+`conftest.py` takes the two hooks from here. If one of these tests is skipped, the whole run fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _skipped: dict[str, str] = {}
 
 
 def named() -> dict[str, set[str]]:
-    """Tests, and whole files of them, each with the pages that name it."""
+    """Returns tests, and whole files of tests, each with the pages that name it."""
     found = defaultdict(set)
     for path in pages.PAGES:
         for test in _NAMED.findall(path.read_text(encoding="utf-8")):
@@ -39,14 +39,14 @@ def _promises(known: list[dict[str, set[str]]] = []) -> dict[str, set[str]]:  # 
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Also called where the tests are run by several processes, in the one that gathers what came of them."""
+    """If several processes run the tests, this is called in the one that collects the results."""
     # An expected failure is no proof either.
     if report.skipped and promised(report.nodeid) is not None:
         _skipped[report.nodeid] = str(promised(report.nodeid))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # Those who run the tests report to the one who gathers, and say nothing themselves.
+    # Worker processes report to the collecting process and print nothing themselves.
     if _skipped and not hasattr(session.config, "workerinput"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -1,8 +1,8 @@
 """Hypothesis strategies that make threads.
 
-`scripts` are the bare bones of a thread in any order at all: calls and results, parallel, late, repeated, orphaned and
-pending; `payloads` writes a script down in one of the formats. `anthropic`, `chat` and `responses` are whole threads
-that their API takes.
+`scripts` are abstract threads in any order: calls and results, parallel, late, repeated, orphaned and pending.
+`payloads` writes a script in one of the formats. `anthropic`, `chat` and `responses` are complete threads that their
+API accepts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Payload = dict[str, Any]
 
 
 class Word(NamedTuple):
-    """One thing that a message says. Reasoning has no id, and text neither."""
+    """One part of a message. Reasoning and text have no id."""
 
     kind: Literal["call", "result", "text", "reasoning"]
     id: str = ""
@@ -36,7 +36,7 @@ _WORDS = st.one_of(
 
 
 def scripts(*, longest: int = 9) -> st.SearchStrategy[Script]:
-    """Messages of up to three words, in any order: most of them no API would take."""
+    """Makes messages of up to three words in any order, most of which no API would accept."""
     message = st.lists(_WORDS, min_size=1, max_size=3)
     return st.lists(st.one_of(message, st.just([Word("reasoning")])), max_size=longest)
 
@@ -70,7 +70,7 @@ def _block(word: Word, form: Format) -> Payload:
 
 
 def _chat(words: list[Word], *, by_name: bool) -> list[Payload]:
-    """A chat message says its calls together or one result: several messages may be needed."""
+    """A chat message has calls or one result, so several messages may be necessary."""
     found: list[Payload] = []
     calling: Payload | None = None
     for word in words:
@@ -93,7 +93,7 @@ def _chat(words: list[Word], *, by_name: bool) -> list[Payload]:
 
 
 def written(words: list[Word], form: Format) -> list[Payload]:
-    """One message of a script as payloads. Reasoning is Responses' alone."""
+    """Writes one message of a script as payloads. Only Responses has reasoning."""
     if form in {"chat", "function"}:
         return _chat(words, by_name=form == "function")
     if form == "responses":
@@ -103,7 +103,7 @@ def written(words: list[Word], form: Format) -> list[Payload]:
     return [{"role": "assistant", "content": [_block(word, form) for word in words]}]
 
 
-# ---- threads that the APIs take
+# ---- threads that the APIs accept
 
 
 def _text(draw: st.DrawFn) -> str:
@@ -121,7 +121,7 @@ class _Ids:
 
 
 def _anthropic_reply(draw: st.DrawFn, ids: _Ids) -> tuple[list[Payload], list[str]]:
-    """The blocks of one reply, and the calls in it that wait for the caller."""
+    """Makes the blocks of one reply, and the calls in it that wait for the caller."""
     blocks: list[Payload] = []
     if draw(st.booleans()):
         blocks.append({"type": "thinking", "thinking": "hm", "signature": "sig"})

@@ -25,7 +25,7 @@ class RecordedTelemetry:
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
-        """Those that have ended, in the order in which they did."""
+        """Returns the spans that have ended, in the order of their ends."""
         return self._spans.get_finished_spans()
 
     def named(self, name: str) -> list[ReadableSpan]:
@@ -36,11 +36,11 @@ class RecordedTelemetry:
         return span
 
     def under(self, parent: ReadableSpan) -> list[str]:
-        """The names of the spans in another."""
+        """Returns the names of the spans inside another."""
         return [s.name for s in self.spans if s.parent is not None and s.parent.span_id == parent.context.span_id]
 
     def points(self, metric: str) -> list[tuple[dict[str, Any], float]]:
-        """A metric's points with their labels: a counter's value, or a histogram's sum."""
+        """Returns a metric's points with their labels: a counter's value, or a histogram's sum."""
         data: Any = self._reader.get_metrics_data()
         found = [
             point
@@ -53,6 +53,6 @@ class RecordedTelemetry:
         return [(dict(point.attributes or {}), getattr(point, "sum", None) or point.value) for point in found]
 
     def everything(self) -> str:
-        """All of it as text."""
+        """Returns all spans and metrics as text."""
         metrics = self._reader.get_metrics_data()
         return json.dumps([span.to_json() for span in self.spans]) + ("" if metrics is None else metrics.to_json())

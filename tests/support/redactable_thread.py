@@ -1,4 +1,4 @@
-"""Threads with a secret, records written by SQL, and checks that hold whatever was erased."""
+"""Threads with a secret, records written by SQL, and checks that hold after any erasure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(connection: psycopg.Connection[Any], query: str, *parameters: Any) -> l
 
 
 def dump(connection: psycopg.Connection[Any]) -> str:
-    """Every row of every table as text, as a dump of the database would have them."""
+    """Returns every row of every table as text, as in a dump of the database."""
     tables = rows(connection, "SELECT tablename FROM pg_tables WHERE schemaname = 'compaction_store'")
     return "\n".join(
         row[0] for (table,) in tables for row in rows(connection, f"SELECT t::text FROM compaction_store.{table} AS t")
@@ -63,7 +63,7 @@ def shape(store: Any, at: int | None = None) -> list[tuple[int, int, int | None]
 
 
 def check(store: Any, name: str = "t") -> None:
-    """Checks that hold whatever was erased."""
+    """Makes the checks that hold after any erasure."""
     state, view = store.thread(name), store.view(name)
     assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)
     for level in LEVELS:

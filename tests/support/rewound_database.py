@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 
 class Fork:
-    """A database and a copy of it, which takes its place when `restore` is called. Both were one until the copy."""
+    """A database and a copy of it, which replaces the database when `restore` is called."""
 
     def __init__(self, url: str) -> None:
         self.name = str(sa.make_url(url).database)
@@ -19,7 +19,7 @@ class Fork:
         self._do("CREATE DATABASE {0}_copy TEMPLATE {0}")
 
     def restore(self) -> None:
-        """What was written since the copy is lost; the address stays."""
+        """Replaces the database by the copy: later writes are lost, and the address stays."""
         self._do("ALTER DATABASE {0} RENAME TO {0}_lost", "ALTER DATABASE {0}_copy RENAME TO {0}")
 
     def remove(self) -> None:

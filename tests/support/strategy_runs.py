@@ -26,7 +26,7 @@ REFUSED: dict[str, Callable[[Sequence[Payload | None]], list[Problem]]] = {
     "chat": refused_by_openai,
     "responses": refused_by_openai_responses,
 }
-# Refusals that a strategy must never cause. A summary that is not smaller may happen to any.
+# Refusals that a strategy must never cause. Any strategy may get a summary that is not smaller.
 MISTAKES = frozenset({"SplitPair", "PendingCall", "SystemInside", "LastUserInside", "IdsChanged", "EmptySummary"})
 FORMS = sorted(REFUSED)
 
@@ -44,7 +44,7 @@ def run(
 
 
 def context_of(view: View, *, counter: Counter = COUNTER, callback: str = "test", **options: Any) -> CompactionContext:
-    """A context in which a callback of that name plans, as a store makes one."""
+    """Makes a context for a callback of that name, as a store does."""
     builder = PlanBuilder(view, counter=counter, **options)
     builder.begin(callback)
     return CompactionContext(builder)
@@ -59,7 +59,7 @@ def attempts_of(ctx: CompactionContext) -> Sequence[Attempt]:
 
 
 def committed(ctx: CompactionContext) -> list[Element]:
-    """The view after the plan's commit: what was planned has numbers."""
+    """Returns the view after the plan's commit, in which the records have numbers."""
     return [
         element if element.number is None else element._replace(number=abs(element.number), pos=1)
         for element in ctx.elements
@@ -71,7 +71,7 @@ def mistakes(ctx: CompactionContext) -> list[str]:
 
 
 def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> list[Element]:
-    """Runs a strategy until it changes nothing, and sees that every run made the view smaller."""
+    """Runs a strategy until it changes nothing, and checks that every run makes the view smaller."""
     view = list(view)
     for _ in range(most):
         ctx = run(strategy, view)
@@ -84,11 +84,11 @@ def until_stable(strategy: Any, view: Sequence[Element], *, most: int = 12) -> l
     raise AssertionError("it never ends")
 
 
-# ---- threads with something in them
+# ---- threads with long texts
 
 
 def grown(value: Any, sizes: list[int]) -> Any:
-    """The same thread with longer texts."""
+    """Returns the same thread with longer texts."""
     if isinstance(value, dict):
         return {key: item if key in _NOT_GROWN else _field(key, item, sizes) for key, item in value.items()}
     return [grown(item, sizes) for item in value] if isinstance(value, list) else value
@@ -138,7 +138,7 @@ _JUNK: st.SearchStrategy[Any] = st.recursive(
 
 @st.composite
 def malformed(draw: st.DrawFn) -> list[Payload]:
-    """Calls and results in any order and any format, and messages that are no messages at all."""
+    """Makes calls and results in any order and any format, and values that are not messages."""
     found: list[Payload] = []
     for words in draw(threads.scripts()):
         found += threads.written(words, draw(st.sampled_from(threads.FORMATS)))

@@ -1,4 +1,4 @@
-"""Edits by a superuser behind the store's back: checks, unique keys and triggers are removed first."""
+"""Edits of tables by a superuser: checks, unique keys and triggers are removed first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLES = ("threads", "heads", "messages", "compactions", "events")
 
 
 def unlock(connection: psycopg.Connection[Any]) -> None:
-    """Drops every check and every unique key but the primary ones, and switches every trigger off."""
+    """Drops every check and every unique key but the primary ones, and disables every trigger."""
     for table in TABLES:
         connection.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL".encode())
     rows = connection.execute(
@@ -31,10 +31,10 @@ def unlock(connection: psycopg.Connection[Any]) -> None:
 
 
 def as_role(url: str, role: str) -> str:
-    """The URL under which a superuser's session has the rights of a role, and no others."""
+    """Returns a URL with which a superuser's session has the rights of a role and no others."""
     return sa.make_url(url).update_query_dict({"options": f"-c role={role}"}).render_as_string(hide_password=False)
 
 
 def columns(table: str) -> list[str]:
-    """The columns of a table that can be written."""
+    """Returns the columns of a table that can be written."""
     return [c.name for c in schema.metadata.tables[f"compaction_store.{table}"].columns if c.computed is None]

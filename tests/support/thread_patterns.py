@@ -1,6 +1,6 @@
 """Threads written as patterns: s system, u user, a assistant, t assistant with a call, r result of a tool.
 
-A result answers the oldest call that waits; where none does, the last call message has made one call more.
+A result answers the oldest unanswered call. If there is none, the last message with a call gets one more call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROLES = {"s": "system", "u": "user", "a": "assistant"}
 
 
 def chat(pattern: str, text: str = "Message {}") -> list[Payload]:
-    """The pattern in OpenAI's chat messages."""
+    """Writes the pattern as OpenAI's chat messages."""
     found: list[Payload] = []
     waiting: list[str] = []
     last: Payload | None = None
@@ -43,7 +43,7 @@ def _call(message: Payload, name: str) -> str:
 
 
 class Said:
-    """An object that knows what it is, and no ids."""
+    """An object that knows its speaker and has no ids."""
 
     def __init__(self, letter: str) -> None:
         self.letter = letter
@@ -73,7 +73,7 @@ def shown(items: list[Said]) -> str:
 
 
 def literal_runs(pattern: str) -> list[tuple[int, int]]:
-    """The documents' rule, read to the letter: two or more assistant messages in a row. Places count from 1."""
+    """Applies the documented rule literally: two or more assistant messages in a row. Positions count from 1."""
     found: list[tuple[int, int]] = []
     start: int | None = None
     for place, letter in enumerate([*pattern, "end"], 1):

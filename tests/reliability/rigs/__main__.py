@@ -1,6 +1,6 @@
 """`scripts/rigs NAME [--long] [--seed N] [--figures FILE]`: one rig, or `all` of them, and its figures.
 
-The seed is printed first; given again, it makes the same plan. What threads and the machine make of it differs.
+The seed is printed first. The same seed makes the same plan, but scheduling still differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def say(line: str) -> None:
-    """At once, for a person who watches a long run through a pipe."""
+    """Prints a line at once, for a person who watches a long run through a pipe."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

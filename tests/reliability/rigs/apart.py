@@ -1,8 +1,8 @@
-"""Bundles, changed in every way and sealed again: both verifiers come to the same word, and what passes is imported.
+"""Changes bundles in every way and seals them again. Both verifiers must agree, and valid bundles are imported.
 
-Bytes, lines and fields are changed, and then meaning: documents, times, kinds, names, what is erased and by whom. After
-a change of meaning the chain is computed anew, so that only rules of meaning can tell. What both take must be imported
-and read back, or refused by an error of ours.
+It changes bytes, lines and fields, and also the meaning: documents, times, kinds, names, erasures. After a change of
+meaning the chain is recomputed, so that only rules about meaning can find it. A bundle that both verifiers accept must
+be imported and read back, or refused with an error of this package.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _TEXTS = (
 
 
 def thread(chance: random.Random) -> Thread:
-    """A sound thread of up to nine entries, with whatever a store writes."""
+    """Makes a valid thread of up to nine entries, with everything that a store writes."""
     made = Thread(chance.choice(("default", "größe", 't"\\')), chance.choice(("t-1", "\x1f", "会話", "x" * 255)))
     for _ in range(chance.randrange(1, 10)):
         seqs = made._count("message")
@@ -95,7 +95,7 @@ def thread(chance: random.Random) -> Thread:
 
 
 def rechained(lines: list[Line], genesis: bytes) -> list[bytes]:
-    """The lines with every commitment, entry, count and head computed anew. Whatever no chain can hold stays."""
+    """Recomputes every commitment, entry, count and head. Values that no chain can contain stay."""
     manifest, *entries = lines
     previous = genesis
     for line in entries:
@@ -132,7 +132,7 @@ def _meaning(chance: random.Random, lines: list[Line]) -> None:
 
 
 def _moved(chance: random.Random, lines: list[Line]) -> None:
-    """Takes an entry away, doubles it, or puts it elsewhere."""
+    """Removes an entry, duplicates it, or moves it."""
     if len(lines) < 2:
         return
     at = chance.randrange(1, len(lines))
@@ -143,7 +143,7 @@ def _moved(chance: random.Random, lines: list[Line]) -> None:
 
 
 def _erased(chance: random.Random, lines: list[Line]) -> None:
-    """Erases an entry in the name of a pos, or brings content back."""
+    """Erases an entry as if by the event at a pos, or restores content."""
     line = chance.choice(lines[1:] or lines)
     if "redacted_pos" in line:
         line["redacted_pos"] = chance.choice((None, 1, len(lines), len(lines) - 1, 99, -1))
@@ -152,7 +152,7 @@ def _erased(chance: random.Random, lines: list[Line]) -> None:
 
 
 def bundle(chance: random.Random) -> tuple[str, list[bytes]]:
-    """One that was changed, and how."""
+    """Returns a changed bundle, and how it was changed."""
     made = thread(chance) if chance.random() < 0.9 else None
     whole = made.lines() if made is not None else chance.choice(_GOLDEN)
     kind = chance.randrange(10)
@@ -172,7 +172,7 @@ def bundle(chance: random.Random) -> tuple[str, list[bytes]]:
 
 
 def judged(lines: list[bytes]) -> bool:
-    """Whether both verifiers find something. Neither may be alone, and neither may fail."""
+    """Returns whether both verifiers find something. They must agree, and must not fail."""
     mine = cs.verify_bundle(lines).findings
     theirs = offline.check(io.BytesIO(b"".join(lines))).findings
     assert bool(mine) == bool(theirs), f"one verifier alone finds something: {mine[:1]}, {theirs[:1]}"
@@ -180,7 +180,7 @@ def judged(lines: list[bytes]) -> bool:
 
 
 def imported(store: cs.Store, lines: list[bytes]) -> str:
-    """A bundle that both take is stored and can be read, or is refused by an error of ours."""
+    """Imports a bundle that both accept: it can be read, or it is refused with an error of this package."""
     manifest = json.loads(lines[0])
     name = manifest["thread_id"]
     try:
@@ -201,7 +201,7 @@ def imported(store: cs.Store, lines: list[bytes]) -> str:
 
 
 def run(ground: Ground, chance: random.Random, *, count: int) -> dict[str, Any]:
-    """So many bundles. What fails says which seed brings it again."""
+    """Tries `count` bundles. A failure names the seed that repeats it."""
     seen: Counter[str] = Counter()
     url = ground.database()
     stores = {name: cs.Store.open(url, tenant=name) for name in ("default", "größe", 't"\\')}
@@ -213,7 +213,7 @@ def run(ground: Ground, chance: random.Random, *, count: int) -> dict[str, Any]:
             seen[f"{how}: {'found by both' if found else 'taken by both'}"] += 1
             tenant = "" if found else json.loads(lines[0])["tenant"]
             if tenant in stores and number % _IMPORT_ONE_IN == 0:
-                # Erased names and others are there once; the next one is let in again by an empty database.
+                # A name can be imported once, so each thread gets a new one. An erased one keeps its name.
                 seen[f"of those taken: {imported(stores[tenant], _renamed(lines, number))}"] += 1
         except Exception as error:
             raise AssertionError(f"bundle of seed {seed}: {error!r:.300}") from error
@@ -223,7 +223,7 @@ def run(ground: Ground, chance: random.Random, *, count: int) -> dict[str, Any]:
 
 
 def _renamed(lines: list[bytes], number: int) -> list[bytes]:
-    """The same thread under a name of its own, so that each is imported once. One that was erased stays as it is."""
+    """Gives the thread a new name, so that it can be imported. An erased thread stays as it is."""
     parts = said(lines)
     if parts[0]["thread_id"].startswith("erased:"):
         return lines
@@ -232,7 +232,7 @@ def _renamed(lines: list[bytes], number: int) -> list[bytes]:
 
 
 def _whole(parts: list[Line]) -> bool:
-    """Whether nothing hangs on the name but the chain: bindings of records are to entries, which change with it."""
+    """Returns whether only the chain depends on the name: bindings of records name entries, which would change."""
     return not any(line.get("source_end") or line.get("source_before") for line in parts)
 
 

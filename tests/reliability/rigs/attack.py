@@ -1,8 +1,8 @@
 """Forgeries by a superuser, at random: single fields of every table, and the structure of whole threads.
 
-Each is made in two tenants' threads with everything off that stands in the way, looked for by `verify_all` of the
-auditor's role and of a superuser, and undone. What neither finds must be on the published list: a column of
-`docs/integrity.md`, section 8, or a kind of attack that section 7 or `docs/threats.md` says shows nowhere.
+Each is made in the threads of two tenants with all protection disabled, looked for with `verify_all` by the auditor's
+role and by a superuser, and undone. A forgery that neither finds must be on a published list: a column in section 8 of
+`docs/integrity.md`, or a kind of attack that its section 7 or `docs/threats.md` says is not found.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class World:
             self.run(f"INSERT INTO compaction_store.{table} ({names}) SELECT {names} FROM public.kept_{table}")
 
     def level(self, role: str) -> str:
-        """The first level at which anything shows; nothing where none does."""
+        """Returns the first level with a finding, or an empty text."""
         for level in ("structure", "content", "checkpoint"):
             for tenant in _TENANTS:
                 log = self.logs[tenant] if level == "checkpoint" else None
@@ -118,7 +118,7 @@ _OTHERS = {
 
 
 def _field(world: World, chance: random.Random) -> str | None:
-    """One field of one row holds something else; None where it could not be changed."""
+    """Changes one field of one row. Returns None if it could not be changed."""
     table = chance.choice(TABLES)
     column = chance.choice(columns(table))
     kind = world.connection.execute(
@@ -229,7 +229,7 @@ def _some_rows(world: World, chance: random.Random, uid: UUID, _other: UUID) -> 
 
 
 def _doubled(world: World, chance: random.Random, uid: UUID, other: UUID) -> str:
-    """A row is there again, further on or in another thread."""
+    """Copies a row to a later place or to another thread."""
     table, ordinal = chance.choice((("messages", "seq"), ("compactions", "number"), ("events", "pos")))
     names = [name for name in columns(table) if name not in {"thread_uid", ordinal}]
     target = chance.choice((uid, other))
@@ -260,7 +260,7 @@ def _exchanged(world: World, chance: random.Random, uid: UUID, _other: UUID) -> 
 
 
 def _cut(world: World, chance: random.Random, uid: UUID, _other: UUID) -> str:
-    """The end is cut off; the head stays, or is set back to match what is left."""
+    """Cuts off the end. The head stays, or is set back to match the rest."""
     last = chance.randrange(1, 5)
     for table, column in (("messages", "pos"), ("compactions", "pos"), ("events", "pos")):
         world.run(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s AND {column} > %s", uid, last)
@@ -281,11 +281,11 @@ def _unnamed(world: World, chance: random.Random, uid: UUID, _other: UUID) -> st
         " WHERE thread_uid = %s AND seq = 3",
         chance.choice((1, 5, 8, 99, -1)), uid,
     )  # fmt: skip
-    return "a message is erased in nobody's name"
+    return "a message is erased without an event"
 
 
 def _anew(world: World, _chance: random.Random, uid: UUID, _other: UUID) -> str:
-    """The last message is rewritten, and commitment, entry and head are computed anew."""
+    """Rewrites the first message, removes the rest, and recomputes commitment, entry and head."""
     world.run("DELETE FROM compaction_store.events WHERE thread_uid = %s", uid)
     world.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > 1", uid)
     world.run("DELETE FROM compaction_store.compactions WHERE thread_uid = %s", uid)
@@ -303,7 +303,7 @@ def _anew(world: World, _chance: random.Random, uid: UUID, _other: UUID) -> str:
         uid,
     )  # fmt: skip
     _cut_to_first(world, uid)
-    return "a message is rewritten, and the whole chain computed anew"
+    return "a message is rewritten, and the whole chain recomputed"
 
 
 def _cut_to_first(world: World, uid: UUID) -> None:
@@ -343,7 +343,7 @@ def _rows(world: World) -> list[Any]:
 
 
 def run(ground: Ground, chance: random.Random, *, count: int) -> dict[str, Any]:
-    """So many forgeries, 900 single fields to 1,150 of structure; what is missed and not published is an error."""
+    """Makes `count` forgeries: 900 of single fields for 1,150 of structure. A missed, unpublished one is an error."""
     seen: Counter[str] = Counter()
     missed: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="cs") as folder:

@@ -1,9 +1,9 @@
-"""The replies to writers, kept beside the store, and the proof that the store kept them.
+"""Keeps the replies to writers outside of the store, and checks the store against them.
 
-Every message says who wrote it and which of that writer's it is. A writer gets one of three replies: it is stored, at
-a seq; it is not (`DatabaseUnavailable`); or nobody knows, and then the key settles it. The proof holds the store to all
-three: what was acknowledged is there once, at that seq; what was denied is not there; what was unknown is there once
-after it was settled; nothing else is there.
+Every message contains its writer's name and a counter. A writer gets one of three replies: the message is stored, at a
+seq; it is not stored (`DatabaseUnavailable`); or that is unknown, and then a retry with the key settles it. The check:
+an acknowledged message is there once, at its seq; a denied one is absent; an unknown one is there once after it was
+settled; and nothing else is there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def key_of(unknown: cs.OutcomeUnknown) -> str:
 
 
 class Book:
-    """Shared by all writers and compactors of a rig. Given a file, it keeps there what would fill the memory."""
+    """The replies to all writers and compactors of a rig. With a file, it keeps there what would fill the memory."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
         self._file = file
@@ -70,7 +70,7 @@ class Book:
         told[seq] = mark
 
     def recall(self) -> None:
-        """Reads the file back in."""
+        """Reads the file back."""
         if self._file is not None:
             self._file.seek(0)
             for line in self._file:
@@ -84,7 +84,7 @@ class Book:
 
 
 class Writer:
-    """Appends marked messages; the replies go into the book."""
+    """Appends messages with marks, and writes the replies into the book."""
 
     def __init__(self, name: str, book: Book, chance: random.Random) -> None:
         self.name = name
@@ -121,7 +121,7 @@ class Writer:
 
     def settled(self, written: list[cs.Message], asked: float) -> None:
         self.book.count("appends of unknown outcome")
-        # The clock is the server's, which is this machine's.
+        # The server's clock is that of this machine.
         if written[0].created_at.timestamp() < asked:
             self.book.count("of these stored before their key settled it")
 
@@ -159,7 +159,7 @@ class Compactor:
         self.next = 0
 
     def compact(self, store: cs.Store, thread_id: str) -> bool:
-        """Whether there was anything to fold."""
+        """Returns whether there was anything to fold."""
         try:
             elements = store.view(thread_id).elements
         except (cs.DatabaseUnavailable, cs.ThreadNotFound):
@@ -202,7 +202,7 @@ class Compactor:
 
 
 def prove(store: cs.Store, book: Book) -> dict[str, Any]:
-    """Holds the store to the book; figures of what was found."""
+    """Compares the store with the book. Returns figures."""
     book.recall()
     figures: Counter[str] = Counter()
     for thread_id in sorted({*book.acknowledged, *book.denied}):
@@ -235,7 +235,7 @@ def prove(store: cs.Store, book: Book) -> dict[str, Any]:
 
 
 def whole_view(store: cs.Store, thread_id: str, last_seq: int) -> None:
-    """Every seq is shown once."""
+    """Checks that the view shows every seq once."""
     view = store.view(thread_id)
     shown = [seq for e in view.elements for seq in range(e.seq, e.end_seq + 1)]
     assert shown == list(range(1, last_seq + 1))

@@ -1,7 +1,7 @@
-"""Every async call, cancelled wherever it waits: at once, or when the server has already done what it was asked.
+"""Cancels every async call wherever it waits: at once, or after the server has done the work.
 
-A call that was cancelled did all it was to do or nothing; its connection is gone or back in the pool; and an append
-with a key, repeated, is stored once.
+A cancelled call has done all of its work or none; its connection is closed or back in the pool; and an append that is
+repeated with its key is stored once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PATIENCE = 20.0
 
 
 class CancelledAt:
-    """A coroutine whose task is cancelled where it waits for the n-th time, `first` having been called."""
+    """Runs a coroutine and cancels its task when it waits for the n-th time, after calling `first`."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], at: int, first: Callable[[], None]) -> None:
         self.coroutine = coroutine
@@ -37,7 +37,7 @@ class CancelledAt:
         self.waits = 0
 
     def __await__(self) -> Generator[Any, None, Any]:
-        # Emptied as it is used: an error that its own frame holds on to would keep a dead connection open.
+        # Emptied on use: an error that its own frame refers to would keep a dead connection open.
         thrown: list[BaseException] = []
         while True:
             try:
@@ -57,7 +57,7 @@ class CancelledAt:
 
 
 def quiet(superuser: psycopg.Connection[Any]) -> None:
-    """Waits until the server has done whatever it was asked for."""
+    """Waits until the server has done all requests."""
     end = time.monotonic() + _PATIENCE
     while superuser.execute(
         "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -71,7 +71,7 @@ def said(number: int) -> dict[str, Any]:
 
 
 def prepare(store: cs.Store, thread_id: str) -> None:
-    """Twelve messages, of which two are folded."""
+    """Appends twelve messages and folds two of them."""
     store.append(thread_id, [said(i) for i in range(12)], tokens=100)
     store.compact(thread_id, lambda ctx: ctx.compact(3, 4, "S"))
 
@@ -94,7 +94,7 @@ async def plan(ctx: cs.CompactionContext) -> None:
 
 
 class Call(NamedTuple):
-    """An async call on a prepared thread. `again` may follow it, and brings about what the call alone would have."""
+    """An async call on a prepared thread. `again` may follow it, and has the same effect as the call alone."""
 
     name: str
     act: Callable[[cs.AsyncStore, str], Awaitable[Any]]
@@ -229,7 +229,7 @@ class _Rig:
             await store.close()
 
     async def _untouched(self, call: Call) -> tuple[Any, Any]:
-        """How a thread stands before and after a call that nobody cancels."""
+        """Returns the state of a thread before and after a call that is not cancelled."""
         thread_id = self.thread()
         before = self._standing(thread_id)
         async with await cs.AsyncStore.open(self.url, pool_size=1) as store:
@@ -244,7 +244,7 @@ class _Rig:
         return change
 
     def _standing(self, thread_id: str) -> tuple[int, ...]:
-        """Figures of a thread and of its sibling: messages, records, entries, what its metadata holds."""
+        """Returns figures of a thread and of its sibling: messages, records, entries, metadata."""
         row = self.behind.execute(
             "SELECT coalesce(sum(h.last_seq), 0)::int, coalesce(sum(h.last_number), 0)::int,"
             " coalesce(sum(h.last_pos), 0)::int, coalesce(count(h.erased_pos), 0)::int"
@@ -257,7 +257,7 @@ class _Rig:
         return tuple(row)
 
     async def _cancelled(self, coroutine: Any, at: int, *, served: bool) -> bool:
-        """False where the call ended before it waited that often."""
+        """Returns False if the call ended before it waited that often."""
 
         def first() -> None:
             if served:
@@ -282,7 +282,7 @@ class _Rig:
         assert change in (whole, tuple(0 for _ in whole)), f"{where}: {change} is a part of {whole}"
         self.seen["points after which it was done" if any(change) else "points after which nothing was done"] += 1
         if call.again:
-            # A pool of one: this waits without end where a connection leaked.
+            # The pool has one connection: if it had leaked, this would wait forever.
             await call.act(store, thread_id)
             again = tuple(b - a for a, b in zip(before, self._standing(thread_id), strict=True))
             assert again == whole, f"{where}: {again} after it was repeated with its key, not {whole}"

@@ -93,5 +93,5 @@ RIGS: dict[str, Rig] = {
     "hostile": _hostile, "fuzz": _fuzz, "soak": _soak, "standby": _standby, "silent": _silent,
     "bundles": _bundles, "attack": _attack,
 }  # fmt: skip
-# Those with a number of inputs to try.
+# Rigs that try a number of inputs.
 COUNTED: dict[str, Callable[..., dict[str, Any]]] = {"bundles": apart.run, "attack": attack.run}

@@ -1,7 +1,7 @@
 """kill -9 of the client: in the middle of an append, of a callback and of a commit.
 
-The client is a process of its own, behind a proxy that sees its requests: it is killed when the request is on its way,
-and then the server hears of it, or never does. The next client finds the thread whole, and settles by key.
+The client is a separate process behind a proxy, and is killed when a request is on its way. The request then reaches
+the server or is lost. The next client must find the thread whole, and settles the outcome by key.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(ground: Ground, chance: random.Random, *, kills: int) -> dict[str, Any]:
 
 
 def _killed(what: str, proxy: Proxy, chance: random.Random, figures: Counter[str]) -> list[int]:
-    """The replies that the client saw before it was killed."""
+    """Kills the client, and returns the replies that it had received."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(str(folder) for folder in (ROOT, TESTS, TESTS / "reliability"))
     }
@@ -114,7 +114,7 @@ def _settled(url: str, proxy: Proxy) -> None:
 
 
 def _check_append(healthy: cs.Store, said: list[int], figures: Counter[str]) -> None:
-    """All that was acknowledged is there; the rest is settled by its key, and is there once."""
+    """Checks that acknowledged messages are there, and settles the others by key, so that they are there once."""
     figures["appends acknowledged"] += len(said)
     assert said == list(range(len(said)))
     last = len(said)
@@ -132,5 +132,5 @@ def _check_run(healthy: cs.Store, what: str, figures: Counter[str]) -> None:
     assert [(r.kind, r.start_seq, r.end_seq) for r in records] in ([], [("summary", 1, 2), ("removal", 3, 4)])
     assert what == "commit" or not records
     figures["commits that had been written"] += bool(records)
-    # Nobody waits for the one that died.
+    # No client waits for the one that died.
     assert healthy.compact("t", lambda ctx: ctx.remove(5, 6)).applied

@@ -1,7 +1,7 @@
 """Eight writers and two compactors at work on a few threads, until they are stopped.
 
-Half of the writers are threads, half are tasks. Half of each give a call time enough to outlive a restart of the
-server, and half so little that they are left with outcomes nobody knows, which they settle by key.
+Half of the writers are threads, half are tasks. Half of each use a deadline that is longer than a restart of the
+server, and half one so short that they get unknown outcomes, which they settle by key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEADLINES = (PATIENT, PATIENT, IMPATIENT, IMPATIENT)
 
 
 class Crew:
-    """Works inside the with block; what anyone of them raises, the block raises."""
+    """Works while the with block runs. The block raises any error of theirs."""
 
     def __init__(self, url: str, book: Book, chance: random.Random, threads: tuple[str, ...] = THREADS) -> None:
         self.url = url
@@ -52,7 +52,7 @@ class Crew:
         self._pool.shutdown()
 
     def wait(self, seconds: float) -> None:
-        """Lets them work; sooner back where one of them failed, with what it failed with."""
+        """Lets them work. Raises at once if one of them fails."""
         self._over.wait(seconds)
         for worker in self._working:
             if worker.done():
@@ -79,7 +79,7 @@ class Crew:
                     self._over.wait(0.02)
 
     def _opened(self, open_one: Callable[[], Any]) -> Any:
-        """Opening is tried once by itself: a wrong address should show at once."""
+        """A store does not retry its first connection, because a wrong address should fail at once."""
         while True:
             try:
                 return open_one()

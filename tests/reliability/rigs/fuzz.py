@@ -1,8 +1,8 @@
-"""Random and broken input for what reads: the encoder, the span finder, both bundle verifiers and the importers.
+"""Sends random and broken input to every parser: the encoder, the span finder, both bundle verifiers, the importers.
 
-Input is grown from what is well-formed, by cutting, copying, swapping and overwriting, and from JSON of random shape.
-For each target a rule says what must come of it: what was given, an error of ours, or a finding; never another
-exception, never more than a second, and never one verifier's word against the other's.
+Input is well-formed data that was cut, copied, swapped and overwritten, and JSON of random shape. A rule for each
+target says what must happen: the same value, an error of this package, or a finding. Other exceptions, inputs that take
+over a second, and verifiers that disagree are failures.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERS = (0, 1, -1, 2**53, 2**63, 10**4299, 10**4300, 0.1, -0.0, 1e308, math.n
 
 
 def wild(chance: random.Random, depth: int = 0) -> Any:
-    """JSON of random shape, of words that mean something, now and then what is no JSON."""
+    """Makes JSON of random shape from meaningful words, and sometimes a value that is not JSON."""
     kind = chance.randrange(9 if depth < 5 else 5)
     if kind < 3:
         return chance.choice(_TEXTS)
@@ -48,7 +48,7 @@ def wild(chance: random.Random, depth: int = 0) -> Any:
 
 
 def message(chance: random.Random) -> dict[str, Any]:
-    """Something like a message, with calls and results whose ids may or may not meet."""
+    """Makes something like a message, with calls and results whose ids may or may not match."""
     role = chance.choice(("user", "assistant", "tool", "system", "developer"))
     made: dict[str, Any] = {"role": role, "content": chance.choice(("x", "", None, []))}
     ids = [f"id-{chance.randrange(6)}" for _ in range(chance.randrange(3))]
@@ -71,7 +71,7 @@ def message(chance: random.Random) -> dict[str, Any]:
 
 
 def broken(chance: random.Random, data: bytes) -> bytes:
-    """The same with a few changes, some of them none."""
+    """Returns the data with a few changes, some without effect."""
     made = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 5, 20))):
         at, to = sorted(chance.randrange(len(made) + 1) for _ in range(2))
@@ -105,7 +105,7 @@ def _swapped_lines(chance: random.Random, made: bytearray) -> None:
 
 
 def _changed_field(chance: random.Random, made: bytearray) -> None:
-    """One field of one line holds something else, and the line is JSON still."""
+    """Changes one field of one line, which is still JSON."""
     lines = bytes(made).splitlines(keepends=True)
     if not lines:
         return
@@ -123,11 +123,11 @@ def _changed_field(chance: random.Random, made: bytearray) -> None:
         made[:] = b"".join(lines)
 
 
-# ---- The targets: what must come of an input
+# ---- the targets
 
 
 def encoder(chance: random.Random) -> str:
-    """Whatever is accepted comes back as it was; whatever is refused is refused by an error of ours."""
+    """Checks that a value comes back unchanged or is refused with an error of this package."""
     given = wild(chance) if chance.random() < 0.7 else message(chance)
     try:
         encoded = encoding.encode(given)
@@ -144,7 +144,7 @@ def _told(refusal: cs.CompactionStoreError) -> str:
 
 
 def span_finder(chance: random.Random) -> str:
-    """A safe span has no problem, is no larger than what was asked for unless that was cut, and pieces are whole."""
+    """Checks that a safe span is inside the range and has no problem."""
     items = [tuple(message(chance) for _ in range(chance.choice((1, 1, 1, 2)))) for _ in range(chance.randrange(1, 30))]
     links = tool_pairs.Links(items)
     start = chance.randrange(len(items))
@@ -159,7 +159,7 @@ def span_finder(chance: random.Random) -> str:
 
 
 def bundles(chance: random.Random) -> str:
-    """Both verifiers come to the same word; unless the bytes are the same, that is a finding."""
+    """Checks that both verifiers agree, and that they find something unless the bytes are the same."""
     whole = chance.choice(_BUNDLES)
     data = broken(chance, whole)
     ours = bool(cs.verify_bundle(list(io.BytesIO(data))).findings)
@@ -170,12 +170,12 @@ def bundles(chance: random.Random) -> str:
 
 
 def _unprotected(data: bytes, whole: bytes) -> bool:
-    """The manifest says some things that nothing holds it to, such as when the bundle was made."""
+    """Returns whether only fields of the manifest differ that nothing protects, such as the time of the export."""
     return data.partition(b"\n")[2] == whole.partition(b"\n")[2]
 
 
 def imported(chance: random.Random) -> str:
-    """Every file is read to its end, or refused by an error of ours that says where."""
+    """Checks that a file is read to its end, or refused with an error that names the place."""
     name, whole = chance.choice(_FILES)
     data = broken(chance, whole)
     path = _folder / name
@@ -199,7 +199,7 @@ TARGETS: dict[str, Callable[[random.Random], str]] = {
 
 
 def run(chance: random.Random, *, seconds: float) -> dict[str, Any]:
-    """So many seconds for each target. What fails says which seed brings it again."""
+    """Tries each target for `seconds`. A failure names the seed that repeats it."""
     global _folder  # noqa: PLW0603 — where the importers find their files
     seen: Counter[str] = Counter()
     slowest = 0.0

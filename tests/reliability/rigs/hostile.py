@@ -1,7 +1,8 @@
-"""Five hundred messages, names, keys and texts that have broken other stores, through every door there is.
+"""Sends five hundred messages, names, keys and texts that have broken other stores through every interface.
 
-Each is stored and comes back byte for byte, or is refused by an error of ours before anything was sent: a proxy counts
-the requests. Then everything that reads, audits, exports and prints goes over what was accepted, and none of it fails.
+Each is stored and comes back byte for byte, or is refused with an error of this package before anything is sent: a
+proxy counts the requests. Then everything that reads, audits, exports and prints is run on the accepted ones, and must
+not fail.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ NOT_MESSAGES: tuple[Any, ...] = ("text", b"{}", None, 1, True, [1], [[]], [None]
 
 
 class Entry(NamedTuple):
-    """What is given, where, and what must come back if it is accepted."""
+    """An input, the place where it is given, and the value that must come back if it is accepted."""
 
     door: str
     what: Any
 
 
 class Unlike(AssertionError):
-    """What came back is not what was given."""
+    """The value that came back is not the one that was given."""
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def largest() -> Iterator[Entry]:
 
 
 def run(ground: Ground, chance: random.Random, *, long: bool) -> dict[str, Any]:
-    """In another order each time. The short form takes some of the entries, and none of the largest."""
+    """Runs the entries in random order. The short form takes some of them, and none of the largest."""
     entries = [*corpus(), *(largest() if long else ())]
     assert len(entries) >= LEAST, len(entries)
     chance.shuffle(entries)
@@ -149,14 +150,14 @@ def run(ground: Ground, chance: random.Random, *, long: bool) -> dict[str, Any]:
 
 
 def _proper(refusal: cs.CompactionStoreError, entry: Entry, *, sent: int) -> None:
-    """A refusal comes before anything is sent. A summary is refused by the rules, of which a record is kept."""
+    """Checks that nothing was sent before a refusal. The rules refuse a summary, and that is recorded."""
     kind = cs.Rejected if entry.door == "summary" else cs.InvalidInput
     assert isinstance(refusal, kind), f"{entry.door} refused with {refusal!r}"
     assert not sent or entry.door == "summary", f"{refusal!r} after {sent} requests"
 
 
 def _same(found: Any, given: Any) -> None:
-    """Equal, and of the same types: 1 is not 1.0 and not True; -0.0 is not 0.0."""
+    """Returns whether values are equal and of the same types: 1 is not 1.0 and not True; -0.0 is not 0.0."""
     if repr(found) != repr(given):
         raise Unlike(f"{found!r:.200} is not {given!r:.200}")
 
@@ -177,7 +178,7 @@ def _meta(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
 
 
 def _name(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
-    """As a thread's name, as a key, and as an actor."""
+    """Uses it as a thread's name, as a key, and as an actor."""
     message = {"role": "assistant", "content": "word " * 20}
     [first] = store.append(what, message, key=what, tokens=50)
     [again] = store.append(what, message, key=what, tokens=50)
@@ -190,7 +191,7 @@ def _name(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
 
 
 def _summary(store: cs.Store, what: Any, _seen: Counter[str]) -> None:
-    """As a summary's text, its prompt and its reason."""
+    """Uses it as the text of a summary, its prompt and its reason."""
     [written] = store.append("s", {"role": "assistant", "content": "word " * 20_000}, tokens=100_000)
     summary = cs.Summary(what, model="m", prompt=what, usage={"text": what}, provider={"text": what})
     run = store.compact("s", lambda ctx: ctx.compact(written.seq, written.seq, summary, reason=what))
@@ -233,13 +234,13 @@ def _everything_reads(store: cs.Store, seen: Counter[str]) -> None:
 
 
 def _bundled(store: cs.Store, thread_id: str) -> None:
-    """A bundle of it proves itself."""
+    """Checks that a bundle of the thread verifies."""
     report = cs.verify_bundle(store.export(thread_id))
     assert report.findings == (), report.findings[:3]
 
 
 def _printed(url: str, verb: list[str], form: str) -> None:
-    """The command line shows it, for people or for pipes."""
+    """Checks that the command line prints the thread, as a table or as JSON."""
     done = subprocess.run(
         (sys.executable, "-m", "compaction_store", *verb, form, "--url", url), check=False, capture_output=True,
     )  # fmt: skip

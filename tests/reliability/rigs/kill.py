@@ -15,7 +15,7 @@ _LONGEST_PAUSE = 20.0
 
 
 def run(server: Postgres, chance: random.Random, *, kills: int, appends: int) -> dict[str, Any]:
-    """At least so many kills, going on until so many appends are acknowledged."""
+    """Makes at least `kills` kills, and continues until `appends` appends are acknowledged."""
     url = server.database()
     book = Book()
     started = time.monotonic()
@@ -41,7 +41,7 @@ def run(server: Postgres, chance: random.Random, *, kills: int, appends: int) ->
 
 
 def _pause(book: Book, started: float, appends: int, kills: int) -> float:
-    """So long that the kills spread over the appends that are still to come."""
+    """Returns a pause that spreads the kills over the remaining appends."""
     done = book.seen["appends acknowledged"]
     pace = max(100.0, done / (time.monotonic() - started))
     return min(_LONGEST_PAUSE, max(0.3, (appends - done) / pace / max(1, kills)))

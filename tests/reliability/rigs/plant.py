@@ -1,7 +1,7 @@
 """`scripts/planted_bugs [WORDS …]`: plants each bug of `planted.py` in a copy of the tree and runs its tests there.
 
-WORDS choose the bugs whose names hold one of them. The exit code is 1 if any bug is not caught, or the tests named for
-them fail where no bug is.
+WORDS choose the bugs whose names contain one of them. The exit code is 1 if a bug is not caught, or if its tests fail
+without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="cs") as folder:
         tree = Path(folder) / "tree"
-        # The embedded server runs as another account, which has to get through.
+        # The embedded server runs under another account, which must be able to enter the folder.
         Path(folder).chmod(0o755)
         shutil.copytree(ROOT, tree, ignore=_LEFT_BEHIND)
         _is_imported(tree)
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _environment(tree: Path) -> dict[str, str]:
-    """The tree comes before whatever is installed; its files change faster than compiled ones are looked at."""
+    """Puts the tree before the installed package. Writes no bytecode, because files change within one second."""
     return os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -67,7 +67,7 @@ def _run(tree: Path, tests: Iterable[str]) -> tuple[int, str]:
 
 
 def _sound(tree: Path, bugs: Iterable[Bug]) -> bool:
-    """The named tests pass where no bug is planted."""
+    """Checks that the named tests pass without a bug."""
     tests = sorted({test for bug in bugs for test in bug.caught})
     code, said = _run(tree, tests)
     _row("no bug", f"{len(tests)} tests", "passed" if code == _NO_TESTS_FAILED else "FAILED")
@@ -77,7 +77,7 @@ def _sound(tree: Path, bugs: Iterable[Bug]) -> bool:
 
 
 def _caught(tree: Path, bug: Bug) -> bool:
-    """By each of its tests; one that cannot be run on this machine does not count, if another one caught it."""
+    """Checks that each of its tests catches the bug. One that cannot run here does not count if another catches it."""
     results = []
     with _in_place(tree, bug):
         for test, words in bug.caught.items():
@@ -93,7 +93,7 @@ def _caught(tree: Path, bug: Bug) -> bool:
 
 def _judged(code: int, said: str, words: str | tuple[str, ...]) -> str:
     if code == _TESTS_FAILED:
-        # What pytest says of the failure itself, and not of the code that led there.
+        # The lines of pytest about the failure itself, without the code that led to it.
         reasons = [line for line in said.splitlines() if line.startswith("E  ")]
         wanted = [words] if isinstance(words, str) else words
         found = any(word in reason for word in wanted for reason in reasons)

@@ -1,8 +1,8 @@
-"""Bugs that others have had, or that one line would make, and the tests that must see each of them.
+"""Bugs that other stores have had, or that a change of one line would cause, and the tests that must catch each.
 
-A bug is a replacement of exact text. It is planted in a copy of the tree, and there the tests named for it must fail,
-saying why; in the copy without it they pass. Text that is not found exactly once is an error, so that no bug of this
-list is ever taken for caught because it was not there.
+A bug is a replacement of exact text. It is planted in a copy of the tree, where the tests named for it must fail with
+the given text; in a copy without the bug they pass. Text that is not found exactly once is an error, because a bug that
+was not planted must not count as caught.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class Rotten(Exception):
-    """The tree is no longer what a bug was written for."""
+    """The tree no longer has the text that a bug replaces."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Edit:
 
     def applied(self, text: str) -> str:
         if (found := text.count(self.old)) != 1:
-            raise Rotten(f"{self.path} holds this {found} times, and should once: {self.old!r}")
+            raise Rotten(f"{self.path} must have this once, not {found} times: {self.old!r}")
         return text.replace(self.old, self.new)
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`caught` names tests, each with what its failure says: one of several where chance decides what is met first."""
+    """`caught` has tests, each with the text of its failure, or several texts if the order of events is random."""
 
     name: str
     edits: tuple[Edit, ...]
@@ -38,7 +38,7 @@ class Bug:
 
 
 def planted(edits: Iterable[Edit], root: Path) -> dict[Path, str]:
-    """The files with the edits made, none of them written yet."""
+    """Returns the edited files, without writing them."""
     made: dict[Path, str] = {}
     for edit in edits:
         path = root / edit.path

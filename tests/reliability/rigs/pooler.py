@@ -1,7 +1,7 @@
-"""pgbouncer in transaction mode with four connections, sixteen clients before it, each of another tenant.
+"""Sixteen clients, each of another tenant, behind pgbouncer in transaction mode with four connections.
 
-Every message says in whose name it was appended and to which thread. Afterwards every row of every table is compared
-with its own words: none is in another table, thread or tenant.
+Every message contains its tenant and its thread. Afterwards every row of every table is compared with its message: none
+may be in another table, thread or tenant.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _PATIENCE = 20.0
 
 
 def program() -> str | None:
-    """pgbouncer, where it is installed; Debian's package puts it where only root looks."""
+    """Finds pgbouncer. Debian's package installs it in a folder that is only in root's path."""
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 @contextlib.contextmanager
 def pooler(url: str) -> Iterator[str]:
-    """The URL of a database through pgbouncer. Of another one on the same server it is the URL with that name."""
+    """Yields the URL of a database through pgbouncer. Another database on the server has the same URL with its name."""
     found = program()
     assert found is not None
     target = conninfo_to_dict(url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="cs"))
-    # With auth_type any a client may say what it likes; the server's login is said with the database.
+    # With auth_type any, a client may use any login. The login for the server is part of the database's line.
     login = "".join(f" {name}={target[name]}" for name in ("user", "password") if target.get(name))
     (folder / "ini").write_text(
         f"[databases]\n* = host={target.get('host', '127.0.0.1')} port={target.get('port') or 5432}{login}\n"
@@ -71,7 +71,7 @@ def pooler(url: str) -> Iterator[str]:
 
 
 def _account(target: dict[str, Any]) -> dict[str, Any]:
-    """The account it runs as in root's place: one that the server's socket lets through."""
+    """Returns the account to use instead of root: one that may use the server's socket."""
     if os.geteuid() != 0:
         return {}
     host = str(target.get("host", ""))
@@ -94,7 +94,7 @@ def _await(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 def run(ground: Ground, chance: random.Random, *, calls: int) -> dict[str, Any]:
-    """So many calls of each client."""
+    """Makes `calls` calls with each client."""
     direct = ground.database()
     seen: Counter[str] = Counter()
     started = time.monotonic()
@@ -106,7 +106,7 @@ def run(ground: Ground, chance: random.Random, *, calls: int) -> dict[str, Any]:
 
 
 def _client(url: str, tenant: str, chance: random.Random, calls: int) -> Counter[str]:
-    """Mixed calls by statements of every shape; each checks that it got nothing of anybody else's."""
+    """Makes mixed calls with statements of every shape. Each checks that it got nothing of another client."""
     seen: Counter[str] = Counter()
     # All tenants' threads have the same names, and their appends the same keys.
     threads = ("a", "b", "c")
@@ -163,7 +163,7 @@ def _looked(store: cs.Store, what: str, tenant: str, thread_id: str) -> None:
 
 
 def _proved(url: str, seen: Counter[str]) -> dict[str, int]:
-    """Compared with the rows themselves, by a superuser."""
+    """Compares the messages with the rows, as a superuser."""
     with superuser(url) as connection:
         rows = connection.execute(
             "SELECT m.thread_uid, m.tenant, m.payload::text, m.meta::text FROM compaction_store.messages AS m"

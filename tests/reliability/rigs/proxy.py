@@ -1,7 +1,7 @@
-"""A way to the server on which connections are cut, slowed and stalled, by a plan that a seed repeats.
+"""A proxy that cuts, slows and stalls connections to the server, by a plan that a seed repeats.
 
-It knows where a request begins and where its reply ends, so that a cut falls before the server has heard anything of a
-request, or after it has done everything and before the client hears of it.
+It knows where a request begins and where its reply ends, so a cut is either before the server gets any part of a
+request, or after it has done the work and before the client gets the reply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOK = 0.01
 
 @dataclass
 class Plan:
-    """The shares of requests that meet each fate; seconds for those that are not cut."""
+    """The share of requests for each fault, and the seconds of delays."""
 
     before: float = 0.0
     after: float = 0.0
@@ -37,14 +37,14 @@ class Plan:
 
 
 class _Replies:
-    """Follows what a server sends, from message to message, to see when it is ready for the next request."""
+    """Follows the messages of a server, to find when it is ready for the next request."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._skip = 0
 
     def ends(self, data: bytes) -> bool:
-        """Whether the server says in this data that it is ready."""
+        """Returns whether the server says in this data that it is ready."""
         ready = False
         at = 0
         data = self._rest + data
@@ -74,7 +74,7 @@ class _Session:
 
 
 class Proxy:
-    """Listens on this machine; `url` is the way through it. `seen` counts what happened."""
+    """Listens on this machine; `url` leads through it. `seen` counts what happened."""
 
     def __init__(self, url: str, chance: random.Random, plan: Plan | None = None) -> None:
         self.plan = plan or Plan()
@@ -82,7 +82,7 @@ class Proxy:
         # Called with every request before it is passed on, and before every reply: True cuts the connection.
         self.on_request: Callable[[bytes], bool] | None = None
         self.on_reply: Callable[[], bool] | None = None
-        # While these are set, data stops here, connections stay open, and nobody notices.
+        # While these are set, no data is passed on, and connections stay open.
         self.keeps_requests = self.keeps_replies = False
         self._target = conninfo_to_dict(url)
         self._chance = chance
@@ -107,12 +107,12 @@ class Proxy:
         assert not self._thread.is_alive()
 
     def retarget(self, url: str) -> None:
-        """From now on the way leads to another server; who is on it is cut off."""
+        """Leads to another server from now on, and cuts existing connections."""
         self._target = conninfo_to_dict(url)
         self._loop.call_soon_threadsafe(self._cut_all)
 
     def hush(self, *, requests: bool = True, replies: bool = True) -> None:
-        """From now on nothing gets through, one way or both; what is under way never arrives."""
+        """Passes nothing on from now on, in one direction or both. Data under way is lost."""
         self.keeps_requests, self.keeps_replies = requests, replies
 
     def _cut_all(self) -> None:
@@ -186,7 +186,7 @@ class Proxy:
             await asyncio.sleep(_LOOK)
 
     async def _cut_before(self, data: bytes, session: _Session) -> bool:
-        """Decides what a request meets."""
+        """Decides the fault for a request."""
         if data[0] == ord("X"):
             return False
         self.seen["requests"] += 1

@@ -1,7 +1,7 @@
-"""A way to the server that falls silent, and a server that is frozen, under many callers; a healthy store beside them.
+"""Silences the proxy or freezes the server under many callers, beside a healthy store in the same process.
 
-Every call is timed: it ends within its deadline and a second, whatever was silent when. The healthy store has another
-server; its report is how many calls it made while the others were stuck, and the longest of them.
+Every call is timed: it must end within its deadline plus one second. The healthy store uses another server. The figures
+say how many calls it made while the others were stuck, and how long the longest took.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BEAT = 0.05
 
 
 class _Times:
-    """How long calls took."""
+    """The durations of calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -43,7 +43,7 @@ class _Times:
 
 
 class _Pulse:
-    """How long the machine itself lets this process wait: a thread that only sleeps, beside a task that only sleeps."""
+    """Measures how long the machine itself delays this process, with a thread and a task that only sleep."""
 
     def __init__(self, over: threading.Event) -> None:
         self.longest = 0.0
@@ -66,7 +66,7 @@ class _Pulse:
 
 
 class _Timed:
-    """A store whose every append is timed, whatever comes of it."""
+    """A store that times every append, including those that fail."""
 
     def __init__(self, store: Any, times: _Times) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class _TimedAsync(_Timed):
 
 
 def run(server: Postgres, chance: random.Random, *, silences: int) -> dict[str, Any]:
-    """So many silences, of one kind after the other, each longer than a call's deadline."""
+    """Makes `silences` silences, of each kind in turn, each longer than a call's deadline."""
     book, stuck, healthy = Book(), _Times(), _Times()
     over = threading.Event()
     pulse = _Pulse(over)

@@ -1,4 +1,4 @@
-"""Mixed load under random faults, for as long as one likes; memory and connections must stay flat.
+"""Mixed load under random faults, for any time. Memory and connections must not grow.
 
 Eight writers, two compactors, a reader that verifies as it goes, and one that redacts. Faults: kill -9 of the whole
 server or of a single backend, connections cut, slow and stalled ones, a server frozen for a moment, calls cancelled.
@@ -28,13 +28,13 @@ from reliability.rigs.proxy import Plan, Proxy
 
 _ASIDE = "aside"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-# Of a run's samples, the part that is called its beginning: what a program learns in its first minutes is no leak.
+# The first fifth of the samples is not compared: caches fill in the first minutes, which is not a leak.
 _WARM = 5
 _GROWTH = 0.10
 
 
 def run(server: Postgres, chance: random.Random, *, seconds: float, pause: float) -> dict[str, Any]:
-    """So many seconds, with a fault after each pause."""
+    """Runs for `seconds`, with a fault after each pause."""
     with tempfile.TemporaryFile("w+") as file:
         return _run(server, chance, seconds, pause, Book(file))
 
@@ -57,7 +57,7 @@ def _run(server: Postgres, chance: random.Random, seconds: float, pause: float, 
             turn = 0
             while time.monotonic() < end:
                 crew.wait(pause * chance.uniform(0.5, 1.5))
-                # Each in its turn, so that the shortest run meets them all.
+                # Take each fault in turn, so that even the shortest run has all of them.
                 name, fault = faults[turn % len(faults)]
                 turn += 1
                 fault()
@@ -122,7 +122,7 @@ def _faults(
 
 
 async def _cancelling(url: str, chance: random.Random, over: Event, seen: Counter[str]) -> None:
-    """Calls that are cancelled; their keys settle them."""
+    """Cancels calls, and settles them by key."""
     try:
         store = await _opened(url)
         number = 0
@@ -189,11 +189,11 @@ def _server_connections(url: str) -> int:
 
 
 def _flat(memory: list[int], connections: list[int], seconds: float) -> dict[str, Any]:
-    """Growth from the first part of the run to the last one, by the medians."""
+    """Checks the growth from the second fifth of the run to the last, by the medians."""
     part = max(1, len(memory) // _WARM)
     begun, ended = median(memory[part : 2 * part] or memory), median(memory[-part:])
     growth = ended / begun - 1
-    # A pool of two for each of eight writers and two compactors; four and one for those aside.
+    # Eight writers and two compactors have a pool of two each; the others have four and one.
     most = 2 * 10 + 4 + 1
     assert max(connections) <= most, f"{max(connections)} connections of at most {most}"
     if len(memory) > 10 * _WARM:

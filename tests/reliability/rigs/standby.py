@@ -1,7 +1,7 @@
-"""A primary, and a standby that its commits wait for: the standby goes, the primary is killed, the standby takes over.
+"""A primary and its synchronous standby: the standby goes away, the primary is killed, the standby takes over.
 
-While the standby is away, Postgres keeps a commit that was cancelled, warns of it, and reports success. A caller
-that believes it has lost a message when the standby takes over.
+While the standby is away, Postgres keeps a commit that was cancelled, warns of it, and reports success. A caller that
+trusts this loses a message when the standby takes over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE = 60.0
 
 @contextlib.contextmanager
 def pair() -> Iterator[tuple[Postgres, Postgres]]:
-    """A primary with the standby that it waits for."""
+    """A primary with its synchronous standby."""
     with Postgres() as primary:
         standby = primary.standby()
         try:
@@ -38,7 +38,7 @@ def pair() -> Iterator[tuple[Postgres, Postgres]]:
 
 
 def _wait_for(primary: Postgres, standby: Postgres) -> None:
-    """From now on no commit of the primary's is done before the standby has it."""
+    """Makes every commit of the primary wait for the standby from now on."""
     with superuser(primary.url) as connection:
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         connection.execute("SELECT pg_reload_conf()")
@@ -46,7 +46,7 @@ def _wait_for(primary: Postgres, standby: Postgres) -> None:
 
 
 def caught_up(primary: Postgres, standby: Postgres) -> None:
-    """Returns when the primary waits for its standby, and the standby has what there is."""
+    """Returns when the primary waits for its standby, and the standby has caught up."""
     end = time.monotonic() + _PATIENCE
     query = "SELECT sync_state, replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication"
     while time.monotonic() < end:
@@ -62,14 +62,14 @@ def database(url: str) -> str:
 
 
 def waiting(server: Postgres) -> list[int]:
-    """The processes whose commit waits for the standby."""
+    """Returns the processes whose commit waits for the standby."""
     with superuser(server.url) as connection:
         query = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         return [pid for (pid,) in connection.execute(query).fetchall()]
 
 
 def run(chance: random.Random, *, failovers: int, seconds: float) -> dict[str, Any]:
-    """So many failovers, each of a pair of its own; the crew works before, while and after the standby is away."""
+    """Makes `failovers` failovers, each with a new pair. The crew works before, during and after its absence."""
     figures: dict[str, Any] = {"failovers": failovers}
     for _ in range(failovers):
         for what, figure in _fail_over(chance, seconds).items():

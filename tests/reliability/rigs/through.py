@@ -1,7 +1,7 @@
 """A pytest plugin: the whole functional suite with every store behind pgbouncer, or behind a proxy that cuts.
 
-`pytest -p rigs.through --through pooler` or `--through cuts`. What the tests do behind a store's back goes straight to
-the server, and so does a migration.
+`pytest -p rigs.through --through pooler` or `--through cuts`. Statements that the tests send themselves go to the
+server directly, and so do migrations.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from reliability.rigs.pooler import pooler
 from reliability.rigs.proxy import Proxy
 
 _OPENING = 50
-# Tests of what a way changes by its nature. A pooler keeps connections of its own. Where connections are cut, what the
-# server refuses after a cut is an unknown outcome, an import may take another's for its own first try, little time is
-# too little, and nobody keeps to one connection.
+# Tests that cannot pass this way. A pooler has its own connections. If connections are cut, a refusal after a cut is an
+# unknown outcome, an import may mistake another's thread for its own first attempt, short deadlines are too short, and
+# calls change connections.
 _WITHOUT: dict[str | None, frozenset[str]] = {
     None: frozenset(),
     "pooler": frozenset({
@@ -61,12 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
 
 @pytest.fixture(scope="session", autouse=True)
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """For the whole session, sits between every store that is opened by URL and the server."""
+    """Puts the proxy between the server and every store that is opened by URL, for the whole session."""
     through = request.config.getoption("--through")
     if through is None:
         yield
         return
-    # Only where it is wanted: the server is a container or an embedded one, and takes its time.
+    # Start the server only if it is needed, because a container or an embedded one takes time.
     server = request.getfixturevalue("server")
     with contextlib.ExitStack() as stack:
         if through == "pooler":
@@ -78,14 +78,14 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
             stack.callback(lambda: sys.stdout.write(f"\nthrough cuts: {dict(proxy.seen)}\n"))
             there = proxy.url
         target, server_url = sa.make_url(there), sa.make_url(server.url)
-        # The pooler logs in as one for all: another login's rights are tried without it.
+        # The pooler uses one login for all clients, so tests of other logins connect directly.
         login = server_url.username if through == "pooler" else None
         with _detoured(lambda url: _by_way_of(url, target, server_url, login)):
             yield
 
 
 def _by_way_of(url: str, there: sa.URL, server: sa.URL, login: str | None) -> str:
-    """The same database by the way; another server's URL as it is, and what is none."""
+    """Returns the URL through the proxy. URLs of other servers, and other values, are returned as they are."""
     try:
         given = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
@@ -100,7 +100,7 @@ def _by_way_of(url: str, there: sa.URL, server: sa.URL, login: str | None) -> st
 
 @contextlib.contextmanager
 def _detoured(way: Callable[[str], str]) -> Iterator[None]:
-    """Opening is tried once by itself; on a way that cuts, the caller tries again, as an application would."""
+    """A store does not retry its first connection. If connections are cut, the caller must retry."""
     faces: list[Any] = [cs.Reader, cs.AsyncReader]
     doors: list[Callable[..., Any]] = [face.open.__func__ for face in faces]
 
@@ -128,7 +128,7 @@ def _detoured(way: Callable[[str], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _forgiven() -> Iterator[None]:
-    """A connection that was lost may be made again."""
+    """Allows a lost connection to be made again."""
     try:
         yield
     except cs.DatabaseUnavailable as error:
