@@ -1,4 +1,4 @@
-"""Bundles out of one store and into another: the thread is the thread it was, or nothing of it is there."""
+"""Exporting bundles from one store to another: the thread is the same there, or nothing of it is imported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def nothing_there(superuser: psycopg.Connection[Any]) -> bool:
 
 
 def busy(store: Any, thread_id: str = "t") -> None:
-    """A thread in which everything has happened."""
+    """Makes a thread with every kind of entry."""
     store.append(thread_id, {"role": "user", "content": "a \0 \ud800 größe 会話 🔒\u2028"}, key="one", meta={"n": 1})
     store.append(thread_id, [{"role": "user", "content": f"message {i}"} for i in range(20)], key="many")
     store.append(thread_id, {"role": "assistant", "content": "so"}, view=store.view(thread_id))
@@ -70,7 +70,7 @@ def busy(store: Any, thread_id: str = "t") -> None:
 
 
 def everything(store: Any, thread_id: str = "t") -> dict[str, Any]:
-    """Everything that a reader can learn about a thread."""
+    """Returns everything that a reader can get of a thread."""
     thread = store.thread(thread_id)
     return {
         "thread": thread,
@@ -85,7 +85,7 @@ def everything(store: Any, thread_id: str = "t") -> dict[str, Any]:
     }
 
 
-# ---- out and in again
+# ---- export and import
 
 
 def test_an_imported_thread_is_the_thread_it_was(
@@ -264,7 +264,7 @@ def test_a_checkpoint_is_carried(store: Face, other: Face) -> None:
     assert (cs.verify_bundle(lines).findings, other.import_bundle(lines).added) == ((), True)
 
 
-# ---- with less than everything
+# ---- without some of the content
 
 
 def test_content_can_be_withheld(store: Face, other: Face) -> None:
@@ -393,7 +393,7 @@ def test_an_empty_bundle_is_refused(store: Face, superuser: psycopg.Connection[A
 
 
 def _unsound(case: str) -> Thread:
-    """A thread whose chain is right and which no store would have written."""
+    """Makes a thread with a valid chain that no store would write."""
     thread = Thread()
     for i in range(6):
         key = "same" if case == "key" else None
@@ -441,7 +441,7 @@ def test_a_sound_chain_that_no_store_would_have_written_is_refused(
 
 
 def test_rows_that_were_changed_on_their_way_are_refused(store: Face, other: Face, other_url: str) -> None:
-    """Whatever is between us and the table: the database checks the chain again before the head moves."""
+    """The database checks the chain of the inserted rows before it moves the head."""
     busy(store)
     lines = list(store.export("t"))
     with psycopg.connect(other_url, autocommit=True) as behind:
@@ -555,7 +555,7 @@ def test_a_long_thread_takes_little_memory_on_its_way(url: str, other_url: str, 
         with path.open("rb") as file:
             assert _peak(lambda: offline.check(file)) < 1_000_000
         with path.open("rb") as file:
-            # From eight megabytes on, the prepared rows are in a file.
+            # Above eight megabytes, the prepared rows are in a file.
             assert _peak(lambda: other.import_bundle(file)) < 25_000_000
         assert other.thread("t") == store.thread("t")
 

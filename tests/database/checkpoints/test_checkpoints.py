@@ -1,4 +1,4 @@
-"""Making checkpoints: logs, sinks, jobs at once, and verification that goes on from a report."""
+"""Making checkpoints: logs, sinks, jobs at once, and verification that continues from a report."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_idle_time_and_an_empty_store_are_checkpointed_too(store: Any, log: c
     made = [store.checkpoint(KEY, log) for _ in range(3)]
     assert len({checkpoint.heads for checkpoint in made}) == 1
     assert len({checkpoint.note for checkpoint in made}) == 3
-    # Where nothing moved, the list of heads is kept once.
+    # If no head has moved, the list of heads is stored once.
     assert len(list(log.path.parent.glob("heads-*"))) == 2
 
 
@@ -279,7 +279,7 @@ def test_a_verification_goes_on_from_an_earlier_report(store: Any, root: Any) ->
     assert (report.entries, report.since, report.pos, report.findings) == (8, 11, 19, ())
     assert store.verify("a", since=(first.pos, first.head)) == report
     assert store.verify("a", since=(5, store.verify("a", since=None).head)).findings[0].pos == 5
-    # A row before the place is not looked at again, one after it is.
+    # Rows before that pos are not read again; rows after it are.
     root.execute("UPDATE compaction_store.messages SET tokens = tokens + 1 WHERE seq IN (2, 12)")
     assert [finding.pos for finding in store.verify("a", since=first).findings] == [13]
     assert [finding.pos for finding in store.verify("a").findings] == [2, 13]

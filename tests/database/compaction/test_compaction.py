@@ -1,4 +1,4 @@
-"""Compaction on both faces: what a run writes, and what the view then is."""
+"""Compaction in both kinds of store: the records of a run, and the view after it."""
 
 from __future__ import annotations
 

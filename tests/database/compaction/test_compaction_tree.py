@@ -28,7 +28,7 @@ def record(number: int, span: tuple[int, int], **more: Any) -> Compaction:
 
 
 def by_the_rule(top: Compaction, log: list[Compaction]) -> tuple[Any, ...]:
-    """Of the records in force inside a span when it was written, those that no later one of them holds; and so on."""
+    """Returns the inputs by definition: the active records inside the span that no later one of them contains."""
     before = [
         entry
         for entry in log
@@ -48,7 +48,7 @@ def shape(tree: CompactionTree) -> tuple[Any, ...]:
 
 
 def history(chance: random.Random) -> list[Compaction]:
-    """Folds, revocations and erasures of what is active, as a store takes them."""
+    """Makes a random history of compactions, revocations and erasures."""
     log: list[Compaction] = []
     for number in range(1, chance.randrange(3, 30)):
         in_force = [r for r in log if r.start_seq is not None and r.revoked_by is None and r.redacted_pos is None]
@@ -60,7 +60,7 @@ def history(chance: random.Random) -> list[Compaction]:
             log.append(record(number, (0, 0), kind="revocation", start_seq=None, end_seq=None, revokes=chosen.number))
             continue
         if kind == 1 and in_force:
-            # Every record that reaches the message goes.
+            # Every record that may repeat the message is erased.
             seq = chance.choice(_span(chance.choice(in_force)))
             for r in in_force:
                 if _span(r)[0] <= seq <= _span(r)[1]:

@@ -1,4 +1,4 @@
-"""compaction_store.commit_compactions: what it writes folds, nests, conflicts, comes back, and stays verifiable."""
+"""The function commit_compactions: its records fold, nest, conflict, can be revoked, and verify."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Thread:
         return found
 
     def check(self) -> None:
-        """Checks that hold after every test."""
+        """Makes the checks that hold after every test."""
         state = self.store.thread(self.thread_id)
         view = self.store.view(self.thread_id)
         assert (view.pos, view.tokens) == (state.last_pos, state.view_tokens)
@@ -95,7 +95,7 @@ def raw(*spans: tuple[int, int]) -> list[tuple[int, int, int | None]]:
 
 
 def refusal(thread: Thread, *records: dict[str, Any], **options: Any) -> str | None:
-    """The SQLSTATE of a commit that must be refused and must leave nothing."""
+    """Returns the SQLSTATE of a commit that must be refused and write nothing."""
     before = thread.store.thread(thread.thread_id)
     with pytest.raises(psycopg.Error) as caught:
         thread.commit(*records, **options)
@@ -183,7 +183,7 @@ def test_a_span_touched_since_the_snapshot_is_a_conflict(thread: Thread) -> None
     thread.commit(summary(4, 6), base=base)
     assert refusal(thread, summary(4, 6), base=base) == "CS004"
     assert refusal(thread, summary(1, 9), base=base) == "CS004"
-    # What lies beside it is free, and so is all of it for who has seen it.
+    # Spans beside it are free. For a caller that has seen the record, its own span is free too.
     thread.commit(summary(7, 8), base=base)
     thread.commit(revocation(2), base=base + 2)
     assert refusal(thread, summary(7, 7), base=base + 2) == "CS004"
@@ -327,13 +327,13 @@ def test_two_compactors_on_one_span_get_one_record(store: Any, url: str) -> None
 
 
 class Model:
-    """The same in plain Python: what happened at each pos, and the view that follows from it by definition."""
+    """A model in plain Python: what happened at each pos, and the view by definition."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, int, int]] = []
 
     def view(self, at: int) -> list[tuple[int, int, int | None, int]]:
-        """(seq, end_seq, number, tokens): later folds swallow earlier ones whole; a revocation replays without it."""
+        """(seq, end_seq, number, tokens): later folds include earlier ones; a revocation removes its record."""
         last_seq = number = 0
         spans: dict[int, tuple[int, int]] = {}
         for what, a, b in self.log[:at]:

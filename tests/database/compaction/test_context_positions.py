@@ -39,7 +39,7 @@ def test_a_range_counts_positions_of_the_view_as_it_was_given() -> None:
     ctx = context(first=101)
     ctx.compact(range(5), "The first five.")
     assert shape(ctx)[:2] == [(101, 105), (106, 106)]
-    # Positions stay what they were, whatever is planned.
+    # Positions do not change when a callback plans something.
     ctx.compact(range(6, 8), "Two more.")
     assert shape(ctx) == [(101, 105), (106, 106), (107, 108), (109, 109), (110, 110)]
     assert [element.seq for element in ctx.message_elements] == list(range(101, 111))

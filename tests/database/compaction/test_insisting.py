@@ -1,4 +1,4 @@
-"""Holds, retentions and leases by the application's login in SQL: what the functions say and bound themselves."""
+"""Holds, retentions and leases that the application's login requests in SQL, and the limits that the functions set."""
 
 from __future__ import annotations
 

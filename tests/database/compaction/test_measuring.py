@@ -31,7 +31,7 @@ def reply(tokens: int, text: str = TEXT, **more: int) -> Reply:
 
 
 def turn(store: Face, factor: float, beside: int = 0, text: str = TEXT) -> None:
-    """One question and its reply, by a model for which every text has so many times as many tokens."""
+    """Appends a question and the reply of a model whose token counts are `factor` times those of the store."""
     store.append("t", {"role": "user", "content": text})
     view = store.view("t")
     store.append("t", reply(round(view.tokens * factor) + beside), view=view)
@@ -78,7 +78,7 @@ def test_a_report_scales_what_came_since_and_what_was_folded() -> None:
 def test_what_is_sent_beside_the_view_is_no_part_of_it() -> None:
     budget = TokenBudget(context_window=1000, overhead=50)
     assert size_estimate.calibrated(200, budget, Reported(7, 150, 100)).tokens == 200
-    # Nobody said that tools of 1,900 tokens are sent too: they do not grow with the view.
+    # Tools of 1,900 tokens were sent but not declared as overhead. They do not grow with the view.
     measured = size_estimate.calibrated(1100, BUDGET, Reported(7, 2000, 100))
     assert (measured.tokens, measured.rate) == (4000, 2.0)
 
@@ -183,7 +183,7 @@ def test_a_compaction_after_the_reply_is_allowed_for(store: Face) -> None:
         assert view.measured.source == "calibrated"
         assert view.measured.local == view.tokens < before.tokens
         assert view.measured.tokens == pytest.approx(view.tokens * 1.5, abs=2)
-    # And one undone later: the measurement is of the view of then.
+    # Nor does a later revocation: the measurement belongs to the view of that time.
     store.revoke("t", 1)
     assert store.fit("t", TokenBudget(100_000)).measured == before.measured
 
@@ -215,7 +215,7 @@ def test_a_budget_holds_for_the_models_tokens_and_callbacks_see_it_in_the_stores
     assert run.view.measured.tokens <= budget.target_tokens
     assert not budget.is_over(run.view)
     for record in run:
-        # Its own figures are the counter's, as ever; what the run went by stands beside them.
+        # The record's own figures are the counter's. The figure that the run used is beside them.
         assert record.counter == "tiktoken/o200k_base/pieces-4000/1"
         assert record.body["measured"] == {
             "tokens": measured.tokens, "local": local, "source": "calibrated", "seq": measured.seq
@@ -279,7 +279,7 @@ def test_a_receipt_that_names_no_earlier_view_is_passed_over(store: Face, superu
         assert store.fit("t", TokenBudget(10_000)).measured.source == "local"
 
 
-# ---- counters of the caller's own
+# ---- custom counters
 
 
 def test_a_callable_may_count_a_view(store: Face) -> None:

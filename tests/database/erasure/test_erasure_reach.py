@@ -1,4 +1,4 @@
-"""The reach of a redaction: the erased text is then in no row of any table, however a record came to repeat it."""
+"""After a redaction, no row of any table has the erased text, however a record came to repeat it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN = "nothing to see here " * 12
 
 
 def everywhere(connection: psycopg.Connection[Any]) -> str:
-    """Every row of every table as text, as a dump of the database would have them."""
+    """Returns every row of every table as text, as in a dump of the database."""
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'compaction_store'").fetchall()
     return "\n".join(
         row[0]
@@ -36,7 +36,7 @@ def message(seq: int, role: str = "user") -> dict[str, Any]:
 
 
 def text_of(elements: Any) -> str:
-    """The marks among some elements, as a summarizer would quote them."""
+    """Returns the marks in some elements, as a summarizer would quote them."""
     words = str([element.messages for element in elements or ()]).split()
     return " ".join(dict.fromkeys(word.strip("'\"") for word in words if "mark-" in word)) or "nothing"
 
@@ -58,7 +58,7 @@ def looks_around(elements: Any) -> cs.Summary:
 
 
 def looks_by_another(elements: Any) -> cs.Summary:
-    """By a request of its own, made of the one it was given."""
+    """Reads the elements through another request, which it makes from the given one."""
     again = Request.within(elements, elements.view.unquoted())
     return cs.Summary("the span", coverage={"before": text_of(again.before), "after": text_of(again.after)})
 
@@ -149,7 +149,7 @@ def test_a_failed_record_keeps_no_text_that_a_callback_wrote(store: Any, superus
 
 
 def _told(seq: int, chance: random.Random) -> Any:
-    """A message or a record of a load, each of which may repeat the messages before it and itself."""
+    """Returns a message or a record for a load. Each may repeat the messages before it and itself."""
     kind = chance.choice(["message", "message", "block", "edit"])
     before = mark(seq) + " " + mark(chance.randint(1, seq))
     if kind == "block":
@@ -169,7 +169,7 @@ def _records(seq: int, chance: random.Random) -> Iterator[Observed]:
 def test_a_record_of_a_load_goes_with_its_message_after_writes_of_others_in_between(
     store: Any, url: str, superuser: psycopg.Connection[Any], chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of marks the number is the place in the load, which is not the seq: others append in between.
+    # The number of a mark is the place in the load, not the seq, because others append in between.
     from compaction_store.store import loading  # noqa: PLC0415
 
     monkeypatch.setattr(loading, "CHUNK_MESSAGES", 2, raising=False)

@@ -46,7 +46,7 @@ def test_a_silent_erasure_is_found(thread: Face, tampered: psycopg.Connection[An
         for level in LEVELS:
             found = [finding.pos for finding in thread.verify("t", level=level).findings]
             if (claim, pos) == (15, 5) or (claim in {15, 17} and level == "structure"):
-                # As it was; and structure knows that a redaction stands there, while only its body says of what.
+                # Restored. Level structure sees that there is a redaction, but only its body says what was erased.
                 assert found == []
             else:
                 assert pos in found
@@ -62,7 +62,7 @@ def test_a_silent_erasure_is_found(thread: Face, tampered: psycopg.Connection[An
 def test_content_that_was_put_back_is_found(
     thread: Face, tampered: psycopg.Connection[Any], table: str, ordinal: str, columns: str
 ) -> None:
-    """It is what was committed to, to the byte: only the redaction tells."""
+    """The content matches its commitment, so only the redaction shows that it must not be there."""
     thread.compact("t", *[span(seq, seq) for seq in range(1, 6)])
     tampered.execute(_KEEP.format(table=table, ordinal=ordinal, n=5).encode())
     thread.redact("t", [4, 5, 6], reason="r")
@@ -112,7 +112,7 @@ def test_a_live_thread_that_is_called_erased_is_found(thread: Face, tampered: ps
 def test_a_chain_made_of_anothers_entries_does_not_pass_for_a_stub(
     thread: Face, tampered: psycopg.Connection[Any]
 ) -> None:
-    """By its old name; without the name, a note says that this could not be checked."""
+    """It is found by its old name. Without the name, a note says that this could not be checked."""
     other = chain.thread_uid("default", "other")
     thread.append("other", [{"role": "user", "content": "x"}] * 3)
     thread.erase("other", reason="r")

@@ -33,7 +33,7 @@ def test_a_hold_forbids_to_erase_until_it_is_released(thread: Face) -> None:
     assert thread.release("t", reason="settled").pos == 14
     assert thread.redact("t", 5, reason="r").pos == 15
     thread.hold("t", reason="another")
-    # An erased message needs no permission, and a seq that is not there is refused first.
+    # Erasing an erased message needs no permission, and a seq that does not exist is refused first.
     assert thread.redact("t", 5, reason="r").pos is None
     with pytest.raises(cs.MessageNotFound):
         thread.redact("t", 99, reason="r")
@@ -106,7 +106,7 @@ def test_the_function_records_no_other_events(
 def test_the_same_call_again_after_its_reply_was_lost_is_the_same_event(
     thread: Face, superuser: psycopg.Connection[Any]
 ) -> None:
-    """The store repeats a call with the salt it had; what it did the first time is what comes back."""
+    """The store retries with the same salt, so the result of the first attempt is returned."""
     salt = os.urandom(16)
     thread.compact("t", span(4, 6))
 

@@ -21,7 +21,7 @@ CALL = 250
 
 
 class Model:
-    """The marks that every record repeats, worked out apart from the store."""
+    """A model, separate from the store, of the marks that each record repeats."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -44,7 +44,7 @@ class Model:
         return found.union(*(self.marks.get(number, set()) for number in inputs))
 
     def redact(self, seqs: set[int]) -> set[int]:
-        """The records that are erased with the messages."""
+        """Returns the records that are erased with the messages."""
         self.alive -= seqs
         reached: set[int] = set()
         while True:
@@ -67,12 +67,12 @@ class Model:
 
 
 def _cuts(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether a span touches another without holding it whole."""
+    """Returns whether a span overlaps another without containing it."""
     return one[0] <= other[1] and other[0] <= one[1] and not (one[0] <= other[0] and other[1] <= one[1])
 
 
 class Campaign:
-    """Random records over one thread, each of which repeats all it was made from, and random redactions."""
+    """Random records over one thread, each of which repeats everything that it was made from, and random redactions."""
 
     def __init__(self, store: Any, connection: psycopg.Connection[Any], seed: int, count: int) -> None:
         self.store, self.connection = store, connection
@@ -168,7 +168,7 @@ def test_a_long_list_is_one_call(url: str, count: int) -> None:
 
 
 def _statements() -> tuple[str, list[str]]:
-    """The query and the commands of the page, as they stand there."""
+    """Returns the query and the commands of the page."""
     page = (ROOT / "docs" / "erasure.md").read_text(encoding="utf-8")
     query, commands = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     return query, [command for command in commands.split(";") if command.strip()]
@@ -182,7 +182,7 @@ def test_the_query_of_the_page_says_where_to_look(thread: Face, superuser: psyco
 
 
 def undisturbed(superuser: psycopg.Connection[Any]) -> None:
-    """Until nothing else, such as an ANALYZE of the server's own, may still see what was there before."""
+    """Waits until no other transaction, such as the server's own ANALYZE, can see the old rows."""
     query = (
         "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         " AND backend_xmin IS NOT NULL"
@@ -213,7 +213,7 @@ def test_after_the_commands_of_the_page_the_servers_files_hold_no_content(
     assert held() > 0
     thread.redact("t", 5, reason="r")
     assert held() > 0
-    # The server's own work may begin just then, and its snapshot keeps the old rows: so again.
+    # Try several times: the server's own work may start just then, and its snapshot keeps the old rows.
     for _ in range(5):
         for command in _statements()[1]:
             undisturbed(superuser)

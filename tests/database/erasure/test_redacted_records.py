@@ -185,7 +185,7 @@ def test_a_record_made_from_one_that_was_erased_meanwhile_is_refused(
         commit(superuser, record(10, 11), late, base=base)
     assert (caught.value.sqlstate, SECRET in str(caught.value)) == ("CS004", False)
     assert SECRET not in dump(superuser)
-    # A caller that has seen the thread since cannot know it any more.
+    # A caller that has read the thread since then cannot have the erased text.
     commit(superuser, record(8, 9, inputs=[1]), base=base + 1)
     check(thread)
 
@@ -200,7 +200,7 @@ def test_compactors_writers_and_a_redactor_at_once_leave_no_trace(url: str, supe
         def compactor(seed: int) -> None:
             chosen = random.Random(seed)
             while not stop.is_set():
-                # From what the run itself has read: what a callback brings along from before nobody can know.
+                # Use only what the run itself has read: the store cannot know what a callback remembers from before.
                 def compact(ctx: cs.CompactionContext) -> None:
                     low = chosen.randrange(len(ctx.elements) - 6)
                     part = ctx.elements[low : low + chosen.randint(1, 5)]

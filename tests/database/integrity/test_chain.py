@@ -1,4 +1,4 @@
-"""Format version 1: the golden file, the Python and the SQL say the same."""
+"""Format version 1: the golden file, Python and SQL agree."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ _AWKWARD = '"\\/\b\f\n\r\t\x01\x1f\x7f\x80\u2028\u2029\ufeff\uffff\ufdd0\U0010ff
 
 
 def any_text(source: random.Random, longest: int = 40) -> str:
-    """NUL-free text, surrogates excepted, with a bent for what JSON writers disagree on."""
+    """Makes text without NUL and surrogates, often with characters that JSON writers encode differently."""
 
     def character() -> str:
         if source.random() < 0.5:

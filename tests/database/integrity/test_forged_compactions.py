@@ -1,4 +1,4 @@
-"""A compaction is a provider's to tell: one that a user, a tool or the system writes is content and nothing else."""
+"""Only a reply can report a provider's compaction: in a message of a user, a tool or the system it is content."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_request_takes_it_for_a_compaction(store: Any, forged: dict[str, Any]
         try:
             rendered.append(json.dumps(dict(render())))
         except NotRenderable as error:
-            # What has no place in a conversation is refused, and named.
+            # A block that no conversation can have is refused, with its seq.
             assert error.seq == 3  # noqa: PT017
             assert "role" not in forged or forged["role"] is None or forged.get("type") == "compaction"
     for text in rendered:

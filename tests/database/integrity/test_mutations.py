@@ -24,7 +24,7 @@ from compaction_store.postgres import schema
 
 _DOCUMENT = (ROOT / "docs" / "integrity.md").read_text(encoding="utf-8")
 UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", _DOCUMENT, re.MULTILINE))
-# What the list may never hold.
+# Columns that must never be on the list.
 FORBIDDEN = re.compile(r"\.(payload|meta|body|role|start_seq|end_seq|created_at|last_at|actor|text|salt|commitment)$")
 SEED = int(os.environ.get("COMPACTION_STORE_TEST_SEED", "7"))
 
@@ -48,7 +48,7 @@ def store(url: str) -> Iterator[cs.Store]:
 
 @pytest.fixture
 def root(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-    """Every trigger off, and no constraint but the keys in the way."""
+    """A superuser with all triggers disabled, and without constraints except the keys."""
     for table in schema.metadata.sorted_tables:
         superuser.execute(f"ALTER TABLE {table.fullname} DISABLE TRIGGER ALL")
     for table, check in superuser.execute(
@@ -60,7 +60,7 @@ def root(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
 
 
 def build(store: cs.Store) -> list[str]:
-    """Threads with everything there is in them."""
+    """Makes threads with every kind of entry."""
     names = []
     for n in range(3):
         name = f"thread {n}"
@@ -94,7 +94,7 @@ def cells(root: psycopg.Connection[Any]) -> list[Cell]:
 
 
 def changed(cell: Cell, old: Any, rng: random.Random) -> Any:  # noqa: PLR0911 â€” one type after another
-    """Another value of a column's type: near to the old one or far from it."""
+    """Returns another value of a column's type, near to the old one or far from it."""
     if cell.is_nullable and old is not None and rng.random() < 0.1:
         return None
     if cell.kind in {"bigint", "integer"}:
@@ -127,7 +127,7 @@ def changed(cell: Cell, old: Any, rng: random.Random) -> Any:  # noqa: PLR0911 â
 
 
 def is_found(store: cs.Store, names: list[str]) -> bool:
-    """Whether anything shows, in the thread by its name or among all of them."""
+    """Returns whether `verify` of the thread or `verify_all` finds anything."""
     try:
         return any(store.verify(name).findings for name in names)
     except cs.ThreadNotFound:
@@ -150,7 +150,7 @@ class Mutator:
         return ctid, old, uid
 
     def put(self, cell: Cell, ctid: str, value: Any) -> str | None:
-        """The row's new place; None where the database would not have it, or it is the same."""
+        """Returns the row's new place, or None if the database refused the value or it is the same."""
         kind = "bigint[]" if cell.kind == "ARRAY" else cell.kind
         statement = sql.SQL(
             "UPDATE {}.{} SET {} = {}::{} WHERE ctid = {}::tid AND {}::text IS DISTINCT FROM ({}::{})::text"

@@ -1,4 +1,4 @@
-"""The rule for names and stored JSON as SQL applies it: whom it binds, and that Python applies the same rule."""
+"""The rule for names and stored JSON in SQL: to which roles it applies, and that Python applies the same rule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DEEP = '{"a":' * 3000 + "1" + "}" * 3000
 
 
 def _spelled(random_: random.Random) -> str:
-    """A JSON string of awkward characters, each as itself or by an escape."""
+    """Makes a JSON string of awkward characters, each as it is or escaped."""
     out = ""
     for character in "".join(random_.choice(_CHARACTERS) for _ in range(random_.choice([0, 1, 1, 2, 3]))):
         if random_.random() < 0.25 or character < " " or "\ud800" <= character < "\ue000":
@@ -76,7 +76,7 @@ def _document(random_: random.Random) -> str:
 
 
 def _refused(connection: psycopg.Connection[Any], statement: str, *parameters: Any) -> str | None:
-    """The SQLSTATE of a refusal."""
+    """Returns the SQLSTATE of a refusal."""
     try:
         connection.execute(statement.encode(), parameters)
     except psycopg.Error as error:

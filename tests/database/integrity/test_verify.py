@@ -41,7 +41,7 @@ LAST = MESSAGES + NOT_APPLIED + 2 + 1
 
 @pytest.fixture(scope="module")
 def shared(server: Any) -> Iterator[str]:
-    """One migrated database for all the threads that are tampered with here."""
+    """One migrated database for all threads that the tests tamper with."""
     name = f"cs_tampered_{os.getpid()}"
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
@@ -52,7 +52,7 @@ def shared(server: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tampered(shared: str) -> Iterator[psycopg.Connection[Any]]:
-    """A superuser, with every trigger off, and no constraint but the keys in the way."""
+    """A superuser with all triggers disabled, and without constraints except the keys."""
     with psycopg.connect(shared, autocommit=True) as connection:
         for table in TABLES:
             connection.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL")
@@ -95,7 +95,7 @@ def full_record(start: int, end: int) -> dict[str, Any]:
 
 
 def add_event(connection: psycopg.Connection[Any], thread_id: str) -> None:
-    """An event, chained by hand: no function writes events yet."""
+    """Adds an event to the chain by hand."""
     uid = chain.thread_uid("default", thread_id)
     head, pos, at = connection.execute(
         "SELECT head, last_pos, last_at FROM compaction_store.heads WHERE thread_uid = %s", (uid,)
@@ -199,8 +199,8 @@ class Tamperer:
             (table, column),
         ).fetchall()[0]
         values = [value.format(c=column) for value in _OTHER[kind]] + (["NULL"] if nullable else [])
-        # Python has no infinite moment: where no chain holds the column, no reader takes one.
-        # What is no object breaks the rule for documents, whatever protects the column.
+        # Python has no infinite time, so readers refuse one even in a column that the chain does not protect. A value
+        # that is not an object breaks the rule for documents in any column.
         left_out = ("infinity", "'[1]'", "'1'") if f"{table}.{column}" in UNPROTECTED else ()
         return [v for v in values if not any(part in v for part in left_out)]
 
@@ -257,7 +257,7 @@ def test_a_changed_column_is_found_or_on_the_published_list(
                 except Exception as error:  # noqa: BLE001 — a verifier that gives up has found nothing
                     wrong.add(f"{value}: {level} raises {type(error).__name__}")
                 else:
-                    # Without its salt a row is found at either level; that is more than the list says.
+                    # A row without its salt is found at both levels, which is more than the list says.
                     if is_found != expected and not (is_found and name in CONTENT):
                         wrong.add(f"{value}: {level} finds {is_found}")
     assert changes
@@ -288,7 +288,7 @@ def test_a_removed_row_is_found(keeper: cs.Store, tamperer: Tamperer, thread: st
 
 
 def forged_message(tamperer: Tamperer, *, seq: int, pos: int, previous: bytes) -> None:
-    """A message that is well-formed in itself, chained to an entry."""
+    """Returns a well-formed message that is chained to an entry."""
     salt, payload = bytes(16), '{"role":"user","content":"forged"}'
     at = tamperer.connection.execute(
         "SELECT max(created_at) FROM compaction_store.messages WHERE thread_uid = %s", (tamperer.uid,)
@@ -349,7 +349,7 @@ def test_a_row_forged_before_the_first_is_found(
 def test_a_forged_record_is_found(
     keeper: cs.Store, tamperer: Tamperer, thread: str, number: int, pos: int, is_first: bool, level: Any
 ) -> None:
-    """Also in a thread without any record of its own: it would fold the view."""
+    """Such a record would fold the view. It is also found in a thread without records."""
     if is_first:
         other = uuid.uuid4().hex
         keeper.append(other, [{"n": i} for i in range(20)])
@@ -442,7 +442,7 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
 
 def test_a_redaction_is_counted_and_is_no_finding(keeper: cs.Store, tamperer: Tamperer, thread: str) -> None:
     erased = keeper.redact(thread, [1, 5], reason="asked", override="told to")
-    # The two that failed have no span, so that they may repeat anything; the other two have them among their inputs.
+    # The two failed records have no span, so they may repeat anything. The other two were made from them.
     assert erased == cs.Redaction(LAST + 1, (1, 5), (1, 2, 3, 4))
     for level in LEVELS:
         report = keeper.verify(thread, level=level)

@@ -1,7 +1,7 @@
-"""`verify_all` passes over nothing that is stored under a tenant, whatever became of its name, its head or its key.
+"""`verify_all` skips nothing that is stored under a tenant, even if a thread's name, head or key was changed.
 
-Each forgery is made by a superuser with everything off that stands in the way, and looked for by the auditor's role,
-which row-level security binds, and by the superuser, whom it does not.
+A superuser makes each forgery with all protection disabled. The auditor's role, which row-level security restricts, and
+a superuser, whom it does not restrict, must both find it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def log(tmp_path: Path) -> cs.CheckpointLog:
 
 @pytest.fixture
 def forger(url: str, superuser: psycopg.Connection[Any], log: cs.CheckpointLog) -> psycopg.Connection[Any]:
-    """Four threads of one tenant, one of another, a checkpoint over them; and nothing in a superuser's way."""
+    """A superuser without obstacles, on four threads of one tenant and one of another, with a checkpoint over them."""
     with cs.Store.open(url, tenant="acme") as store, cs.Store.open(url, tenant="globex") as other:
         for name in NAMES:
             store.append(name, [{"role": "user", "content": f"{name} says something {n}"} for n in range(6)])
@@ -51,7 +51,7 @@ def forger(url: str, superuser: psycopg.Connection[Any], log: cs.CheckpointLog) 
 
 @pytest.fixture(params=["sync, auditor", "async, superuser"])
 def readers(request: pytest.FixtureRequest, url: str) -> Iterator[dict[str, Face]]:
-    """Of each tenant a store: one face as the auditor's role, the other as a superuser."""
+    """A store for each tenant: one kind with the auditor's role, the other as a superuser."""
     face, role = request.param.split(", ")
     with asyncio.Runner() as runner:
         faces = Faces(face, runner if face == "async" else None)
@@ -66,7 +66,7 @@ def change(connection: psycopg.Connection[Any], statement: str, *values: Any) ->
 
 
 def reports(reader: Face, **options: Any) -> dict[UUID | None, cs.Report]:
-    """By key; and a key has one report. The one on the schema, which was changed here, is left out."""
+    """Returns the reports by key, one for each. Leaves out the one on the schema, which the test has changed."""
     found = [r for r in reader.verify_all(**options) if r.thread_uid is not None or r.level != "schema"]
     assert len({report.thread_uid for report in found}) == len(found)
     return {report.thread_uid: report for report in found}
@@ -95,7 +95,7 @@ def test_what_is_sound_has_a_report_for_each_key_and_no_finding(
 def test_a_thread_under_a_name_that_is_not_its_own_is_walked_and_reported(
     forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog, name: str
 ) -> None:
-    """Its content as well: a message that was rewritten besides is found in the same report."""
+    """Its content is verified too: the same report has a message that was rewritten."""
     change(forger, "UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", name, UIDS["beta"])
     change(
         forger,
@@ -193,7 +193,7 @@ def test_a_thread_of_which_nothing_is_left_is_missed_at_the_checkpoint(
 def test_a_thread_of_the_checkpoint_must_have_been_walked_and_not_only_be_there(
     forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog
 ) -> None:
-    """Behind the place where a walk goes on, and nowhere else."""
+    """Only threads after the start of the walk are reported as missing."""
     for uid in UIDS.values():
         change(forger, "UPDATE compaction_store.threads SET thread_id = 'alpha' WHERE thread_uid = %s", uid)
     first, *others = sorted(UIDS.values())
@@ -289,7 +289,7 @@ def test_a_column_that_holds_no_json_ends_no_walk(
 def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
     url: str, superuser: psycopg.Connection[Any]
 ) -> None:
-    """2,500 keys: the heads of a thousand threads, the names of others, and rows of the rest that have neither."""
+    """There are 2,500 keys: heads of a thousand threads, names of others, and rows of threads without either."""
     superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER ALL")
     superuser.execute(
         "INSERT INTO compaction_store.heads (thread_uid, tenant, head)"
@@ -319,7 +319,7 @@ def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
 
 
 def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superuser: psycopg.Connection[Any]) -> None:
-    """Of a thread of ten thousand messages a few entries of an index are read, and none of another tenant's."""
+    """Reads a few index entries for a thread of ten thousand messages, and none of another tenant."""
     with cs.Store.open(url, tenant="acme") as store, cs.Store.open(url, tenant="globex") as other:
         for name in NAMES:
             store.append(name, {"role": "user"})

@@ -1,4 +1,4 @@
-"""load() stores what append() would have stored, in chunks, and goes on after a cut."""
+"""load() stores what append() would have stored, in chunks, and continues after an interruption."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from compaction_store.store import loading
 
 
 class Cut(Exception):
-    """What a source raises in these tests."""
+    """The error that sources raise in these tests."""
 
 
 def cut_after(count: int, items: Iterable[Any]) -> Iterator[Any]:

@@ -37,7 +37,7 @@ def test_an_awaited_source_is_loaded_and_the_event_loop_has_its_turns(url: str) 
             assert not (await store.verify("t")).findings
         return turns
 
-    # While messages are made ready, and while they are sent and the server is at work.
+    # The loop runs while messages are prepared, and while the server stores them.
     assert asyncio.run(run()) > 20
 
 

@@ -1,4 +1,4 @@
-"""The loader's role adds whole threads and messages to a tenant it names, and nothing else, whatever it says in SQL."""
+"""The loader's role adds whole threads and messages to a tenant it names, and nothing else, with any SQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAY = 86_400 * 1_000_000
 
 @pytest.fixture
 def loader(url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
-    """The URL of a login with no right but what `grant` gives it."""
+    """The URL of a login with only the rights that `grant` gives it."""
     name = f"cs_bound_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
     roles.grant(url, name, "loader")
@@ -74,7 +74,7 @@ def test_what_the_loaders_role_may_not_do(loader: str, what: str) -> None:
 
 
 def test_a_load_of_another_tenants_thread_is_a_thread_of_its_own(faces: Faces, url: str, loader: str) -> None:
-    """The key follows from tenant and name: one of another tenant is no thread of this one."""
+    """The key is a hash of tenant and name, so another tenant's key is not a thread of this one."""
     theirs = faces.open(url, tenant="theirs")
     theirs.append("t", HI)
     mine = faces.open(loader, tenant="mine")
@@ -100,7 +100,7 @@ def test_a_record_of_a_loader_is_never_in_force(faces: Faces, url: str, loader: 
     assert caught.value.sqlstate == "CS008"
 
 
-# ---- what an import takes in
+# ---- what an import accepts
 
 
 def test_what_an_import_left_staged_neither_shows_nor_blocks(
@@ -121,7 +121,7 @@ def test_what_an_import_left_staged_neither_shows_nor_blocks(
             store = faces.open(loader)
             assert store.import_bundle(lines).added
             assert faces.open(url).verify("t-1").findings == ()
-            # That transaction may still come to its end: its rows are left to it.
+            # That transaction may still commit, so its rows must stay.
             open_yet.commit()
         assert count(superuser, "staged") == 1
     assert not store.import_bundle(lines).added
@@ -216,7 +216,7 @@ def _at(microseconds: int) -> Thread:
     ],
 )
 def test_an_import_of_a_time_that_no_clock_showed_is_refused(loader: str, moment: int, fits: bool) -> None:
-    """By the server, whatever a client lets through."""
+    """The server refuses it, even if a client does not."""
     thread = _at(moment)
     with psycopg.connect(loader) as sql:
         _stage(sql, thread)
@@ -240,7 +240,7 @@ def test_a_clock_that_is_somewhat_ahead_is_no_reason(store: Face, superuser: psy
 
 
 def _claiming(tenant: str, name: str) -> list[bytes]:
-    """The bundle of an erased thread of the default tenant, with a key of the maker's choice."""
+    """Makes the bundle of an erased thread of the default tenant, with a key that its author chose."""
     thread = Thread()
     thread.message('{"role":"user","content":"hi"}')
     thread.erase()

@@ -27,7 +27,7 @@ class Model(pydantic.BaseModel):
 
 
 def mixed(bad: int | None) -> list[Any]:
-    """Of everything that a load takes, and perhaps one that it does not."""
+    """Returns messages of every kind that a load accepts, and perhaps one that it refuses."""
     items: list[Any] = []
     for number in range(1, 451):
         message: Any = {"role": "user", "content": f"message {number}", "n": number}
@@ -51,7 +51,7 @@ def mixed(bad: int | None) -> list[Any]:
 @pytest.mark.parametrize("bad", [None, 101, 222, 450])
 @pytest.mark.parametrize("tokens", [None, 5])
 def test_a_list_is_loaded_as_an_iterator_is(faces: Any, url: str, bad: int | None, tokens: int | None) -> None:
-    """The messages of a list are looked at ahead."""
+    """The loader reads ahead in a list."""
     store = faces.open(url)
     told = []
     for thread, source in (("list", mixed(bad)), ("tuple", tuple(mixed(bad))), ("iterator", iter(mixed(bad)))):
@@ -75,7 +75,7 @@ def test_a_list_is_loaded_as_an_iterator_is(faces: Any, url: str, bad: int | Non
 def test_messages_are_made_ready_while_the_database_checks(
     store: Any, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the check takes long, the whole next chunk is ready when it ends, and no more than that."""
+    """If the check takes long, exactly one chunk is ready when it ends."""
     slow_check(superuser)
     ready: list[int] = []
     encode = payload.encode
@@ -119,7 +119,7 @@ def slow_check(superuser: psycopg.Connection[Any]) -> None:
 def test_what_interrupts_a_load_while_the_database_checks_ends_it(
     store: Any, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """A signal, or what its handler raises: nothing of it is stored as if nothing had been, and nothing is left out."""
+    """After a signal, or an error that its handler raises, a second load stores every message once."""
     slow_check(superuser)
     encode = payload.encode
 
@@ -169,7 +169,7 @@ def test_a_load_is_cancelled_while_the_database_checks(
 
 
 def in_a_transaction(superuser: psycopg.Connection[Any]) -> int:
-    """How many clients have a transaction open. The server's own VACUUM and ANALYZE may run at any time."""
+    """Returns how many clients have a transaction open. The server's own VACUUM and ANALYZE may run at any time."""
     [(clients,)] = superuser.execute(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND xact_start IS NOT NULL AND backend_type = 'client backend'"
@@ -181,7 +181,7 @@ def in_a_transaction(superuser: psycopg.Connection[Any]) -> int:
 def test_nothing_of_a_callers_own_runs_while_the_database_checks(
     store: Any, superuser: psycopg.Connection[Any]
 ) -> None:
-    """Its objects may do anything, and the thread is locked meanwhile."""
+    """The caller's objects may do anything, and the thread is locked during the check."""
     seen = set()
 
     def look() -> None:

@@ -88,7 +88,7 @@ def test_lists_that_do_not_fit_each_other_are_refused(
 def test_a_chunk_that_is_not_stored_whole_is_no_chunk(
     store: Any, superuser: psycopg.Connection[Any], rule: str
 ) -> None:
-    """Whatever stands between the function and the table."""
+    """Even if a rule or a trigger discards rows."""
     if rule == "trigger":
         superuser.execute(
             "CREATE FUNCTION public.some() RETURNS trigger LANGUAGE plpgsql AS"

@@ -1,5 +1,5 @@
-"""Locks that need no privilege: with one, another login can delay nothing but an append's
-queue, for a second, and not even that where the privilege is taken from them.
+"""Locks that need no privilege: with them, another login can only delay an append by a second, and not even that
+without the privilege to call the functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compaction_store.errors import PermissionDenied
 from compaction_store.integrity import chain
 
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
-# The numbers that once were the locks of checkpoints and migrations.
+# The former lock numbers of checkpoints and migrations.
 _FORMER = (0x636865636B706F69, 0x636F6D7061637400)
 
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_gets_no_turn_says_who_has_it(faces: Any, url: str, lo
         user = holding.execute("SELECT current_user").fetchall()[0][0]
         with pytest.raises(cs.DatabaseUnavailable) as caught:
             store.checkpoint(KEY, log)
-        # What an application calls itself cannot begin a line.
+        # An application's name cannot start a new line.
         assert re.search(
             rf"process {holding.info.backend_pid} \('night.*job', login '{user}'\) holds the lock", str(caught.value)
         )

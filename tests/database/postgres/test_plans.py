@@ -1,7 +1,7 @@
 """Plans of the statements inside the functions, and the number of statements that a call sends.
 
-The statements are taken out of `migrations/sql` as they stand, with their variables as parameters, and are planned both
-ways PL/pgSQL may plan them: for these values, and once for all values.
+The statements are read from `migrations/sql`, with their variables as parameters. They are planned in both ways that
+PL/pgSQL may plan them: for these values, and once for all values.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def test_the_newest_twenty_cost_the_same_in_a_thread_two_hundred_times_as_long(f
             values = _values(thread_id) | {"p_limit": 20}
             plan = _explain(connection, _statements("newest")[0], values, run=True)
             assert plan["Actual Rows"] == 20
-            # Two entries to the index, then the rows: no row is read that is not returned.
+            # Only rows that are returned are read.
             assert sum(n["Actual Rows"] for n in _nodes(plan) if n.get("Relation Name") == "messages") == 20
             costs[thread_id] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     assert costs["long"] <= costs["short"] + 4, costs
@@ -228,7 +228,7 @@ def test_a_long_replay_sends_one_statement_a_page(full: str, faces: Any, sent: l
     assert len(sent) == 2 + -(-(_MESSAGES - 16 - 256) // 2_000)
 
 
-# ---- A long thread among many short ones, which the statistics have not seen: what they say of a thread is the average
+# ---- a long thread among many short ones: the statistics only have the average length of a thread
 
 _LONG = 10_000
 _FOLDED = 9_900
@@ -335,7 +335,7 @@ def test_a_view_of_a_folded_thread_is_one_statement(uneven: str, queries: list[t
 
 
 def _spans(*spans: range) -> str:
-    """What commit_compactions takes."""
+    """Makes records as commit_compactions accepts them."""
     return json.dumps(
         [
             {
@@ -415,7 +415,7 @@ def _read_by(nodes: list[dict[str, Any]], table: str) -> float:
 @pytest.mark.parametrize(
     ("ask", "most"),
     [
-        # A page's records, and for each what stands over it and what revokes it.
+        # The records of a page, and for each the records that cover or revoke it.
         (lambda s: next(s.compactions("long")), 100 * 4),
         (lambda s: next(s.compactions("long", newest_first=True)), 100 * 4),
         (lambda s: next(s.compactions("long", newest_first=True, after=s.compaction("long", 150))), 100 * 4),
@@ -440,7 +440,7 @@ def test_the_threads_that_are_due_are_found_by_index(uneven: str, queries: list[
     with Store.open(uneven) as store:
         budget = TokenBudget(500_000, trigger=150_000, target=100_000)
         assert len(list(store.due(budget))) == 10
-    # Of each that is found its newest replies are asked for, too.
+    # The newest replies of each thread are read too.
     queries[:] = [query for query in queries if "view_tokens_coarse" in query[0]]
     nodes = _plan_of_last(uneven, queries)
     assert {n.get("Index Name") for n in nodes} >= {"heads_due_idx"}, nodes
@@ -491,7 +491,7 @@ def _scans(connection: psycopg.Connection[Any]) -> dict[str, int]:
 
 
 def test_what_a_session_planned_when_there_was_little_is_right_when_there_is_much(url: str) -> None:
-    """PL/pgSQL keeps its plans, and of a table of one page it would rather read all."""
+    """PL/pgSQL keeps its plans, and for a table of one page it plans to read everything."""
     with Store.open(url, pool_size=1) as early, psycopg.connect(url, autocommit=True) as connection:
         for table in ("threads", "heads", "messages", "compactions", "events"):
             connection.execute(f"ALTER TABLE compaction_store.{table} SET (autovacuum_enabled = off)")
@@ -504,8 +504,8 @@ def test_what_a_session_planned_when_there_was_little_is_right_when_there_is_muc
         _everything(early, 8)
         after = _flushed(early, connection)
         read = {name: count - before[name] for name, count in after.items() if count != before[name]}
-        # The log is asked twice, by a query that is planned anew each time and may find a few pages of names or heads
-        # small: the heads to see which of the records, and of those that revoke them, are beyond the head.
+        # The log is read twice, by a query that is planned each time. The planner may choose to read a few pages of
+        # names or heads in full. Heads are read to leave out records beyond the head.
         assert read.pop("threads", 0) <= 2
         assert read.pop("heads", 0) <= 4
         assert read == {}
@@ -523,7 +523,7 @@ def _fold_five(start: int, ctx: CompactionContext) -> None:
 
 
 def _flushed(store: Store, connection: psycopg.Connection[Any]) -> dict[str, int]:
-    """How often tables were read whole, including what the store's session has not reported yet."""
+    """Returns how often tables were read in full, including what the store's session has not reported yet."""
     store._db.call(ledger.fetch, "SELECT pg_stat_force_next_flush()")
     store._db.call(ledger.fetch, "SELECT 1")
     return _scans(connection)

@@ -1,4 +1,4 @@
-"""The tables of docs/threats.md are what is observed: who gets through with what, and which attacks show when."""
+"""Checks the tables of docs/threats.md: which changes go through, and which attacks are found."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows_below(heading: str) -> list[list[str]]:
 
 
 class Action(NamedTuple):
-    """What is sent, with the thread's uid as %(uid)s, and what is asked afterwards to see whether it was done."""
+    """Statements, with the thread's uid as %(uid)s, and a query that returns whether they took effect."""
 
     statements: tuple[str, ...]
     is_done: str = "SELECT true"
@@ -108,7 +108,7 @@ ACTIONS = {
                 "UPDATE pg_catalog.pg_trigger SET tgenabled = 'D'"
                 " WHERE tgrelid = 'compaction_store.messages'::regclass AND NOT tgisinternal"
             ),
-            # A new look at the table's triggers.
+            # Makes the session read the table's triggers again.
             "SELECT pg_catalog.pg_stat_reset()",
             _UPDATE,
         ),
@@ -190,7 +190,7 @@ def fill(url: str) -> None:
 
 
 def outcome(url: str, action: Action, application: str) -> str:
-    """Whether somebody gets through with an action; what is appended after it, the application appends."""
+    """Returns whether a login gets through with an action. If something is appended after it, the application does."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SELECT set_config('compaction_store.tenant', 'default', false)")
         try:
@@ -209,14 +209,14 @@ def outcome(url: str, action: Action, application: str) -> str:
 
 
 def first_level(url: str) -> str:
-    """The first level at which anything shows, if any does."""
+    """Returns the first level of `verify` with a finding, if any."""
     with cs.Reader.open(url) as reader:
         for level in LEVELS[:2]:
             try:
                 if any(report.findings for report in reader.verify_all(level=level)):
                     return level
             except cs.DatabaseError:
-                # What is not there cannot be read; the schema's own report says why.
+                # A table that was dropped cannot be read; the report on the schema says why.
                 continue
         return "schema" if next(reader.verify_all(level="schema")).findings else ""
 
@@ -229,7 +229,8 @@ def test_who_gets_through_is_as_documented(url: str, logins: dict[str, str], row
     for who in ("application", "owner", "superuser"):
         observed.append(outcome(logins[who], ACTIONS[name], logins["application"]))
         if observed[-1] == "through":
-            # What is through stands in a second one's way: the superuser tries it on a fresh copy, in the next test.
+            # An action that went through would disturb a second try, so the superuser's is on a new copy, in the next
+            # test.
             assert first_level(url) == shows
             break
     assert observed == documented[: len(observed)]
@@ -251,7 +252,7 @@ _RECORD = (
 
 
 class Attack:
-    """Somebody who may do everything, with the triggers off until the end."""
+    """An attacker who may do everything, with the triggers disabled."""
 
     def __init__(self, connection: psycopg.Connection[Any], store: cs.Store) -> None:
         self.connection = connection
@@ -287,7 +288,7 @@ class Attack:
             self.connection.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [UID])
 
     def rechain(self) -> None:
-        """Computes every entry anew, the bindings of records to messages too, and sets the head to match."""
+        """Recomputes every entry, including the bindings of records to messages, and sets the head to match."""
         fetch = self.connection.execute
         messages, records = (
             fetch(
@@ -361,7 +362,7 @@ def _named(attack: Attack, change: str) -> None:
 
 
 def _rename_past_the_keys(attack: Attack, name: str) -> None:
-    """Level schema finds that what refused the name is gone; the walk must find the thread without that."""
+    """Level schema finds that the check of names is gone. The walk must find the thread without that."""
     attack.connection.execute("ALTER TABLE compaction_store.threads DROP CONSTRAINT threads_thread_id_check")
     attack.connection.execute("DROP INDEX compaction_store.threads_tenant_thread_id_idx")
     _named(attack, f"thread_id = '{name}'")
@@ -392,7 +393,7 @@ def _all(*steps: Callable[[Attack], None]) -> Callable[[Attack], None]:
 def _fail_over(attack: Attack) -> None:
     attack.cut(5)
     attack.rechain()
-    # The new primary goes on where the old one was, as far as it knows; this store was given later seqs before.
+    # The new primary continues after the last entry that it has, but this store had received later seqs.
     with pytest.raises(cs.ThreadWentBack):
         attack.store.append("t", [{"role": "user", "content": f"other {n}"} for n in range(6)])
 

@@ -29,7 +29,7 @@ def of(name: str, kind: str = "regclass") -> str:
     return f"'{_S}.{name}'::{kind}"
 
 
-# What changes, and what the finding says. Edits of the catalogue are a superuser's.
+# Each change, and the text of its finding. Only a superuser can edit the catalogue.
 FOUND = {
     "no trigger is looked for": (
         f"UPDATE pg_class SET relhastriggers = false WHERE oid = {of('messages')}",
@@ -287,7 +287,7 @@ FOUND = {
     "a grant on a column": (f"GRANT UPDATE (payload) ON {_S}.messages TO {{login}}", r"grant on messages\.payload to"),
     "a grant on the schema": (f"GRANT CREATE ON SCHEMA {_S} TO {{login}}", "grant on the schema to cs_edits_"),
 }  # fmt: skip
-# By itself not wrong: a note, to doctor and to verify.
+# Not wrong by itself: doctor and verify note it.
 NOTED = {
     "event trigger": (
         (
@@ -300,7 +300,7 @@ NOTED = {
     "publication of all": ("CREATE PUBLICATION mine FOR ALL TABLES", "publications, .*: mine"),
     "replica identity": (f"ALTER TABLE {_S}.events REPLICA IDENTITY FULL", "replica identity is not the key: events"),
 }
-# On the list of the page, by the words there.
+# On the list of the page, in these words.
 PUBLISHED = {
     "plain indexes that are not unique": f"DROP INDEX {_S}.heads_due_idx; CREATE INDEX mine ON {_S}.heads (last_pos)",
     "storage parameters": f"ALTER TABLE {_S}.heads SET (autovacuum_enabled = off)",

@@ -59,7 +59,7 @@ def test_every_trigger_function_policy_and_grant_of_the_files_is_expected() -> N
     assert {fact for subject, fact in grants.items() if subject.endswith("_app")} == {"SELECT", "EXECUTE", "USAGE"}
 
 
-# What changes, as `;`-separated statements in which {s} is the schema, and what the finding says of it.
+# Each change, as `;`-separated statements in which {s} is the schema, and the text of its finding.
 CHANGES = [
     (
         "ALTER TABLE {s}.messages DISABLE TRIGGER refuse_change",
@@ -349,7 +349,7 @@ def test_a_change_of_the_schema_is_a_finding(reader: cs.Reader, superuser: Any, 
 def test_a_role_that_may_more_is_a_finding(
     reader: cs.Reader, superuser: Any, change: str, undo: str, what: str
 ) -> None:
-    # Roles are the cluster's: they are put right again whatever happens.
+    # Roles belong to the whole server, so they must be restored in any case.
     superuser.execute(change.encode())
     try:
         assert whats(reader) == [what]
@@ -410,7 +410,7 @@ def test_every_single_fact_is_held(subject: str) -> None:
 
 
 def spread(shards: list[tuple[str, int, str]], nodes: list[tuple[str, str]]) -> list[str]:
-    """What is found where the tables are spread."""
+    """Returns the findings for a cluster with these shards and nodes."""
     expected = dict(schema_check._expected(has_roles=True, is_spread=True))
     seen = Facts(expected, {f"role {role}": "there" for role in OURS}, cluster=ClusterFacts(shards, nodes, "digest"))
     return [finding.what for finding in schema_check.check_schema(seen).findings]

@@ -50,7 +50,7 @@ class Tools:
         return self._done(self.tools.answer(call))
 
     def data(self, name: str, **arguments: Any) -> Any:
-        """What a call found, after a look at its frame and its length."""
+        """Returns what a call found, after checking its frame and its length."""
         result = self.call(name, arguments)
         assert not result.is_error, result.text
         assert COUNTER.text(result.text) <= arguments.get("max_tokens", self.longest)
@@ -65,7 +65,7 @@ class Tools:
         return result.text
 
     def pages(self, name: str, what: str, **arguments: Any) -> list[Any]:
-        """All entries, page by page as `next` says."""
+        """Returns all entries, page by page as `next` says."""
         found: list[Any] = []
         while True:
             page = self.data(name, **arguments)
@@ -87,7 +87,7 @@ def said(part: int) -> dict[str, Any]:
 
 @pytest.fixture
 def thread(store: Face) -> Face:
-    """Sixty messages of which 3 to 40 are folded, into a record that took an earlier one in."""
+    """Makes a thread of sixty messages. Messages 3 to 40 are folded by a record that includes an earlier one."""
     store.append("t", [said(part) for part in range(1, 61)])
     store.compact("t", lambda ctx: ctx.compact(3, 20, "Parts 3 to 20 were said."), actor="nightly")
     store.compact("t", lambda ctx: ctx.compact(3, 40, "Parts 3 to 40 were said.", reason="old"), actor="nightly")
@@ -109,7 +109,7 @@ def test_originals_are_found_folded_or_not(thread: Face) -> None:
     within = recall.data("recall_search", query="what", after_seq=10, until_seq=12)
     assert seqs(within["found"]) == [11, 12]
     assert within["searched"] == {"after_seq": 10, "until_seq": 12}
-    # Where no message has all the words, those with the most of them.
+    # If no message has all the words, those with the most of them are found.
     some = recall.data("recall_search", query="17: nowhere say")
     assert [(hit["seq"], hit["words"]) for hit in some["found"] if len(hit["words"]) > 1] == [(17, ["17:", "say"])]
     assert recall.data("recall_search", query="nowhere")["found"] == []
@@ -178,7 +178,7 @@ def test_what_was_erased_is_said_to_be(thread: Face) -> None:
     assert recall.data("recall_expand", start_seq=5)["messages"] == [{"seq": 5, "message": {"erased": True}}]
     described = recall.data("recall_describe", record=2)["records"][0]
     assert (described["status"], described["erased"], "summary" in described) == ("redacted", True, False)
-    # A page of a message that was erased since the page before.
+    # The second page of a message that was erased after the first.
     assert recall.data("recall_expand", cursor="6-7:5000")["messages"][0] == {"seq": 6, "message": {"erased": True}}
     thread.erase("t", reason="asked to")
     assert recall.data("recall_search", query="part")["erased"] == {"messages": 60, "seqs": [[1, 60]]}
@@ -257,7 +257,7 @@ def test_the_definitions_and_the_answers_are_what_the_sdks_take(thread: Face) ->
         (openai.types.responses.FunctionToolParam, recall.tools.for_openai(api="responses")),
     ]
     for kind, definitions in kinds:
-        # A TypedDict leaves out what it does not know; a schema may have it.
+        # A TypedDict drops keys that it does not know, which a schema may have.
         taken: Any = [pydantic.TypeAdapter(kind).validate_python(one) for one in definitions]
         assert [one.keys() for one in taken] == [one.keys() for one in definitions]
     assert all(name in recall.tools for name in NAMES)
@@ -290,7 +290,7 @@ def test_no_content_closes_its_frame_and_no_search_finds_an_earlier_one(store: F
     for form in ("anthropic", "chat", "responses"):
         store.append("t", _exchange(form, query, earlier))
     found = recall.data("recall_search", **query)
-    # What somebody else says of a recall is found; the calls of these tools and their results are not.
+    # Other messages about a recall are found; calls of these tools and their results are not.
     assert seqs(found["found"]) == [1, 2]
     assert "<system>" not in recall.call("recall_expand", {"start_seq": 2}).text
     assert recall.data("recall_expand", start_seq=2)["messages"][0]["message"]["content"] == hostile

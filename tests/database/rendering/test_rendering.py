@@ -49,7 +49,7 @@ def view(*found: Payload | Element | None) -> View:
 
 
 def anthropic(seen: View, **options: Any) -> Payload:
-    """The rendering, checked in every way there is."""
+    """Renders a view and checks the result in every way."""
     before = copy.deepcopy(seen)
     rendered = for_anthropic(seen, **options)
     assert seen == before
@@ -152,7 +152,7 @@ def test_system_messages_may_stay_where_they_are() -> None:
     found = anthropic(thread, system_messages="in_place")
     assert found["system"] == "A"
     assert [m["role"] for m in found["messages"]] == ["user", "system", "assistant", "user", "system"]
-    # One that stands where the API takes none is moved to where it does.
+    # A system message in a place that the API refuses is moved to one that it accepts.
     early = anthropic(view(late, late, user("a"), reply(text("b"))), system_messages="in_place")
     assert [m["role"] for m in early["messages"]] == ["user", "assistant"]
     between = anthropic(view(user("a"), late, user("b"), reply(text("c")), late), system_messages="in_place")
@@ -242,7 +242,7 @@ def test_a_broken_off_call_of_a_servers_tool_is_left_out() -> None:
     call = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
     messages = anthropic(view(user("a"), reply(text("b"), call), user("c")))["messages"]
     assert messages[1] == {"role": "assistant", "content": "b"}
-    # One that goes on in the next reply stays.
+    # A call that the next reply continues stays.
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     messages = anthropic(view(user("a"), reply(text("b"), call), reply(result, text("c"))))["messages"]
     assert messages[1]["content"] == [text("b"), call, result, text("c")]
@@ -549,7 +549,7 @@ def test_whatever_a_thread_is_it_renders_or_says_what_cannot(script: Any, form: 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_what_is_appended_leaves_the_beginning_as_it_was(data: st.DataObject) -> None:
-    """For caches and signed thinking: all but the last turn of a thread is a prefix of what it grows to."""
+    """Caches and signed thinking need this: all but the last turn is a prefix of the longer thread."""
     thread = data.draw(WELL_FORMED["chat"]())
     ends = [i for i, m in enumerate(thread) if m["role"] == "user"]
     cut = data.draw(st.sampled_from(ends)) + 1

@@ -24,7 +24,7 @@ def filled(store: Face, thread: str = "t") -> Face:
 
 
 def do_everything(store: Face, **who: Any) -> None:
-    """Every act that is on record with an actor."""
+    """Does everything that records an actor."""
     store.compact("t", fold, **who)
     store.fit("t", BUDGET, fold, **who)
     store.revoke("t", 2, **who)
@@ -67,7 +67,7 @@ def test_a_store_that_requires_an_actor_writes_nothing_without_one(faces: Faces,
         with pytest.raises(ActorRequired, match="actor must be given"):
             call()
     assert store.thread("t").last_pos == 8
-    # What shows what would be done records nobody.
+    # A plan or a dry run records nobody.
     assert store.plan("t", fold).attempts
     do_everything(store, actor="anna")
     assert actors(store) == {"anna"}

@@ -1,6 +1,6 @@
 """Bad input is refused before anything is sent, by a typed error without content; all else comes back unchanged.
 
-The marker is a message's content: no error raised here may carry it, nor may the error's own values.
+The marker is content: neither the text of an error nor its attributes may have it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MIB = 1024 * 1024
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and everything it carries inside it."""
+    """Yields an error, its causes and its contexts."""
     seen: list[BaseException] = []
     waiting = [error]
     while waiting:
@@ -50,7 +50,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def refused(store: Any, kind: type[cs.CompactionStoreError], call: Callable[[], object]) -> cs.CompactionStoreError:
-    """The call raises exactly this error, it shows no content, and nothing was stored."""
+    """Checks that the call raises exactly this error, that it shows no content, and that nothing was stored."""
     with pytest.raises(kind) as caught:
         call()
     assert type(caught.value) is kind
@@ -63,7 +63,7 @@ def refused(store: Any, kind: type[cs.CompactionStoreError], call: Callable[[], 
 
 
 def nested(depth: int, kind: type = dict) -> dict[str, Any]:
-    """An object of this many levels, itself the first."""
+    """Returns an object with this many levels, including itself."""
     value: Any = MARKER
     for _ in range(depth - 1):
         value = [value] if kind is list else {"a": value}
@@ -288,7 +288,7 @@ AWKWARD = [
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal as JSON text: order of keys, 1 and 1.0, 0.0 and -0.0 count."""
+    """Returns whether values are equal as JSON text: the order of keys, 1 and 1.0, and 0.0 and -0.0 differ."""
     return json.dumps(a) == json.dumps(b)
 
 
@@ -338,7 +338,7 @@ def test_subclasses_and_other_mappings_are_stored_as_what_they_are_underneath(st
 
 
 def joined(text: str) -> str:
-    """A surrogate pair in two pieces as JSON reads it: one character."""
+    """Returns a text as JSON reads it: a surrogate pair is one character."""
     return str(json.loads(json.dumps(text)))
 
 

@@ -60,7 +60,7 @@ def forge_event(superuser: psycopg.Connection[Any], pos: int, kind: str, body: s
 
 
 def everything(store: Face) -> dict[str, Any]:
-    """Everything that a reader of the thread gets, now and at every pos."""
+    """Returns everything that a reader of the thread gets, now and at every pos."""
     last = store.thread("t").last_pos
     return {
         "thread": store.thread("t"),
@@ -123,7 +123,7 @@ def test_what_is_erased_is_what_is_in_the_thread(busy: Face, superuser: psycopg.
 
 
 def test_a_key_beyond_the_head_is_no_answer(busy: Face, superuser: psycopg.Connection[Any]) -> None:
-    """If it were reported as stored, a retry would believe what was never acknowledged."""
+    """If it were, a retry would be told that a message is stored that was never acknowledged."""
     forge_message(superuser, 50, key="k")
     with pytest.raises(ThreadDamaged, match=r"beyond its head.*verify.*'t'") as caught:
         busy.append("t", {"role": "system", "content": FORGED}, key="k")
@@ -177,7 +177,7 @@ def test_what_is_written_onto_a_row_beyond_the_head_says_so_at_once(
 
 @pytest.mark.usefixtures("busy")
 def test_a_run_beyond_the_head_was_not_made(superuser: psycopg.Connection[Any]) -> None:
-    """A run_id that is on record answers with its records: of a row beyond the head, nothing is one."""
+    """A known run_id is answered with its records. A row beyond the head does not make it known."""
     run = chain.thread_uid(TENANT, "run")
     forge_record(superuser, 70, run_id=run, outcome="failed")
     records = (

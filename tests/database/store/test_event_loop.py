@@ -1,6 +1,7 @@
-"""Code of the caller's that blocks does not block the event loop of an AsyncStore.
+"""A caller's blocking code does not block the event loop of an AsyncStore.
 
-Each blocking function here waits until the event loop has run another task: on the loop it would wait in vain.
+Each blocking function here waits until the event loop has run another task: if it ran on the loop, it would wait
+forever.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def chat(count: int = 12) -> list[dict[str, Any]]:
 
 
 class Loop:
-    """An event loop that is asked for a turn from a function that blocks."""
+    """An event loop that a blocking function asks to run another task."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Keys that the store makes, and what it takes for fresh."""
+"""Keys that the store makes, and when it regards a key as new."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_append_has_a_key_of_its_own(store: Face, superuser: psycopg.Connec
 def test_the_key_of_an_append_that_the_store_made_is_found_again(
     store: Face, superuser: psycopg.Connection[Any], messages: Any
 ) -> None:
-    """As a caller does it with the key of an OutcomeUnknown."""
+    """A caller does this with the key of an OutcomeUnknown."""
     first = store.append("t", messages)
     [(key,)] = superuser.execute("SELECT key FROM compaction_store.messages WHERE key IS NOT NULL").fetchall()
     assert store.append("t", messages, key=key, expected_seq=0) == first
@@ -61,7 +61,7 @@ def test_the_key_of_an_append_that_the_store_made_is_found_again(
 def test_what_is_called_fresh_and_is_not_is_refused(
     store: Face, superuser: psycopg.Connection[Any], many: bool
 ) -> None:
-    """Two attempts at once, of which the earlier one comes second: the index keeps it out."""
+    """Two attempts run at once and the first arrives second: the index refuses it."""
     store.append("t", HI, key="k")
     uid = chain.thread_uid("default", "t")
     if many:

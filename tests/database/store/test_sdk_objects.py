@@ -80,7 +80,7 @@ RESPONSE = Response.model_validate(
 
 
 def forced(value: Any) -> Any:
-    """An Iterable is checked by pydantic only while it is walked."""
+    """Pydantic checks an Iterable only when it is iterated."""
     if isinstance(value, Mapping):
         return {key: forced(item) for key, item in value.items()}
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
@@ -89,7 +89,7 @@ def forced(value: Any) -> Any:
 
 
 def accepted(kind: Any, payload: Any) -> None:
-    """The SDK's own type for what is sent takes it."""
+    """Checks that the SDK's type for requests accepts it."""
     adapter = pydantic.TypeAdapter(kind)
     forced(adapter.validate_python(payload))
 

@@ -1,4 +1,4 @@
-"""A text is found wherever it stands in a tenant's threads, however it is written; and what an erasure would take."""
+"""A search finds a text anywhere in a tenant's threads, in any form, and everything that an erasure would erase."""
 
 from __future__ import annotations
 

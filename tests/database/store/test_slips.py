@@ -13,7 +13,7 @@ from compaction_store.errors import InvalidCallback
 from compaction_store.strategies import Pipeline, SlidingWindow
 from compaction_store.summarizers import ExtractiveSummarizer, FallbackSummarizer
 
-# As a caller without a type checker has them.
+# Untyped, as for a caller without a type checker.
 Window: Any = SlidingWindow
 Fallback: Any = FallbackSummarizer
 Several: Any = Pipeline

@@ -1,4 +1,4 @@
-"""Threads on both faces, from the first append on."""
+"""Threads in both kinds of store, from the first append on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans and metrics: which there are, under which names, and that no content is in them."""
+"""Spans and metrics: their names and attributes, and that they contain no content."""
 
 from __future__ import annotations
 

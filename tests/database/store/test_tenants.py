@@ -1,6 +1,6 @@
-"""Tenants behind a transaction pooler: the same names, keys and numbers in each, and nothing of one seen by another.
+"""Tenants behind a transaction pooler use the same names, keys and numbers, and no tenant sees another's data.
 
-The pooler hands one connection to client after client, so that whatever a call leaves on it is the next caller's.
+The pooler gives one connection to many clients in turn, so the next client would get anything that a call leaves on it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def pooled(url: str, superuser: psycopg.Connection[Any], tmp_path: Path) -> Iter
     host = str(server.host or server.query.get("host") or "localhost")
     port = server.port or 5432
     listen = _free_port()
-    # It refuses to run as root, and must be let into the folder of the server's socket.
+    # pgbouncer refuses to run as root, and needs access to the folder of the server's socket.
     user = Path(host).owner() if host.startswith("/") else "nobody"
     config = tmp_path / "pgbouncer.ini"
     config.write_text(
@@ -101,7 +101,7 @@ class Client:
         self.failure: BaseException | None = None
 
     def mine(self, items: list[Any], *, expected: int | None = None) -> None:
-        """Every message is one of ours, and there are as many as there should be."""
+        """Checks that every message is this client's own, and that none is missing."""
         for item in items:
             if self.tenant not in str(item):
                 self.foreign += 1
@@ -133,7 +133,7 @@ class Client:
             self.foreign += 1
 
     def again(self, thread_id: str) -> None:
-        """A retry by a key that every tenant has."""
+        """Retries an append with a key that every tenant uses."""
         number = self.random.randint(1, self.count[thread_id])
         [message] = self.store.append(thread_id, self.payload(number), key=f"key-{number}")
         if message.seq != number:
@@ -209,7 +209,7 @@ def _prove(pooled: str, calls: int) -> None:
     assert sum(client.foreign for client in clients) == 0
     assert sum(client.empty for client in clients) == 0
     with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as connection:
-        # Whatever the calls left behind, no tenant is among it.
+        # No call has left a tenant on a connection.
         for _ in range(4 * POOL):
             rows = connection.execute("SELECT current_setting('compaction_store.tenant', true)").fetchall()
             assert rows[0][0] in {None, ""}

@@ -1,4 +1,4 @@
-"""Times that no clock of ours showed: they end no query and no append, and `verify` finds them."""
+"""Stored times that no clock can have shown fail no query and no append, and `verify` finds them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TABLES = ("threads", "heads", "messages")
 
 @pytest.fixture
 def behind(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-    """A superuser with the triggers off."""
+    """A superuser with the triggers disabled."""
     for table in _TABLES:
         superuser.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL")
     return superuser

@@ -1,4 +1,4 @@
-"""Counting: exact where the encoding is, stated rules elsewhere, no network, and no text that takes too long."""
+"""Counting: exact for the encoding, by stated rules elsewhere, without a network, and fast for any text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PUBLISHED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
 
 def whole(text: str) -> int:
-    """The encoder's own count of a text, in one piece."""
+    """Returns the encoder's own count of a text, in one piece."""
     return len(o200k.load().encode_ordinary(text))
 
 
@@ -43,7 +43,7 @@ def counted(message: dict[str, Any]) -> int:
 
 
 def texts(*given: str) -> int:
-    """What a message costs in which exactly these texts are read."""
+    """Returns the tokens of a message with exactly these texts."""
     return 3 + sum(map(whole, given))
 
 
@@ -51,7 +51,7 @@ def user(*content: Any) -> dict[str, Any]:
     return {"role": "user", "content": list(content)}
 
 
-# Figures that were got with the encoder and the published ranks, beforehand.
+# These figures were computed once with the encoder and the published ranks.
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ print("counted", os.listdir(cache))
 """
     cache = tmp_path / "cache"
     cache.mkdir()
-    # What the encoder's own loader would take without a look at its contents, if it were asked.
+    # tiktoken's own loader would use this file without checking its contents.
     name = hashlib.sha1(b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken").hexdigest()  # noqa: S324
     (cache / name).write_bytes(b"poison")
     cache.chmod(0o500)

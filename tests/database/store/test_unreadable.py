@@ -1,4 +1,4 @@
-"""One row that cannot be read ends no query over others: lists tell of it, a view names it, `verify` finds it."""
+"""A row that cannot be read fails no query over others: lists mark it, a view names it, `verify` finds it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def put(forger: psycopg.Connection[Any], table: str, column: str, text: str | No
 
 
 def others_are_read(store: Face) -> None:
-    """Whatever is asked for across threads comes with the rows that are sound."""
+    """Checks that queries across threads return all readable rows."""
     assert {record.thread_id for record in store.compactions()} == {"good", "bad"}
     assert {thread.thread_id for thread in store.threads()} == {"good", "bad"}
     assert len(list(store.replay("bad"))) == 7
@@ -177,7 +177,7 @@ def test_many_records_at_a_time_that_python_cannot_say_are_no_endless_list(
 def test_verify_finds_a_document_that_breaks_the_rule_though_it_is_what_was_committed_to(
     store: Face, forger: psycopg.Connection[Any], table: str, column: str, text: str, what: str
 ) -> None:
-    """As somebody leaves it who computes the chain anew."""
+    """As after an attack that recomputes the chain."""
     for name in ("payload", "meta"):
         forger.execute(f"ALTER TABLE compaction_store.messages ALTER {name} TYPE text".encode())
     put(forger, table, column, text)

@@ -30,7 +30,7 @@ LONG = "Message {} " + "which goes on for quite some time " * 20
 
 
 def folded(messages: list[Payload], spans: list[Any]) -> list[Payload]:
-    """The messages with a summary in the place of each span."""
+    """Returns the messages with a summary in place of each span."""
     found: list[Payload] = []
     after = 0
     for start, end in spans:
@@ -54,12 +54,12 @@ def folded(messages: list[Payload], spans: list[Any]) -> list[Payload]:
         ("uuaauuaau", [(3, 4), (7, 8)]),
         ("sutrtraau", [(7, 8)]),
         ("uaasaau", [(2, 3), (5, 6)]),
-        # A run that ends in calls is what comes before them; what stands among a call and its result stays.
+        # A run ends before its last calls, and messages between a call and its result stay.
         ("suttrru", []),
         ("suaatrraau", [(3, 4), (8, 9)]),
         ("suaat", [(3, 4)]),
         ("utaatrru", []),
-        # A call that waits parts a run in two.
+        # An unanswered call splits a run.
         ("uaataa", [(2, 3), (5, 6)]),
     ],
 )
@@ -107,7 +107,7 @@ def test_it_is_the_documents_rule_wherever_that_keeps_pairs_whole(pattern: str) 
 @given(st.data())
 def test_a_thread_that_an_api_takes_is_still_taken(form: str, data: st.DataObject) -> None:
     thread = data.draw(WELL_FORMED[form]())
-    # More to say in a row than an API would answer: Anthropic takes it as one turn.
+    # Make longer runs than an API would return, which Anthropic's API accepts as one turn.
     if form != "responses":
         thread = [part for message in thread for part in _twice(message, data.draw(st.booleans()))]
     assume(not REFUSED[form](thread))
@@ -115,7 +115,7 @@ def test_a_thread_that_an_api_takes_is_still_taken(form: str, data: st.DataObjec
     spans = plan_assistant_runs(thread, tool_results=results)
     after = folded(thread, spans)
     assert REFUSED[form](after) == []
-    # Where nothing is left that tells the format, a plain list binds a system message's neighbours no more.
+    # If no message shows the format any more, the neighbours of a system message need not stay.
     if form != "anthropic" or speaks_anthropic(after):
         assert plan_assistant_runs(after, tool_results=results) == []
     users = [message for message in thread if message.get("role") in ("user", "system", "developer")]
@@ -162,7 +162,7 @@ def test_items_of_the_responses_api_without_a_role_are_the_assistants() -> None:
     call = {"type": "mcp_call", "id": "m", "name": "f", "arguments": "{}", "server_label": "s", "output": "o"}
     user = {"role": "user", "content": "hi"}
     assert plan_assistant_runs([user, reasoning, search, call, user]) == [(2, 4)]
-    # Reasoning leads to something: what it leads to is not there yet.
+    # The item that the reasoning leads to does not exist yet.
     assert plan_assistant_runs([user, search, call, reasoning]) == [(2, 3)]
 
 
@@ -184,7 +184,7 @@ def test_one_hundred_thousand_messages_take_steps_in_proportion() -> None:
     assert looks == [1, 1, 1]
 
 
-# On the store
+# With a store
 
 
 def thread(store: Face, pattern: str, text: str = LONG) -> list[Payload]:
@@ -194,7 +194,7 @@ def thread(store: Face, pattern: str, text: str = LONG) -> list[Payload]:
 
 
 def awaited(faces: Faces, function: Any) -> Any:
-    """The summarizer as the face at hand would have it: async on an AsyncStore."""
+    """Returns the summarizer for the kind of store: async for an AsyncStore."""
     if faces.kind == "sync":
         return function
 
@@ -217,7 +217,7 @@ def test_every_run_becomes_a_summary_and_a_record(store: Face, faces: Faces) -> 
     assert kept == [messages[0], messages[1], messages[4], messages[8]]
     assert [message.payload for message in store.replay("t")] == messages
     assert store.compact("t", strategy).reason == "the callbacks found nothing to compact"
-    # What is appended forms a run of its own: a summary is no message of the assistant.
+    # New messages form a new run, because a summary is not a message of the assistant.
     store.append("t", chat("aa", LONG))
     store.append("t", chat("aa", LONG))
     assert [(r.start_seq, r.end_seq) for r in store.compact("t", strategy)] == [(10, 13)]
@@ -256,7 +256,7 @@ def test_a_summary_that_is_no_smaller_or_says_nothing_is_refused(store: Face) ->
     run = store.compact("t", AssistantRuns(lambda _: next(texts)))
     assert [r.outcome for r in run] == ["rejected", "rejected"]
     assert [(r.error or {})["type"] for r in run] == ["NotSmaller", "EmptySummary"]
-    # Nothing has changed: neither is asked for again.
+    # Nothing has changed, so neither run is tried again.
     assert store.compact("t", AssistantRuns(lambda _: next(texts))).records == ()
 
 
@@ -272,7 +272,7 @@ def test_no_model_is_asked_for_what_no_summary_could_make_smaller(store: Face) -
     run = store.compact("t", AssistantRuns(summarize))
     assert asked == [5]
     assert [(r.outcome, r.start_seq) for r in run] == [("applied", 5)]
-    # Where all runs are such, nothing is tried and the reason says so; a caller that insists gets them all.
+    # If no run could be made smaller, nothing is tried, and the reason says so. With allow={"larger"} all are tried.
     run = store.compact("t", AssistantRuns(summarize))
     assert (asked, run.records, run.errors, run.reason) == ([5], (), (), TOO_LITTLE)
     run = store.compact("t", AssistantRuns("said things", allow={"larger"}))
@@ -303,7 +303,7 @@ def test_an_async_summarizer_needs_an_async_store(url: str) -> None:
         store.append("t", chat("uaau", LONG))
         with pytest.raises(TypeError, match="AsyncStore"):
             store.compact("t", AssistantRuns(summarize))
-        # Not to be seen beforehand: the run says so, and nothing is lost in silence.
+        # This cannot be known in advance, so the run reports it.
         run = store.compact("t", AssistantRuns(partial(_call, summarize)))
         assert [type(error) for error in run.errors] == [InvalidCallback]
         assert [r.outcome for r in run] == ["failed"]

@@ -31,7 +31,7 @@ def short(_elements: Any) -> str:
 
 
 def of(faces: Faces, summarize: Any) -> Any:
-    """The summarizer as an async function for an AsyncStore."""
+    """Returns the summarizer, as an async function for an AsyncStore."""
     if faces.kind == "sync":
         return summarize
 
@@ -135,7 +135,7 @@ def test_cleared_results_keep_their_calls(store: Face) -> None:
     assert run.view.messages[2]["content"].endswith("seq 3]")
     assert run.view.messages[-3:] == messages[-3:]
     assert len(store.compact("t", ClearToolResults(keep=2))) == 0
-    # What was cleared comes back with the record's revocation.
+    # Cleared results come back when the record is revoked.
     store.revoke("t", run[0].number)
     assert store.view("t").messages[2] == messages[2]
 

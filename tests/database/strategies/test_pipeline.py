@@ -1,4 +1,4 @@
-"""Strategies one after the other, and around what they must leave alone."""
+"""Pipelines of strategies, and strategies with pins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = "Message {} " + "which goes on for quite some time " * 20
 
 
 class Plain:
-    """A strategy that knows nothing of pins: asks for one span after the other, and notes what came of it."""
+    """A strategy that knows nothing of pins: asks for one span after the other, and notes the results."""
 
     name = "Plain"
 
@@ -107,7 +107,7 @@ def test_nothing_pinned_is_touched_by_a_strategy_that_knows_of_pins(store: Face)
 
 
 def test_any_strategy_is_cut_around_what_is_pinned(store: Face) -> None:
-    """Not between a call and its result, whatever is pinned."""
+    """The cut is never between a call and its result."""
     store.append("t", chat("uaatraau", LONG))
     plain = Plain(Ask(2, 7, "short"))
     run = store.compact("t", pin(plain, 5))

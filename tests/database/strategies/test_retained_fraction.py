@@ -1,4 +1,4 @@
-"""A fraction to retain keeps what it kept, however often a strategy runs; and async summarizers in the generic form."""
+"""A retained fraction does not shrink when a strategy runs again. Also async summarizers with generic items."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def later(items: Sequence[Payload]) -> Payload:
 
 
 def hidden(items: Sequence[Payload]) -> Any:
-    """A function that is not async, and returns what has to be awaited."""
+    """A function that is not async, but returns an awaitable."""
     return later(items)
 
 

@@ -1,4 +1,4 @@
-"""The sliding window: where it folds, what it keeps, that it comes to rest, and what it costs."""
+"""The sliding window: where it folds, what it keeps, that it reaches a stable state, and what it costs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAST_USER = {"last_user"}
 
 
 def compact(elements: list[Element], strategy: SlidingWindow) -> tuple[list[Element], list[Any]]:
-    """What a strategy makes of a view of any elements, with no database; and its attempts."""
+    """Returns the view after a strategy, without a database, and the attempts."""
     view = View("t", len(elements), tuple(elements))
     ctx = context_of(view, counter=from_callable(lambda _message: 10), callback=strategy.name)
     run_strategy(ctx, strategy)
@@ -65,7 +65,7 @@ def view_of(messages: list[Payload]) -> list[Element]:
         ("sutrrrrrra", 2, []),
         ("ut", 1, []),
         ("ua", 9, []),
-        # What waits bounds the span and does not block it.
+        # An unanswered call limits the span but does not block it.
         ("suaut", 0, [(3, 4)]),
         ("suttu", 0, []),
         ("suaataau", 0, [(3, 4), (6, 8)]),
@@ -93,11 +93,11 @@ def test_the_last_message_of_the_user_stays() -> None:
         ("suauau", over(messages=7), 0, []),
         ("suauauauau", over(messages=6), 4, [(3, 6)]),
         ("suaaauaaauaaa", over(messages=7), 2, [(3, 7), (8, 11)]),
-        # Each time the user has spoken; and the window is large enough.
+        # After each message of the user, if the window is large enough.
         ("uauauau", over(messages=4) & on_turn_end, 0, [(2, 5), (6, 7)]),
-        # Summaries alone reach it: from there on, only what comes after the last one counts.
+        # Summaries alone reach it, so only the elements after the last one count.
         ("aaaaaaaaaa", over(messages=2), 0, [(1, 2), (3, 3), (4, 5), (6, 7), (8, 9)]),
-        # Nothing at all reaches it: folded once, at the end.
+        # An empty window reaches it, so everything is folded once, at the end.
         ("suaaau", over(messages=0), 0, [(3, 6)]),
         ("utrr", lambda window: len(window) > -1, 0, [(2, 4)]),
     ],
@@ -151,7 +151,8 @@ def test_a_predicate_sees_the_window_as_it_then_is() -> None:
         return len(window) >= 4
 
     plan_sliding_window(chat("uaaaaa"), threshold=reached, count=lambda _: 10, summary_tokens=7)
-    # Asked for nothing, for what stays in any case, and then only where there is something to fold.
+    # The predicate is called with an empty window, with the part that always stays, and then only if there is something
+    # to fold.
     assert [size for size, _, _ in seen] == [0, 1, 2, 3, 4, 2, 3, 4]
     assert seen[4] == (4, [1, 2, 3, 4], 40)
     assert seen[-1] == (4, [1, 2, 5, 6], 37)
@@ -216,9 +217,9 @@ PARTS = st.lists(st.sampled_from(["u", "a", "aa", "tr", "trr", "ttrr"]), max_siz
 def test_appending_leaves_what_was_folded_before_the_last_compaction(
     pattern: str, more: str, number: int, retain: int
 ) -> None:
-    """From scratch: over a longer thread the same spans are found, the last one perhaps a longer one.
+    """Without a store: a longer thread has the same spans, except that the last one may be longer.
 
-    Results come in time here; a call that waits for thousands of messages bounds the spans as long as it does.
+    Results soon follow their calls here. A call that waits for thousands of messages would limit the spans until then.
     """
     options: dict[str, Any] = {"threshold": over(messages=number), "retain": retain, "allow": LAST_USER}
     longer = chat(pattern + more)
@@ -229,7 +230,7 @@ def test_appending_leaves_what_was_folded_before_the_last_compaction(
 @calm
 @given(st.lists(st.text("uuaaatr", max_size=12), max_size=6), st.integers(0, 9), st.integers(0, 3))
 def test_a_thread_that_grows_and_is_compacted_now_and_then(parts: list[str], number: int, retain: int) -> None:
-    """In a store: what is folded stays, and nothing that was a summary is ever summarized."""
+    """With a store: folded spans stay, and summaries are never summarized."""
     messages = chat("".join(parts))
     strategy = SlidingWindow("short", threshold=over(messages=number), retain=retain, allow={"larger"})
     view: list[Element] = []
@@ -262,7 +263,7 @@ def test_steps_grow_with_the_thread_and_no_faster() -> None:
         elements = view_of([{"role": "assistant" if place % 3 else "user", "content": "x"} for place in range(count)])
         after, _ = compact(elements, SlidingWindow(summarize, threshold=reached, retain=10, allow={"larger"}))
         assert sum(given) + len([e for e in after if not e.is_summary]) == count
-        # A summary is of half a window at least, on the whole.
+        # On average, a summary covers at least half a window.
         assert len(given) < count / 24
         costs.append(len(calls) / count)
     assert max(costs) < 1.2
@@ -311,17 +312,17 @@ def test_a_budget_is_threshold_enough(store: Face) -> None:
     run = store.compact("t", SlidingWindow("short", retain=2), budget=budget)
     assert run.applied
     assert not budget.is_over(run.view.tokens)
-    # Where summaries alone fill the budget, what may go still goes.
+    # Even if summaries alone fill the budget, foldable elements are folded.
     store.append("t", chat("uaaaaaau", LONG))
     tight = TokenBudget(tokens, trigger=store.view("t").tokens // 20, target=1)
     run = store.compact("t", SlidingWindow("short"), budget=tight)
     assert [r.outcome for r in run][-1] == "applied"
     assert all(element.is_summary or (element.message or {})["role"] != "assistant" for element in run.view.elements)
-    # Forced although within the budget: everything that may go.
+    # If it is forced within the budget, everything foldable is folded.
     store.append("u", chat("suaaau", LONG))
     run = store.compact("u", SlidingWindow("short"), budget=TokenBudget(1_000_000), force=True)
     assert [(r.start_seq, r.end_seq, r.reason) for r in run] == [(3, 5, "everything that may be folded")]
-    # A fraction needs a budget, and says so on record.
+    # A fraction needs a budget, as the failed record says.
     run = store.compact("t", SlidingWindow("short", threshold=over(fraction=0.1)))
     assert [(r.outcome, r.error["type"]) for r in run] == [("failed", "NotConfigured")]
 

@@ -1,4 +1,4 @@
-"""Small windows: nothing is cut before a model has read it, and the log holds more than noise."""
+"""Small windows: nothing is cut before a model has read it, and there are not too many records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prose(dice: random.Random, count: int) -> str:
 
 
 def stack() -> tuple[Any, ...]:
-    """What the page on budgets recommends."""
+    """Returns the strategies that docs/how-to/budgets.md recommends."""
     return ClearToolResults(keep=3), Ladder(ExtractiveSummarizer(), keep_recent=12)
 
 
@@ -34,7 +34,7 @@ def appended(view: list[Element], *messages: Payload) -> None:
 
 
 def fitted(view: list[Element], budget: TokenBudget, *callbacks: Any) -> tuple[list[Element], int]:
-    """The view after one run, and how many records it left."""
+    """Returns the view after one run, and the number of its records."""
     if not budget.is_over(sum(element.tokens for element in view)):
         return view, 0
     ctx = run(Pipeline(*callbacks), view, budget=budget)
@@ -42,7 +42,7 @@ def fitted(view: list[Element], budget: TokenBudget, *callbacks: Any) -> tuple[l
 
 
 def calls(place: int, count: int, size: int, dice: random.Random) -> list[Payload]:
-    """A turn of the assistant that calls tools, and what they return."""
+    """Returns a turn of the assistant with calls of tools, and their results."""
     ids = [f"c{place}-{n}" for n in range(count)]
     called = [{"id": i, "type": "function", "function": {"name": "read", "arguments": "{}"}} for i in ids]
     made: list[Payload] = [{"role": "assistant", "content": prose(dice, 20), "tool_calls": called}]
@@ -50,7 +50,7 @@ def calls(place: int, count: int, size: int, dice: random.Random) -> list[Payloa
 
 
 def agent(budget: TokenBudget, turns: int, count: int, size: int, *callbacks: Any) -> list[int]:
-    """Lives through an agent's loop; returns the seqs of results that were not whole when the model first saw them."""
+    """Runs an agent's loop. Returns the seqs of results that were not whole when the model first saw them."""
     dice = random.Random(2)
     view: list[Element] = []
     spoilt: list[int] = []
@@ -110,7 +110,7 @@ def test_what_other_callbacks_have_done_well_enough_is_left() -> None:
     budget = TokenBudget(context_window=4000, trigger=0.8, target=0.4)
 
     def folds(ctx: Any) -> None:
-        # To 2,200 tokens: below half way from 3,200 to 1,600.
+        # This leaves 2,200 tokens, less than halfway between 3,200 and 1,600.
         ctx.compact(2, 40, "Said and done. " + prose(random.Random(4), 600))
 
     ctx = run(Pipeline(folds, Ladder()), view, budget=budget)

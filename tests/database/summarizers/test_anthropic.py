@@ -55,7 +55,7 @@ MARKER = "xyzzy-7f3a"
 def api() -> Iterator[Server]:
     with serving() as found:
         yield found
-        # Whatever went wrong, no call is left open.
+        # No response is left open after an error.
         assert found.all_closed()
 
 
@@ -154,7 +154,7 @@ def test_content_that_no_model_can_read_is_left_out_and_mentioned(summarize: Sum
     assert json.loads(sent)["messages"][2] == {"seq": 3, "message": {"erased": True}}
 
 
-# ---- what goes wrong on the way
+# ---- errors of the API and the connection
 
 
 @both
@@ -356,7 +356,7 @@ def test_hidden_characters_are_counted_and_not_altered(summarize: Summarizers, a
     assert (summary.coverage or {})["hidden_characters"] == {"bidi": 1, "zero_width": 1, "tags": 1, "control": 1}
 
 
-# ---- nothing gets out
+# ---- no content in errors and logs
 
 
 FAULTS: list[Any] = [
@@ -378,7 +378,7 @@ def test_nothing_of_a_conversation_or_a_key_gets_out(
     summarize: Summarizers, api: Server, fault: Any, caplog: pytest.LogCaptureFixture, capfd: Any
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    # The SDK's own debug log, which nobody has on by mistake, holds whole requests.
+    # The SDK's own debug log has whole requests, so it is off here.
     for name in ("anthropic", "httpx2", "httpcore2"):
         caplog.set_level(logging.INFO, logger=name)
     api.does(fault)
@@ -423,7 +423,7 @@ def test_the_record_says_which_model_wrote_it_and_what_it_took(store: Face, clie
     assert record.body["usage"]["input_tokens"] == 90
     assert record.body["prompt"] == api.requests[0]["system"]
     assert record.body["coverage"] == {"messages": 4}
-    # What an earlier record says is shown as notes, and is an input of the next.
+    # The text of an earlier record is shown as notes, and the record is an input of the next.
     [again] = store.compact("t", _compacting(1, 6, summarize))
     assert again.inputs == (1,)
     shown = json.loads(api.requests[1]["messages"][0]["content"])["messages"]

@@ -1,4 +1,4 @@
-"""Exact counts by the API, with the real client against a local server; and what is done where there is none."""
+"""Exact counts by the API, with the real client against a local server, and without an answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Counting:
         self.url = api.url
 
     def __call__(self, *views: View, retries: int = 0, **options: Any) -> list[Measured]:
-        """What one counter says of one view after the other."""
+        """Counts one view after the other with one counter."""
         settings: dict[str, Any] = {"api_key": KEY, "base_url": self.url, "max_retries": retries, "timeout": 60}
         options = {"model": "claude-x", "deadline": 60, **options}
         if self.kind == "sync":
@@ -147,7 +147,7 @@ def test_without_an_answer_the_stores_figure_is_given_and_the_reason(
 def test_where_nobody_listens_and_what_cannot_be_sent(count: Counting) -> None:
     count.url = "http://127.0.0.1:9"
     for measured in count(view(), view()):
-        # A failure is not remembered.
+        # A failure is not cached.
         assert "APIConnectionError" in (measured.error or "")
     sound = {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}
     [measured] = count(view(sound))
@@ -215,7 +215,7 @@ def test_a_budget_goes_by_the_exact_count_and_the_records_say_so(store: Face, cl
     told = {"tokens": exact, "local": seen.tokens, "source": "exact", "counter": "anthropic/claude-x"}
     assert record.body["measured"] == told
     assert record.trigger == "budget"
-    # What is left is counted anew where it may matter.
+    # The rest of the view is counted again if that may matter.
     assert fitting.measured.source == "exact"
     assert fitting.measured.tokens == taken(dict(fitting.for_anthropic()))
     asked = len(api.counted)
@@ -269,14 +269,14 @@ def test_where_the_api_cannot_count_the_next_best_figure_holds_and_says_why(
     measured = store.fit("t", budget).measured
     assert (measured.source, measured.tokens) == ("local", seen.tokens)
     assert measured.error.startswith("the API answered 500")
-    # A reply that said what its request took is the better figure.
+    # The usage that a reply reported is the better figure.
     said = {"role": "assistant", "content": SOURCE, "usage": {"input_tokens": round(seen.tokens * 1.2)}}
     store.append("t", said, view=seen)
     asked = len(api.counted)
     run = store.compact("t", SlidingWindow(ExtractiveSummarizer(), retain=2), budget=budget, force=True)
     assert run.applied
     assert run.view.measured.source == "calibrated"
-    # Once it has failed it is not asked again in the same call.
+    # After a failure it is not asked again in the same call.
     assert len(api.counted) == asked + 1
     [record] = run
     assert record.body["measured"]["source"] == "calibrated"

@@ -102,7 +102,7 @@ def test_notes_of_an_earlier_summary_are_carried_over_as_they_are() -> None:
     text = text_of([summary, *rest], share=0.5)
     assert notes in text
     assert "notes-" not in text
-    # Framed by hand, a message of a user is no summary.
+    # A user's message with a frame made by hand is not a summary.
     forged = elements({"role": "user", "content": frame(notes, 1, 4)["content"] + FILLER * 9})
     assert "[1] user: " in text_of(forged)
 

@@ -1,4 +1,4 @@
-"""An agent of 300 turns, compacted in both ways: all that the API received was right, and is what the store proves."""
+"""An agent of 300 turns, compacted in both ways: every request was valid, and is the one that the store proves."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_300_turns_with_tools_and_compactions_of_both_kinds_are_proved_byte_for_
     with Store.open(url) as store:
         [thread] = [thread.thread_id for thread in store.threads()]
         records = list(store.compactions(thread))
-        # By the API itself a block stands in the view; by a prompt, framed notes.
+        # The API's own compaction leaves a block in the view, a prompt leaves framed notes.
         modes = [(record.replacement or [{}])[0].get("role") for record in records]
         assert {record.outcome for record in records} == {"applied"}
         assert min(modes.count("assistant"), modes.count("user")) >= 4
@@ -124,7 +124,7 @@ def _blocks_are_placed_as_the_api_demands(exchanges: list[Exchange]) -> None:
         if before.kind == "native":
             [block] = before.answer["content"]
             assert found == [(0, 0, block)]
-        # Once notes of ours stand in its place, it is gone for good.
+        # Once framed notes replace the block, it does not come back.
         block = block if found else None
         assert found == ([] if block is None else [(0, 0, block)])
         assert ("compact-2026-09-04" in one.betas) == (bool(found) or one.kind == "native")

@@ -32,7 +32,7 @@ def api() -> Iterator[Server]:
 
 
 class Agent:
-    """A store that tells, with a thread, and a summarizer for its kind of client."""
+    """A store with telemetry, a thread, and a summarizer for its kind of client."""
 
     def __init__(self, faces: Faces, url: str, api: Server, told: RecordedTelemetry) -> None:
         self.told = told

@@ -1,4 +1,4 @@
-"""The API's own compaction: asked for by its rules, kept as it came, and sent back first."""
+"""The API's own compaction: requested by its rules, kept unchanged, and sent back first."""
 
 from __future__ import annotations
 
@@ -211,13 +211,13 @@ def test_the_block_stands_first_in_the_view_and_goes_back_unchanged(store: Face,
     rendered = view.for_anthropic()
     assert rendered["messages"][0] == {"role": "assistant", "content": [BLOCK]}
     assert rendered["betas"] == ["compact-2026-09-04"]
-    # The API may add to its block what no version of the types knows.
+    # The API may add fields to its block that the types do not have.
     assert {p.rule for p in refused_by_anthropic(rendered["messages"])} == {"extra_field"}
-    # In the middle there may be none; at the beginning, the next one takes the first in.
+    # A block in the middle is refused. At the beginning, the next block includes the first.
     [middle] = store.compact("t", compact(6, 7))
     assert (middle.outcome, middle.error["type"]) == ("failed", "NativeRefused")
     [again] = store.compact("t", compact(2, 7))
-    # 0: the system's message before the span was sent along.
+    # 0 says that the system message before the span was sent too.
     assert (again.outcome, again.inputs) == ("applied", (0, 1))
     assert api.requests[-1]["messages"][0]["content"] == [BLOCK]
     assert not store.verify("t").findings

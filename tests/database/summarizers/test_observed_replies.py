@@ -98,7 +98,7 @@ def test_a_replay_writes_no_second_record(store: Face, count: int) -> None:
     messages = [reply(BLOCK), {"role": "user", "content": "Good."}][:count]
     first = store.append("t", messages, key="k")
     again = store.append("t", messages, key="k")
-    # The stored reply says as much as the reply, or less: the other call gives the same answer.
+    # The stored payload has no more fields than the reply, so a retry with either gives the same result.
     stored = store.append("t", [m.payload for m in first], key="k")
     assert [m.seq for m in again] == [m.seq for m in first] == [m.seq for m in stored]
     assert len(list(store.compactions("t"))) == 1
@@ -125,7 +125,7 @@ def test_what_a_provider_did_leaves_our_own_compactions_alone(store: Face) -> No
     assert store.compact("t", budget=budget).reason == "every attempt was rejected"
     assert not list(store.due(budget))
     store.append("t", reply(BLOCK))
-    # The thread has not grown enough to be tried again, and the record does not make it look as if it had.
+    # The thread has not grown enough to be tried again, and the record does not count as growth.
     assert not list(store.due(budget))
     assert store.compact("t", lambda ctx: ctx.compact(1, 2, "They agreed."), budget=budget, force=True).applied
 

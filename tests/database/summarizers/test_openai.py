@@ -1,4 +1,4 @@
-"""Summaries by a server that speaks OpenAI's Chat Completions: over HTTP, sync and async, well and badly answered."""
+"""Summaries by a server that speaks OpenAI's Chat Completions: over HTTP, sync and async, with good and bad answers."""
 
 from __future__ import annotations
 

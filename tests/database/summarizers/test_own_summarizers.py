@@ -1,4 +1,4 @@
-"""What is on record of a user's own summarizer: name, model, prompt, settings, and the cost, also where it fails."""
+"""The record of a user's own summarizer: name, model, prompt, settings and cost, even if it fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "sk-of-a-test"
 
 
 class House:
-    """A summarizer that says what it is, and returns or raises what it is given."""
+    """A summarizer that has a name, and returns or raises a given value."""
 
     name = "house"
     model = "house-7b"

@@ -1,4 +1,4 @@
-"""Poisoned and useless summaries: no text closes its frame, forges a turn, or passes for a summary when it is none."""
+"""Poisoned and useless summaries: no text closes its frame or forges a turn, and a useless one is refused."""
 
 # Other scripts have letters and signs that look like Latin ones.
 # ruff: noqa: RUF001
@@ -38,7 +38,7 @@ def test_no_text_closes_its_frame(text: str, start: int, more: int) -> None:
     head, opening, rest = message["content"].split("\n", 2)
     mark = re.fullmatch(r"<(notes-[0-9a-f]{12,64})>", opening)
     assert mark is not None
-    # The closing line stands once, at the end; the opening once, at the beginning.
+    # The opening line occurs once, at the beginning, and the closing line once, at the end.
     assert message["content"].count(mark[1]) == 2
     assert rest == f"{text}\n</{mark[1]}>"
     assert framed_text(message) == text
@@ -59,7 +59,7 @@ def test_no_message_breaks_out_of_the_document(texts: list[str]) -> None:
 
 
 def test_a_text_that_holds_its_own_mark_gets_a_longer_one() -> None:
-    """Nobody can write such a text; a frame whose mark is looked up must still not be closed by it."""
+    """Nobody can write a text with its own hash in it, so this only checks that the mark is the hash's beginning."""
     text = "anything"
     digest = sha256(text.encode()).hexdigest()
     assert f"<notes-{digest[:12]}>" in frame(text, 1, 2)["content"]
