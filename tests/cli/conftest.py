@@ -1,4 +1,4 @@
-"""A database and the program on it, and a thread that has seen something."""
+"""Fixtures: a database, the program on it, and a thread with compactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store(url: str) -> Iterator[cs.Store]:
 
 
 def turn(number: int) -> list[dict[str, Any]]:
-    """A user's question, two calls with their results, and a reply; a secret in each."""
+    """Returns a user's question, two calls with their results, and a reply. Each has a secret."""
     long = f"{SECRET} " + " ".join(f"line {i} of what the harbour master wrote" for i in range(20))
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"{number}: what did he write? {SECRET}"}]
     for part in (1, 2):
@@ -39,7 +39,7 @@ def turn(number: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def filled(store: cs.Store) -> cs.Store:
-    """A thread of 25 messages, with two records that are active and one that was rejected."""
+    """Makes a thread of 25 messages with two active records and a rejected one."""
     for number in range(4):
         *before, reply = turn(number)
         store.append(THREAD, before)

@@ -1,4 +1,4 @@
-"""The program as its users run it: a process of its own, in a pipe or on a terminal."""
+"""Runs the program as its users do: in a separate process, in a pipe or on a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE = 120
 
 
 def environment(folder: Path, url: str | None, **more: str) -> dict[str, str]:
-    """Nothing of the machine's that could change what is printed."""
+    """Returns an environment without this machine's variables, which could change the output."""
     gone = {"COMPACTION_STORE_URL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "ANTHROPIC_API_KEY"}
     found = {name: value for name, value in os.environ.items() if name not in gone}
     found |= {
@@ -43,7 +43,7 @@ def environment(folder: Path, url: str | None, **more: str) -> dict[str, str]:
 
 
 def command(*arguments: str) -> list[str]:
-    """The program, started afresh."""
+    """Returns the command for the program in a new interpreter."""
     return [sys.executable, "-m", "compaction_store", *arguments]
 
 
@@ -84,11 +84,11 @@ class Forks:
     def start(
         self, arguments: Sequence[str], env: dict[str, str], folder: Path, files: list[int], script: Path | None = None
     ) -> Running:
-        """Runs the program, or a script of Python's that may import it."""
+        """Starts the program, or a Python script that may import it."""
         return Running(request(self._path, arguments, env, str(folder), files, None if script is None else str(script)))
 
     def command(self) -> str:
-        """A shell command that runs the program by a fork."""
+        """Returns a shell command that runs the program by a fork."""
         return shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("program_client.py")), self._path])
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Run:
         self.url = url
 
     def __call__(self, *arguments: str, stdin: str | bytes = b"", code: int | None = 0, **more: str) -> Ended:
-        """In a pipe. The exit code is judged, and that no traceback was shown."""
+        """Runs it in a pipe. Checks the exit code, and that no traceback is printed."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             source.write(given)
@@ -123,12 +123,12 @@ class Run:
         return done
 
     def json(self, *arguments: str, stdin: str | bytes = b"", code: int = 0) -> list[Any]:
-        """The objects that it writes."""
+        """Returns the JSON objects that it prints."""
         return [json.loads(line) for line in self(*arguments, stdin=stdin, code=code).stdout.splitlines()]
 
     @contextmanager
     def in_background(self, *arguments: str, **more: str) -> Iterator[tuple[Running, Path]]:
-        """Under way, with the file that it writes to; killed at the end if it is there still."""
+        """Yields a run in the background and the file with its output. Kills it at the end if it still runs."""
         path = self.folder / f"out-{time.monotonic_ns()}"
         with path.open("wb") as out, Path(os.devnull).open("rb") as null:
             env = environment(self.folder, self.url, **more)
@@ -145,7 +145,7 @@ class Run:
                 running.kill(signal.SIGKILL)
 
     def on_terminal(self, *arguments: str, code: int = 0, columns: int = 120, **more: str) -> str:
-        """What somebody would see."""
+        """Returns the text that the terminal would show."""
         leader, follower = pty.openpty()
         env = environment(self.folder, self.url, COLUMNS=str(columns), **more)
         running = self._forks.start(arguments, env, self.folder, [follower] * 3)
@@ -158,7 +158,7 @@ class Run:
             try:
                 part = os.read(leader, 65536)
             except OSError:
-                # Linux says so when nobody has the other end any more.
+                # Linux raises this when the other end is closed.
                 break
             if not part:
                 break

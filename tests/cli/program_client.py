@@ -1,6 +1,6 @@
 """Asks the process that keeps the program loaded for a run of it: `program_client.py SOCKET ARGUMENT…`.
 
-It imports hardly anything, because it stands in for a program that starts often.
+It imports almost nothing, because it starts often.
 """
 
 from __future__ import annotations

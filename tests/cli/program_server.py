@@ -1,7 +1,8 @@
-"""Keeps the program loaded and forks it for every run, because loading it takes longer than most of what it does.
+"""Keeps the program loaded and forks it for every run, because loading it takes longer than most runs.
 
 Started with the path of a socket. A request is JSON (arguments, environment, folder) with three open files; the answers
-are the process's number and, when it has ended, its exit code. With a `script`, that is run in place of the program.
+are the process's number and, when it has ended, its exit code. If there is a `script`, it is run instead of the
+program.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from compaction_store.cli.program import program
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """The process is the program from here on, as if it had been started so."""
+    """Makes this process the program, as if it had been started with these arguments and files."""
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -35,7 +36,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.chdir(request["folder"])
     script = request["script"]
     sys.argv = [script or "compaction-store", *request["arguments"]]
-    # As Python makes them where the locale is one of UTF-8.
+    # As Python opens them in a UTF-8 locale.
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -48,7 +49,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
 
 
 def _end(error: SystemExit) -> NoReturn:
-    """As Python ends, but for the taking apart of all that was loaded: a fork would first have to copy it."""
+    """Ends like Python, but without freeing what was loaded: a fork would first have to copy it."""
     if isinstance(error.code, str):
         sys.stderr.write(f"{error.code}\n")
     threading._shutdown()  # type: ignore[attr-defined]
@@ -60,7 +61,7 @@ def _end(error: SystemExit) -> NoReturn:
 
 def serve(path: str) -> None:
     with redirect_stdout(StringIO()), suppress(SystemExit):
-        # Some of typer is loaded by its first use.
+        # The first use of typer loads parts of it.
         program(["threads", "--help"])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""Pictures of threads: pure."""
+"""Charts of threads, without a database."""
 
 from __future__ import annotations
 

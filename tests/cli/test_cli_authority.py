@@ -33,7 +33,7 @@ def test_records_are_found_by_their_authority_which_every_verb_shows(run: Run, f
     assert [r["number"] for r in run.json("compactions", THREAD, "--authority", '{"ticket":"X-2"}')] == []
     [revoked] = run.json("compactions", "--kind", "revocation")
     assert revoked["authority"] == TICKET
-    # In a pipe no table is cut.
+    # Tables are not cut in a pipe.
     assert SHOWN in run("compactions", "--table").stdout
     assert "ticket: X-1" in " ".join(run.on_terminal("compactions", columns=60).split())
     assert run.json("show", THREAD, "4")[0]["compaction"]["authority"] == TICKET

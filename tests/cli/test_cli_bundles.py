@@ -1,4 +1,4 @@
-"""Threads and whole stores, out and in."""
+"""Exporting and importing threads and whole stores."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_whole_store_goes_by_a_folder_and_only_what_changed_is_written_again(
     for tenant in ("default", "second"):
         for arguments in (("threads",), ("verify", "--all")):
             here = run(*arguments, "--tenant", tenant).stdout
-            # A thread is made when it is imported; all the rest is as it was.
+            # Only the time at which the thread was created differs.
             assert _undated(other(*arguments, "--tenant", tenant).stdout) == _undated(here)
     assert [d["added"] for d in other.json("import", "--stubs", str(folder))] == [0] * 4
 

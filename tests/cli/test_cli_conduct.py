@@ -1,4 +1,4 @@
-"""How the program behaves towards people, pipes and mistakes, whatever the verb."""
+"""How all verbs behave on terminals, in pipes and after mistakes."""
 
 from __future__ import annotations
 
@@ -240,7 +240,8 @@ def test_an_interrupt_ends_quietly(url: str, store: cs.Store, tmp_path: Path) ->
     program = subprocess.Popen(
         command("append", "t", "--each"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=environment(tmp_path, url), cwd=tmp_path,
-        # A shell's background job, as a whole run of tests may be, ignores interrupts, and so would what it starts.
+        # A background job of a shell, which a test run may be, ignores interrupts, and so would the programs that it
+        # starts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 — nothing else runs here
 
     )  # fmt: skip
@@ -251,7 +252,7 @@ def test_an_interrupt_ends_quietly(url: str, store: cs.Store, tmp_path: Path) ->
     while not list(store.threads()):
         assert time.monotonic() < end
         time.sleep(0.05)
-    # It knows by now that this is stored, and waits for the next line.
+    # By now it has stored the line and waits for the next one.
     time.sleep(0.5)
     program.send_signal(signal.SIGINT)
     _, complaint = program.communicate(timeout=60)

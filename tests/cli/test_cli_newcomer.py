@@ -33,7 +33,7 @@ refuses.name = "anthropic"  # type: ignore[attr-defined]
 
 @pytest.fixture
 def covered(store: cs.Store) -> cs.Store:
-    """A record whose summarizer covered for one that refused, and one of an attempt that failed."""
+    """Makes a record whose first summarizer refused and was replaced, and one of a failed attempt."""
     talk = [
         {"role": "user", "content": "The boat leaves at nine. " * 20},
         {"role": "assistant", "content": "So. " * 90},

@@ -22,7 +22,7 @@ _FIXTURES = Path(__file__).parent.parent / "importers" / "fixtures"
 
 @pytest.fixture
 def login(superuser: psycopg.Connection[Any], url: str) -> Iterator[str]:
-    """Somebody who may log in, and nothing else. Roles are the server's: the name is this database's."""
+    """A login without rights. Roles belong to the whole server, so its name is made from the database's."""
     name = f"somebody_{sa.make_url(url).database}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
     yield name
@@ -198,7 +198,7 @@ def test_the_demo_shows_all_of_it_on_a_thread_of_its_own(run: Run, store: cs.Sto
     assert "217 of 217 messages are as they were appended, byte for byte" in seen
     assert "proved by" in seen
     assert "verify: 225 entries, 4 of them erased, 0 findings" in seen
-    # A server that was given is not tampered with.
+    # On a server that the user named, the demo forges nothing.
     assert "as a superuser" not in seen
     assert [t.thread_id for t in store.threads()] == ["mine"]
     assert store.thread("mine") == before

@@ -1,4 +1,4 @@
-"""Text of others never begins a line of a terminal, hides in it or controls it, whichever verb prints it."""
+"""Text from others never starts a line, hides characters or controls the terminal, in the output of any verb."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli.program import Run
 from compaction_store.cli import visible
 
 _FORGED = "ledger: 1 entries by content: no findings"
-# All that a terminal obeys, that ends a line, turns it round or is not seen.
+# Characters that control a terminal, end a line, change its direction or are invisible.
 _HOSTILE = [
     "\n", "\r", "\r\n", "\t", "\v", "\f", "\b", "\x00", "\x07", "\x1b", "\x1b[2J", "\x1b]0;owned\x07", "\x7f", "\x85",
     "\x9b", "\u00ad", "\u034f", "\u061c", "\u115f", "\u17b4", "\u180e", "\u200b", "\u200c", "\u200d", "\u200e",
@@ -27,7 +27,7 @@ _STYLES = re.compile(r"\x1b\[(?:0|1|2|31|33|1;31|32|36)m")
 
 
 def is_harmless(seen: str) -> bool:
-    """Whether a text has only characters that are seen, lines' ends aside."""
+    """Returns whether all characters of a text are visible, except line ends."""
     rest = _STYLES.sub("", seen).replace("\n", "")
     unseen = "\u034f\u115f\u17b4\u3164\uffa0\ufe0f\U000e0100"
     return not any(unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} or c in unseen for c in rest)
@@ -39,7 +39,7 @@ def test_a_character_that_is_not_seen_is_spelled_out(character: str) -> None:
         for made in (visible.shown(text), *visible.lines(text)):
             assert is_harmless(made), ascii(made)
             assert "\n" not in made
-        # The value of JSON is the same one.
+        # The JSON value must be unchanged.
         if not any(0xD800 <= ord(c) <= 0xDFFF for c in text):
             written = visible.json_shown(json.dumps({"a": text}, ensure_ascii=False))
             assert is_harmless(written), ascii(written)
@@ -72,7 +72,7 @@ def test_joiners_and_selectors_join_nothing_but_pictures() -> None:
 
 
 def _fill(url: str, text: str) -> str:
-    """A thread in which everything that another may name or write says that; returns its name."""
+    """Makes a thread in which everything that others can name or write is this text. Returns its name."""
     name = f"x: 5 entries by content: no findings{text}{_FORGED}"
     with cs.Store.open(url) as store:
         store.append(name, [{"role": "user", "content": f"hello{text}{_FORGED}"}] * 3)

@@ -13,7 +13,7 @@ from cli.program import THREAD, Run
 
 @pytest.fixture
 def exported(run: Run, filled: cs.Store) -> tuple[str, Path]:
-    """The public key, and a folder of two bundles that carry a checkpoint."""
+    """The public key, and a folder of two bundles with a checkpoint."""
     filled.append("t-2", {"role": "user", "content": "hi"})
     log, key = str(run.folder / "log.jsonl"), str(run.folder / "audit.key")
     public = run.json("checkpoint", log, "--key", key, "--new-key", "example.org/audit")[0]["public_key"]

@@ -103,7 +103,7 @@ def test_a_compaction_with_a_budget_is_done_when_it_is_due_or_forced(run: Run, f
     big = ("compact", THREAD, "--window", "100000")
     [left] = run.json(*big)
     assert (left["reason"], left["records"]) == ("the view is within its budget", [])
-    # The last attempt came to nothing: the thread is due again when it has grown.
+    # The last attempt made no progress, so the thread is due again only when it has grown.
     filled.append(THREAD, {"role": "user", "content": "and then? " * 80})
     small = ("compact", "--due", "--window", "400", "--strategy", "ladder:keep_recent=2", "--summarizer", "none")
     [done] = run.json(*small)

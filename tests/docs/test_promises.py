@@ -1,4 +1,4 @@
-"""Each guarantee of the documentation names a test that there is, and that is run."""
+"""Each promise of the documentation names a test that exists and is run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from support import promises
 from support.paths import ROOT, TESTS
 
-# The lines of these pages that promise something, and must name what proves it.
+# The lines of these pages that make a promise, and must name a test.
 _PROMISING = {
     "docs/why.md": r"^- .*?(?=^- |^#|\Z)",
 }
 
 
 def _run_by_default(file: str) -> set[str]:
-    """The tests of a file but those marked slow, and the file itself."""
+    """Returns the tests of a file except those marked slow, and the file itself."""
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")]
     slow = {each.name for each in functions if "pytest.mark.slow" in map(ast.unparse, each.decorator_list)}

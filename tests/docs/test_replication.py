@@ -27,14 +27,14 @@ _PATIENCE = 60.0
 
 
 class Servers:
-    """Embedded servers on folders of their own, all stopped at the end."""
+    """Embedded servers in separate folders, all stopped at the end."""
 
     def __init__(self) -> None:
         self.folders: list[Path] = []
         self.running: list[Any] = []
 
     def folder(self) -> Path:
-        # A socket's path may be short only.
+        # The path of a socket must be short.
         self.folders.append(Path(tempfile.mkdtemp(prefix="csr")))
         return self.folders[-1]
 
@@ -115,7 +115,7 @@ def test_a_store_is_replicated_logically_and_moved_over(servers: Servers) -> Non
     assert "run_as_owner = true" in subscribe
     execute(copy, subscribe)
     until(lambda: everything(copy) == everything(source))
-    # What changes afterwards arrives as well, by changes that the triggers let through.
+    # Later changes are replicated too: the triggers allow them.
     with cs.Store.open(source) as store:
         store.append("t", {"role": "assistant", "content": "more"})
         store.set_metadata("t", {"title": "x"})

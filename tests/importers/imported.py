@@ -1,4 +1,4 @@
-"""Helpers of the import tests: both faces through one call, and the folder of the fixtures."""
+"""Helpers of the import tests: one call for both kinds of store, and the folder of the fixtures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MessagePack as plain data: every form of it, and no bytes that raise anything but one error."""
+"""Decoding MessagePack to plain data: every form is decoded, and other bytes raise only one kind of error."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_plain_values_come_back(value: Any) -> None:
 
 
 def _packed(value: Any) -> bytes:
-    """The longest form of a value."""
+    """Packs a value in its longest form."""
     if value is None or isinstance(value, bool):
         return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
     if isinstance(value, int):

@@ -22,7 +22,7 @@ from compaction_store.postgres.foreign_databases import ForeignPostgres
 
 @pytest.fixture
 def other(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody else's schema."""
+    """A database with another program's schema."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA theirs; SET search_path = theirs")
         yield connection
@@ -33,7 +33,7 @@ Filled = Callable[[str], str]
 
 @pytest.fixture
 def filled(other: psycopg.Connection[Any], url: str) -> Filled:
-    """Puts a fixture there; returns its URL, as users of SQLAlchemy write it."""
+    """Loads a fixture; returns its URL, as users of SQLAlchemy write it."""
 
     def fill(name: str) -> str:
         other.execute((FIXTURES / f"{name}.sql").read_text(encoding="utf-8").encode())
@@ -99,7 +99,7 @@ def test_langgraphs_messages_are_chat_messages_with_nothing_lost(store: Face, fi
     assert meta["occurred_at"].startswith("20")
     assert meta["checkpoint_id"]
     store.view("odd").for_openai()
-    # The call stands in the content and beside it, and is one.
+    # The call is in the content and also beside it, and counts once.
     assert store.compact("odd", lambda ctx: ctx.remove(3, 4)).applied
 
 
@@ -185,7 +185,7 @@ def _state(connection: psycopg.Connection[Any], number: int, kind: str, blob: by
 def test_messages_without_ids_are_told_apart_by_their_place(
     store: Face, filled: Filled, other: psycopg.Connection[Any]
 ) -> None:
-    """As in a graph whose reducer is the plus of lists, of dicts, pairs and texts; in another channel."""
+    """As in a graph whose reducer adds lists: messages are dicts, pairs and texts, in another channel."""
     url = filled("langgraph")
     other.execute("TRUNCATE checkpoints, checkpoint_blobs")
     yes, no = b"\xa3yes", b"\x92\xa2ai\xa2no"
@@ -352,7 +352,7 @@ def test_a_database_out_of_reach_is_said_to_be_so(url: str) -> None:
 
 
 def test_reading_holds_one_page_and_one_state_at_a_time(filled: Filled) -> None:
-    """The cursors are the server's: what is not asked for yet does not come."""
+    """The cursors are on the server, which sends rows only when they are fetched."""
     with closing(databases.open_database(filled("langgraph"))) as database:  # type: ignore[type-var]
         assert isinstance(database, ForeignPostgres)
         rows = database.rows(

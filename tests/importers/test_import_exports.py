@@ -34,7 +34,7 @@ def test_chatgpts_last_shown_branch_is_a_thread_of_chat_messages(store: Face) ->
     assert detect(CHATGPT) == "chatgpt"
     first, second = run(store, CHATGPT)
     assert (first.thread_id, second.thread_id) == ("chatgpt:conv-1", "chatgpt:conv-2")
-    # A system message without words, and the answer that was generated anew.
+    # A system message without text, and an answer that was generated again.
     assert (first.left_out, second.left_out) == (2, 0)
     code = "len(open('größe.csv').readlines())"
     assert said(store, "chatgpt:conv-1") == [

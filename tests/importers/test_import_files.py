@@ -1,4 +1,4 @@
-"""Sessions of Claude Code and Codex, and messages of three APIs as JSON lines: what arrives is what was there."""
+"""Sessions of Claude Code and Codex, and messages of three APIs as JSON lines: nothing is changed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_boundaries_of_claude_code_are_on_record(store: Face) -> None:
     assert records(store, main.thread_id) == [
         (8, "summary", "provider:compact_boundary", 1, 7),
         (12, "truncation", "provider:microcompact_boundary", None, None),
-        # What it says was preserved, the last two messages, is left out of the span.
+        # The last two messages, which it says were preserved, are not in the span.
         (13, "summary", "provider:compact_boundary", 1, 8),
     ]
     first, _, last = store.compactions(main.thread_id)
@@ -102,7 +102,7 @@ def test_an_agents_file_is_a_thread_of_its_own(store: Face) -> None:
 
 
 def test_a_sessions_name_is_its_files_where_that_is_an_id(store: Face, tmp_path: Path) -> None:
-    """Older versions copied a session's lines, ids and all, into the file of the one that went on."""
+    """Older versions copied a session's lines, including the ids, into the file of the session that continued it."""
     other = "11111111-2222-4333-8444-555555555555"
     shutil.copy(FIXTURES / "claude-code.jsonl", tmp_path / f"{other}.jsonl")
     assert [r.source_id for r in run(store, tmp_path)] == [other, f"{other}/{uuid(7)}"]

@@ -1,4 +1,4 @@
-"""Unreadable lines are named by their number, skipped only where asked, and never repeated."""
+"""Unreadable lines are named by their number, skipped only on request, and never quoted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_came_before_a_bad_line_stays_and_the_import_goes_on_from_there(sto
     assert (result.skipped, result.loaded.added) == (1, 2)  # type: ignore[union-attr]
     assert [bad.line for bad in result.bad] == [2]
     assert "SECRET" not in repr(result)
-    # The line is mended: what is there is no longer the beginning of the file.
+    # The line is repaired, so the stored messages are no longer the beginning of the file.
     path.write_bytes(b"\n".join([GOOD, b'{"role":"user","content":"new"}', GOOD]))
     with pytest.raises(cs.IdempotencyConflict):
         run(store, path)
@@ -147,7 +147,7 @@ def test_what_is_no_line_of_a_session_is_bad(tmp_path: Path, form: str) -> None:
     main = next(open_source(path).threads())
     with pytest.raises(cs.InvalidSource, match="it is not a line of a"):
         list(main.items)
-    # A kind of line that nobody knows yet is none of ours.
+    # A line of an unknown kind is left out.
     path.write_bytes((FIXTURES / f"{form}.jsonl").read_bytes() + b'{"type":"new","sessionId":"x"}\n')
     first = next(open_source(path).threads())
     assert list(first.items)
@@ -182,7 +182,7 @@ def test_whatever_a_file_holds_is_read_or_refused_by_a_typed_error(
 ) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "f.jsonl"
     text = b"\n".join(o if isinstance(o, bytes) else json.dumps(o).encode() for o in found)
-    # That is a database, which none of these forms is read from.
+    # That would be a database, which these formats do not read.
     assume(not text.startswith(b"SQLite format 3\0"))
     path.write_bytes(text)
     for thread in open_source(path, format=form, skip_bad=True).threads():
@@ -209,7 +209,7 @@ print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
-    """Also where the lines of two threads take turns."""
+    """Not even if the lines of two threads alternate."""
     peaks = []
     for copies in (1_000, 100_000):
         path = tmp_path / "f.jsonl"

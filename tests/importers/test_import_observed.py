@@ -128,7 +128,7 @@ def test_chunks_of_any_size_record_the_same(store: Face, monkeypatch: pytest.Mon
     store.load("t", plain, key="k")
     assert [r[2:] for r in records(store)] == [("provider:compaction", 1, 8)]
     monkeypatch.setattr(loading, "CHUNK_MESSAGES", 5)
-    # What was loaded in one piece learns later where it was compacted.
+    # Messages that were loaded without their compactions get the records in a later load.
     assert store.load("t", source(), key="k") == Loaded(1, 12, 12, 0, 3)
     assert sorted(r[2:] for r in records(store)) == sorted(r[2:] for r in EXPECTED)
     assert store.load("t", source(), key="k").observed == 0

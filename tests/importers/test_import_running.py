@@ -1,4 +1,4 @@
-"""Imports as a whole: which threads under which names, cut off and gone on with, watched and cancelled."""
+"""Whole imports: names and selection of threads, interruption and continuation, progress and cancellation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(path: Path, count: int) -> Path:
 
 
 class Made:
-    """A user's own source: any object of this shape will do."""
+    """A user's own source, which can be any object with these members."""
 
     format = "made"
     unit = "messages"
@@ -134,7 +134,7 @@ def test_an_import_that_was_cut_goes_on_where_it_stood(
 
 
 def test_a_session_that_grows_line_by_line_ends_as_if_it_had_been_read_at_once(store: Face, tmp_path: Path) -> None:
-    """As by an import that runs every minute beside a session that goes on."""
+    """As with an import that runs every minute during a session."""
     whole = (FIXTURES / "claude-code.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     path = tmp_path / "f.jsonl"
     for count in (*range(3, len(whole), 2), len(whole)):
@@ -214,7 +214,7 @@ def test_the_error_for_a_login_that_may_not_load_says_what_to_grant(
             cs.Store.open(login) as store,
             pytest.raises(PermissionDenied, match="grant this login compaction_store_loader"),
         ):
-            # Not even skipping bad ones hides it.
+            # Not even skip_bad hides it.
             list(import_into(store, FIXTURES / "chat.jsonl", skip_bad=True))
     finally:
         superuser.execute(f"DROP ROLE {name}")
@@ -243,7 +243,7 @@ def test_the_event_loop_goes_on_while_a_source_is_slow(url: str) -> None:
         assert found[0].loaded.count == 5
         return turns
 
-    # Blocked, the loop would have had none while the source slept.
+    # A blocked loop would have run no task while the source slept.
     assert asyncio.run(go()) > 20
 
 

@@ -1,4 +1,4 @@
-"""Work runs the same by both drivers, and by the async one it never blocks the event loop."""
+"""Both drivers run work in the same way, and the async one never blocks the event loop."""
 
 from __future__ import annotations
 

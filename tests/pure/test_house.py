@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows."""
+"""Rules of this repository that no linter checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support.paths import ROOT, TESTS
 
 LONGEST_TEST_FILE = 600
-# All that may import SQLAlchemy, psycopg or alembic: `embedded` is the public door of `postgres_embedded`.
+# Only these may import SQLAlchemy, psycopg or alembic. `embedded` is the public interface of `postgres_embedded`.
 KNOW_THE_DATABASE = {"deploy", "embedded", "migrate", "postgres", "postgres_embedded"}
 
 
@@ -47,10 +47,10 @@ def test_no_contract_leaves_an_import_out(contracts: dict[str, dict[str, Any]]) 
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Not even a package and a module of its own, which `acyclic_siblings` does not compare, or for types alone."""
+    """Not even a package and one of its modules, which `acyclic_siblings` does not compare, or for type annotations."""
     graph = grimp.build_graph("compaction_store", exclude_type_checking_imports=False, cache_dir=None)
     left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    # A module that imports nothing that is left is in no circle.
+    # A module that imports none of the remaining modules is in no circle.
     while done := {module for module, imported in left.items() if not imported & left.keys()}:
         left = {module: imported for module, imported in left.items() if module not in done}
     assert not left

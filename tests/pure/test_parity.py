@@ -1,4 +1,4 @@
-"""The two faces are one: derived by script, with the same methods and the same parameters."""
+"""Store and AsyncStore are derived by a script, with the same methods and the same parameters."""
 
 from __future__ import annotations
 

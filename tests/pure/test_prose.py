@@ -20,7 +20,7 @@ _OLD_VOICE = re.compile(
 )
 # A sentence must not begin with its relative clause: "What is written meanwhile is not part of it." Questions may.
 _FREE_RELATIVE = re.compile(r"^\W*(What|Whatever|Whom|Whose|Who)\b(?!.*[?:]\W*$)")
-# So may headings, cells of tables and titles of links.
+# Headings, cells of tables and titles of links may begin so too.
 _TITLE = re.compile(r"\W*[#|\[]")
 _ARGUMENT_ERRORS = {
     "InvalidInput", "InvalidThreadId", "InvalidMessage", "MessageTooLarge", "MessageTooDeep", "InvalidKey",
@@ -53,7 +53,7 @@ def _free_relatives() -> Iterator[Passage]:
 
 
 def _argument_errors() -> Iterator[Passage]:
-    """The text of every error of these classes, as far as it is written in the same module."""
+    """Yields the text of every error of these classes, if it is a constant of the same module."""
     for path in sorted((ROOT / "compaction_store").rglob("*.py")):
         if "_sync" in path.parts:
             continue

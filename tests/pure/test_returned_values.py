@@ -34,7 +34,7 @@ FUNCTIONS = (
     migrate.upgrade, migrate.current, migrate.check, embedded.url, embedded.default_folder, citus.distribute,
     doctor.diagnose, doctor.installation,
 )  # fmt: skip
-# They do something, or carry something that is read once: nobody sends these to a browser.
+# These do something or can be read only once, so they need no form in JSON.
 NOT_VALUES = {
     "Ask", "AsyncReader", "AsyncRecallTools", "AsyncStore", "CheckpointLog", "CompactionContext", "Counter", "Item",
     "Mark", "Notes", "Observed", "Placed", "Planned", "Reader", "RecallTools", "Request", "Ruler", "SigningKey",
@@ -50,7 +50,7 @@ def public_objects() -> Iterator[Any]:
 
 
 def returned_by(found: Any) -> Iterator[Any]:
-    """The annotations of what a function returns, or a class's methods, properties and fields."""
+    """Yields the annotation of a function's result, or those of a class's methods, properties and fields."""
     if not inspect.isclass(found):
         if inspect.isfunction(found):
             yield returned(found)
@@ -85,7 +85,7 @@ def classes_in(annotation: Any) -> Iterator[type]:
 
 
 def values() -> dict[str, type]:
-    """The package's own classes among what public objects return, and in the fields of those."""
+    """Returns the package's classes that public objects return, and those in their fields."""
     found: dict[str, type] = {}
     waiting = [annotation for item in public_objects() for annotation in returned_by(item)]
     while waiting:
@@ -102,7 +102,7 @@ VALUES = values()
 
 
 def sample(annotation: Any) -> Any:
-    """A value of an annotated type, with as much inside it as there can be."""
+    """Makes a value of an annotated type, with all of its fields filled."""
     if isinstance(annotation, typing.TypeVar):
         return {"role": "user"}
     origin, parts = typing.get_origin(annotation) or annotation, typing.get_args(annotation)

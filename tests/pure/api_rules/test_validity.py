@@ -53,7 +53,7 @@ def test_a_well_formed_thread_passes(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_a_well_formed_thread_without_one_call_or_one_result_is_refused(name: str, data: st.DataObject) -> None:
     thread = data.draw(threads.WELL_FORMED[name]())
-    # A server's call without its result may be one that waits for the client's results.
+    # A call of a server's tool without a result may be waiting for results of the client's tools.
     kinds = {"tool_use", "tool_result", "server_tool_use"}
     places = [
         (message, key, part)
@@ -448,7 +448,7 @@ def test_responses_takes(thread: list[Any]) -> None:
 
 
 def typed_dicts(union: Any) -> Iterator[tuple[str, set[str], set[str]]]:
-    """The types in a union, with the fields that are required and all fields. Their annotations are strings."""
+    """Yields the types in a union, with the required fields and all fields. Their annotations are strings."""
     for member in get_args(union):
         if not hasattr(member, "__required_keys__"):
             yield from typed_dicts(member)

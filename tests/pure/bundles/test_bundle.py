@@ -1,4 +1,4 @@
-"""Bundles prove themselves: the findings of both verifiers in a file alone, however it was changed."""
+"""Bundles verify by themselves: the findings of both verifiers in files that were changed in every way."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def theirs(data: bytes, head: str | None = None, pos: int | None = None) -> list
 
 
 def found_by_both(lines: list[bytes]) -> bool:
-    """Whether both find something; neither may be alone."""
+    """Returns whether both find something. Fails if only one does."""
     mine, other = bool(ours(lines)), bool(theirs(b"".join(lines)))
     assert mine == other
     return mine
 
 
 def cut(data: bytes) -> list[bytes]:
-    """The lines of a file as reading it in binary gives them."""
+    """Splits data into lines, as reading a binary file does."""
     return list(io.BytesIO(data))
 
 
-# ---- what is sound
+# ---- valid bundles
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
@@ -135,13 +135,13 @@ def test_both_verifiers_take_every_thread_that_is_sound(thread: Thread, mask: in
         assert line_format.dump(line_format.parse(line)) == line
 
 
-# ---- what is not
+# ---- invalid bundles
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_every_flipped_bit_is_found_by_both(name: str, seed: int) -> None:
-    """5,000 of them."""
+    """There are 5,000 of them."""
     random_bits = random.Random(seed)
     data = b"".join(GOLDEN[name])
     for _ in range(334):
@@ -153,7 +153,7 @@ def test_every_flipped_bit_is_found_by_both(name: str, seed: int) -> None:
 
 
 def _others(value: Any) -> list[Any]:
-    """Other values of the same form, and some of none."""
+    """Yields other values of the same form, and some of another form."""
     if isinstance(value, bool) or value is None:
         return [0, "", "x", 1]
     if isinstance(value, int):
@@ -169,7 +169,7 @@ def _others(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_every_changed_field_is_found_though_the_end_fits_again_or_is_listed(name: str) -> None:
-    """As by somebody who knows the format, and knows no better than to change one field and seal the bundle again."""
+    """As by somebody who knows the format, changes one field, and recomputes only the end of the bundle."""
     lines = said(GOLDEN[name])
     missed = set()
     for at, line in enumerate(lines):
@@ -178,7 +178,7 @@ def test_every_changed_field_is_found_though_the_end_fits_again_or_is_listed(nam
                 changed = [*lines[:at], line | {field: other}, *lines[at + 1 :]]
                 if other != value and not found_by_both(sealed(changed)):
                     missed.add(field)
-    # The name of an erased thread is gone; what a redaction erased is known from its content alone.
+    # An erased thread has no name, and only the content of a redaction says what it erased.
     besides = {"bundle-1-erased.jsonl": {"tenant", "thread_id"}, "bundle-1-withheld.jsonl": {"redacted_pos"}}
     assert missed <= UNPROTECTED | besides.get(name, set())
     assert sorted(UNPROTECTED) == ["checkpoint", "made_at", "metadata", "schema"]
@@ -359,7 +359,7 @@ def test_no_garbage_makes_a_verifier_fail(pieces: list[bytes]) -> None:
 @settings(max_examples=1000, deadline=None)
 @given(st.data())
 def test_no_value_makes_a_verifier_fail(data: st.DataObject) -> None:
-    """Lines of the right shape with anything at all in their fields, sealed."""
+    """The lines have the right shape and any values in their fields, and the end matches."""
     lines = said(data.draw(st.sampled_from([GOLDEN[name] for name in sorted(GOLDEN)])))
     for _ in range(data.draw(st.integers(1, 3))):
         line = data.draw(st.sampled_from(lines))
@@ -393,7 +393,7 @@ def test_a_bundle_is_given_as_lines_of_bytes() -> None:
 
 
 def run(*arguments: str, cwd: Path, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    """The one file, away from the package, with nothing but the standard library to import."""
+    """Runs a copy of offline.py outside of the package, with only the standard library."""
     shutil.copy(SOURCE, cwd / "offline.py")
     command = [sys.executable, "-I", "-S", "offline.py", *arguments]
     return subprocess.run(command, cwd=cwd, input=given, capture_output=True, timeout=60, check=False)

@@ -1,5 +1,5 @@
-"""The checkpoint that a bundle carries, checked by both verifiers with a public key; and Ed25519 in plain Python, held
-to RFC 8032 and to what `cryptography` says.
+"""The checkpoint that a bundle carries, checked by both verifiers with a public key; and Ed25519 in plain Python,
+compared with RFC 8032 and `cryptography`.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def test_the_vectors_of_rfc_8032_hold(secret: str, public: str, message: str, si
 
 
 def _small() -> list[bytes]:
-    """Every encoding of the eight points of small order, the ones that are not canonical too."""
+    """Returns every encoding of the eight points of small order, including those that are not canonical."""
     ys = [0, 1, offline.FIELD - 1, *(y for y in keys.WEAK if y > 1 and y != offline.FIELD - 1)]
     ys += [offline.FIELD, offline.FIELD + 1]
     return [(y | sign << 255).to_bytes(32, "little") for y in ys for sign in (0, 1)]
 
 
 def test_it_says_what_cryptography_says_of_signatures_of_every_kind() -> None:
-    """Sound and changed ones, second halves that are not reduced, keys and first halves of small order."""
+    """Valid and changed ones, second halves that are not reduced, keys and first halves of small order."""
     chance = random.Random(8032)
     small = _small()
     assert len(small) == 14
@@ -119,7 +119,7 @@ def test_it_says_what_cryptography_says_of_signatures_of_every_kind() -> None:
 
 
 def test_keys_of_small_order_and_keys_in_another_form_are_no_keys() -> None:
-    """With one of them a signature that nobody made holds for any text."""
+    """With such a key, a forged signature is valid for any text."""
     forged = (1).to_bytes(32, "little") + bytes(32)
     assert any(offline.is_signed(key, forged, b"anything") for key in _small())
     others = [(offline.FIELD + n).to_bytes(32, "little") for n in range(2, 19)]
@@ -144,7 +144,7 @@ def thread(name: str = "t", messages: int = 5) -> Thread:
 
 
 def carrying(made: Thread, tmp_path: Path, *, pos: int | None = None, signer: SigningKey = KEY) -> Thread:
-    """The thread with a checkpoint over it as it stood at a pos, and over twenty others."""
+    """Returns the thread with a checkpoint over its state at a pos, and over twenty other threads."""
     log = cs.CheckpointLog(tmp_path / f"{signer.key.hex()[:8]}.jsonl", signer.key)
     entry = bytes.fromhex(made.entries[(pos or len(made.entries)) - 1]["entry"])
     name = made.thread_id

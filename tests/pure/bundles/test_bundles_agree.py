@@ -1,4 +1,4 @@
-"""The two verifiers of bundles come to the same word: on changed ones, and on those that once parted them."""
+"""The two verifiers agree on changed bundles, and on those on which they once disagreed."""
 
 from __future__ import annotations
 

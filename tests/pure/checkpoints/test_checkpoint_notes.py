@@ -31,7 +31,7 @@ GOLDEN = json.loads((TESTS / "golden" / "checkpoint-1.json").read_text(encoding=
 
 
 def root_by_definition(leaves: list[bytes]) -> bytes:
-    """RFC 6962, 2.1, as it is written there."""
+    """Computes the root by the definition in RFC 6962, 2.1."""
     if not leaves:
         return sha256(b"").digest()
     if len(leaves) == 1:

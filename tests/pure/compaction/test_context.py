@@ -132,7 +132,7 @@ def test_a_span_may_hold_planned_ones_whole_and_is_made_from_them() -> None:
     ctx.compact(1, 5, summarize)
     assert [(e.seq, e.end_seq, e.kind) for e in given] == [(1, 2, "summary"), (3, 4, "summary"), (5, 5, None)]
     assert shape(ctx) == [(1, 5), (6, 6), (7, 7), (8, 8)]
-    # The stored record by its number, the one of this run by its place in it.
+    # A stored record is named by its number, and one of this run by its place in the run.
     assert attempts_of(ctx)[1].inputs == (1, -1)
 
 

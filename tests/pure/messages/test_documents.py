@@ -1,5 +1,5 @@
-"""The rule for stored JSON documents, as Python applies it: what it refuses, what it takes, and that it agrees with
-what an append stores.
+"""The rule for stored JSON documents, as Python applies it: what it refuses, what it accepts, and that it accepts
+everything that an append stores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where one may cut: against brute force on random threads, and shape by shape."""
+"""Allowed spans: compared with brute force on random threads, and for each shape of calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Span = tuple[int, int]
 
 
 class Case:
-    """A script written down, and what follows from the script alone: its links and what waits."""
+    """A script written as payloads, with the links and the pending calls that follow from the script alone."""
 
     def __init__(self, script: threads.Script, forms: list[Format], cuts: list[bool]) -> None:
         self.items: list[list[Any]] = []
@@ -39,7 +39,7 @@ class Case:
         self._reason(said)
 
     def _pair(self, said: list[tuple[int, Word, bool, Format]]) -> None:
-        """For each result, the nearest earlier call that nobody answered: looked for backwards, word by word."""
+        """Finds the nearest earlier unanswered call of each result by searching backwards."""
         answered: set[int] = set()
         for at, (index, word, by_name, _) in enumerate(said):
             if word.kind != "result":
@@ -140,7 +140,7 @@ def test_every_span_of_a_random_thread_is_judged_as_by_brute_force(case: Case) -
 
 
 def reaches_over(case: Case, start: int, end: int) -> bool:
-    """Whether a way over links leads from before an allowed span to after it: then one link does."""
+    """Returns whether links lead from before an allowed span to after it. If they do, a single link does."""
     return any(a < start and end < b for a, b in case.links)
 
 
@@ -267,7 +267,7 @@ def typed_dicts(*modules: Any) -> Iterator[tuple[str, set[str]]]:
 
 
 def test_no_call_or_result_in_the_sdks_is_unknown() -> None:
-    """Every type with an id that another type answers, but for those that carry their own result."""
+    """Every type with an id that another type answers is known, except those that contain their own result."""
     found = dict(typed_dicts(openai_items, anthropic.types, anthropic.types.beta))
     assert len(found) > 60
     for kind, fields in found.items():
@@ -278,7 +278,7 @@ def test_no_call_or_result_in_the_sdks_is_unknown() -> None:
         if kind.endswith("_tool_use") or kind == "tool_use":
             assert kind in tool_pairs.CALLS, kind
     for kind, field in {**tool_pairs.CALLS, **tool_pairs.RESULTS}.items():
-        # The one whose id is somewhere else in the type than in what the API is sent.
+        # The only type whose id is in another field than in requests.
         assert field in found[kind] or kind == "local_shell_call_output"
 
 
@@ -332,7 +332,7 @@ def test_a_call_made_by_a_program_belongs_to_the_program(
     links = links_of(program, {**asked, "caller": caller}, answered, end, USER)
     assert links.problem(1, 2) == "split_pair"
     assert links.problem(0, 3) is None
-    # A maker that is gone, or never was, binds nothing.
+    # A caller that does not exist links nothing.
     assert links_of(USER, {**asked, "caller": caller}, answered).problem(1, 2) is None
 
 
@@ -413,7 +413,7 @@ def test_system_and_developer_are_the_systems() -> None:
 
 
 def test_long_chains_of_links_are_followed_without_recursion() -> None:
-    """Each result lies beyond the next call: one barrier breaks the next group, all the way."""
+    """Each result comes after the next call, so each barrier breaks the next group."""
     payloads = [USER]
     for number in range(20_000):
         payloads += [call(f"x{number}")]

@@ -26,7 +26,7 @@ def agent(turns: int) -> list[Payload]:
 
 
 def breaks(strategy: Any) -> int:
-    """How often the beginning of the request changes in a loop that runs the strategy before each of its turns."""
+    """Returns how often the beginning of the request changes in a loop that runs the strategy before each turn."""
     view = elements(agent(1))
     found = 0
     for place in range(1, 40):
@@ -71,7 +71,7 @@ def test_results_that_nobody_has_read_stay() -> None:
     messages = [*agent(4), {"role": "assistant", "content": None, "tool_calls": calls}, *results]
     spans = [(change.start_seq, change.end_seq) for change in plan_clear_tool_results(messages, keep=1)]
     assert spans == [(3, 3), (5, 5), (7, 7), (9, 9)]
-    # Who keeps none insists.
+    # With keep=0, unread results are cleared too.
     assert plan_clear_tool_results(messages, keep=0)[-1].end_seq == len(messages)
 
 

@@ -71,7 +71,7 @@ PLANNERS: dict[str, Callable[[list[Payload]], object]] = {
 
 
 def steps(plan: Callable[[], object]) -> int:
-    """Calls of functions, ours and the interpreter's."""
+    """Counts the calls of functions, both in Python and in C."""
     count = 0
 
     def tick(_frame: object, event: str, _argument: object) -> None:

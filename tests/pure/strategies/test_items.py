@@ -1,4 +1,4 @@
-"""The sliding window over anything: what is folded, and that all of it can be had back."""
+"""The sliding window over any objects: what is folded, and that all items can be recovered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compaction_store.strategies import Piece, Slid, Window, over, plan_sliding_
 
 
 class Summarizer:
-    """Remembers what it was given; fails at a call of that number."""
+    """Records its inputs, and fails at the call with that number."""
 
     def __init__(self, fails_at: int = 0) -> None:
         self.sources: list[str] = []
@@ -39,9 +39,9 @@ def longer_than(number: int) -> Callable[[Window[Said]], bool]:
         ("suuu", 4, 0, "suuu", []),
         ("suuu", -1, 0, "suuu", []),
         ("suaua", 4, 0, "suS", ["aua"]),
-        # One more in, one more out; what was folded is what it was.
+        # One more item at the end stays, and the folded span is the same.
         ("suauau", 4, 0, "suSu", ["aua"]),
-        # Reached by nothing at all: one summary at the end, not one for each message.
+        # An empty window reaches the threshold: one summary at the end, not one for each message.
         ("suaaau", -1, 0, "suS", ["aaau"]),
         # The end of the whole thread is kept, not that of the window.
         ("suauauauau", 5, 4, "suSauau", ["auau"]),
@@ -51,7 +51,7 @@ def longer_than(number: int) -> Callable[[Window[Said]], bool]:
         ("utrr", 2, 0, "uS", ["trr"]),
         ("utrra", 2, 1, "uSa", ["trr"]),
         ("uttrrua", 3, 2, "uSua", ["ttrr"]),
-        # A call that waits bounds the span.
+        # An unanswered call limits the span.
         ("suaut", -1, 0, "suSt", ["au"]),
         ("uataa", -1, 0, "uStS", ["a", "aa"]),
     ],
@@ -77,7 +77,7 @@ def test_all_that_was_given_can_be_had_back(pattern: str, number: int, retain: i
     kept = min(retain, len(items))
     assert slid.items[len(slid) - kept :] == items[len(items) - kept :]
     assert [item for item in slid.items if item.is_system()] == [item for item in items if item.is_system()]
-    # Given in again, nothing is done twice.
+    # If the result is passed in again, nothing changes.
     again = sliding_window(slid, summarize=Summarizer(fails_at=1), threshold=longer_than(number), retain=retain)
     assert again == slid
 
@@ -134,7 +134,7 @@ class WithIds(Said):
 
 
 def test_ids_tell_which_results_belong_to_a_call() -> None:
-    """By its place alone, the last result would be taken for the second call's."""
+    """By its position alone, the last result would be paired with the second call."""
     items = [
         Said("u"), WithIds("t", "1", "2"), WithIds("r", "1"), WithIds("t", "3"), WithIds("r", "3"), WithIds("r", "2"),
         Said("a"), Said("a"),

@@ -80,7 +80,7 @@ def test_the_old_messages_are_summarized_and_the_recent_ones_kept() -> None:
 def test_the_target_is_the_budgets_less_the_reserve() -> None:
     budget = TokenBudget(context_window=10_000)
     assert Ladder(reserve=1000).limit(budget) == 4000
-    # A budget has a reserve of its own; of a small one at most half is held in another.
+    # A budget has its own reserve. Another one takes at most half of the target.
     assert Ladder().limit(TokenBudget(context_window=2000)) == 1000
     assert Ladder(reserve=2048).limit(TokenBudget(context_window=2000)) == 500
     assert Ladder(target_tokens=5000).limit(None) == 2952
@@ -167,7 +167,7 @@ def test_a_huge_last_result_is_cut_instead_of_the_conversation() -> None:
     ctx = run(Ladder(target_tokens=20_000, reserve=0), elements(messages))
     assert [kind for kind, *_ in kinds(ctx)] == ["truncation"]
     assert ctx.total_tokens <= 20_000
-    # But not if it is what the user has just said.
+    # But not if it is the last message of the user.
     messages[-1] = user(words(19_000))
     ctx = run(Ladder(target_tokens=20_000, reserve=0), elements(messages))
     assert ctx.result_messages[-1] == messages[-1]
@@ -255,7 +255,7 @@ def test_a_block_of_a_provider_cannot_be_one_of_several_parts() -> None:
 
 def test_keep_recent_of_nothing_summarizes_everything_but_the_last_user_message() -> None:
     ctx = run(Ladder(short, target_tokens=300, reserve=0, keep_recent=0), elements(talk(5, 50)))
-    # For a summary of the last message there is no room, nor is it needed.
+    # A summary of the last message has no room and is not needed.
     assert kinds(ctx) == [("summary", 2, 9)]
     assert ctx.total_tokens <= 300
 

@@ -74,7 +74,7 @@ def test_what_has_to_stay(pattern: str, stays: str) -> None:
 
 
 def test_in_anthropics_format_the_turn_after_a_system_message_stays() -> None:
-    """It takes a system message only between a turn of the user's and one of the assistant's."""
+    """The API accepts a system message only between a turn of the user and one of the assistant."""
     said = {"role": "assistant", "content": [{"type": "text", "text": "hi"}]}
     user, system = {"role": "user", "content": "hi"}, {"role": "system", "content": "hi"}
     thread: list[Any] = [system, said, user, system, said, said, user, said, user]

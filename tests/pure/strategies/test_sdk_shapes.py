@@ -141,7 +141,7 @@ CASES: list[Any] = [
 
 
 def looked_through(value: Any) -> None:
-    """Lists in the SDKs' types are validated only as they are gone through."""
+    """Lists in the SDKs' types are validated only when they are iterated."""
     if isinstance(value, dict):
         for item in value.values():
             looked_through(item)
@@ -165,7 +165,7 @@ def test_shortened_messages_are_still_of_the_sdks_types(form: str, message: Payl
 
 
 def results() -> Iterator[tuple[str, Payload, Payload]]:
-    """Calls and results in every form that can be cleared."""
+    """Returns calls and results in every form that can be cleared."""
     chat = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     yield "chat", {"role": "assistant", "content": None, "tool_calls": [chat]}, CHAT["a result"]
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}

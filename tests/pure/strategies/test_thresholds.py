@@ -1,4 +1,4 @@
-"""When to compact: at a number, not only above it; composed; and never where nothing is set."""
+"""Thresholds are reached at their number, not only above it. They compose, and without a number are never reached."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_a_message_of_the_user_that_holds_only_results_is_no_turn() -> None:
 def test_a_fraction_is_of_what_fits_the_model() -> None:
     assert over(fraction=0.7)(Measure(tokens=56_000, limit=80_000))
     assert not over(fraction=0.7)(Measure(tokens=55_999, limit=80_000))
-    # As written, whatever binary fractions make of it.
+    # The fraction is decimal, as it is written.
     assert over(fraction=0.29)(Measure(tokens=29, limit=100))
     assert not over(fraction=0.29)(Measure(tokens=28, limit=100))
     with pytest.raises(NotConfigured, match="budget"):
         over(fraction=0.7)(Measure(tokens=1))
-    # What is reached before the fraction needs no budget.
+    # If another part is reached first, the fraction needs no budget.
     assert (over(tokens=1) | over(fraction=0.7))(Measure(tokens=1))
 
 

@@ -344,7 +344,7 @@ def test_every_well_formed_thread_stays_well_formed(form: str, data: st.DataObje
     assert [step.id for step in call_and_result_ids(ctx.result_messages)] == [
         step.id for step in call_and_result_ids(messages)
     ]
-    # Once is enough.
+    # A second run finds nothing to clear.
     assert not builder_of(run(ClearToolResults(keep), committed(ctx))).applied
 
 

@@ -28,7 +28,7 @@ from compaction_store.strategies import Node, SummaryTree, plan_summary_tree
 from compaction_store.strategies.tree import HIGHEST, level_of
 from compaction_store.tokens import Counter
 
-# A message takes what its "n" says, a summary 10.
+# A message counts as many tokens as its "n", a summary 10.
 SIMPLE = Counter("simple", lambda payload, _size: payload.get("n", 10))
 
 
@@ -95,7 +95,7 @@ def test_records_say_their_level_and_what_went_in() -> None:
         ("SummaryTree(leaf_tokens=40, fan_in=3, keep_recent=2) level 2", 1, 12),
     ]
     assert attempts_of(ctx)[3].inputs == (-1, -2, -3)
-    # The records that come after are named as they would be without it.
+    # Later records have the same name as without the tree.
     assert builder_of(ctx).rename("other") == "test"
     assert level_of(ctx.elements[0]) == 2
 
@@ -107,7 +107,7 @@ def test_the_view_is_bounded_and_its_beginning_is_stable() -> None:
     assert life.largest <= 600 + 20
     assert sorted(life.levels(), reverse=True) == life.levels()
     assert len(life.view) < 60
-    # What a run leaves before the first element it touched is the same, byte for byte.
+    # The part of the view before the first element that a run touched stays the same, byte for byte.
     unchanged = []
     for before, after in life.prefixes:
         same = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)

@@ -1,4 +1,4 @@
-"""The share of a conversation that an extractive summary keeps, by the benchmark's probes, beside simpler texts."""
+"""The share of a conversation that an extractive summary keeps, compared with simpler texts by the same rules."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_names_that_no_sentence_holds_are_listed() -> None:
     lines = ExtractiveSummarizer(share=0.1)(elements(*said)).text.splitlines()
     assert [line.split(":")[0] for line in lines][-1] == "named"
     assert all(f"order_{n}" in "\n".join(lines) for n in range(8))
-    # Names of fields are no names, and what a call was given is named even where the call is cut.
+    # Names of fields do not count, and the arguments of a call count even if the call is cut.
     call = {
         "type": "function_call",
         "call_id": "c",

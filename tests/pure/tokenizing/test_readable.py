@@ -1,4 +1,4 @@
-"""The text that is read of a message in every format, and the cost of images, files and sealed text."""
+"""The texts of a message that are counted, in every format, and the cost of images, files and encrypted text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO = {"type": "text", "text": "two"}
 
 
 def whole(text: str) -> int:
-    """The encoder's own count of a text, in one piece."""
+    """Returns the encoder's own count of a text, in one piece."""
     return len(o200k.load().encode_ordinary(text))
 
 
@@ -31,7 +31,7 @@ def counted(message: dict[str, Any]) -> int:
 
 
 def texts(*given: str) -> int:
-    """What a message costs in which exactly these texts are read."""
+    """Returns the tokens of a message with exactly these texts."""
     return 3 + sum(map(whole, given))
 
 
@@ -78,7 +78,7 @@ IMAGES = {
 }
 
 
-# What is read of a message
+# Texts that are counted
 
 
 def test_the_fields_of_the_frame_cost_nothing_and_a_name_one_token_more() -> None:
