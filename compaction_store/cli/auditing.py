@@ -27,6 +27,10 @@ _RECORDS: list[str | Column] = [
     Column("number", right=True), "written", "kind", Column("seqs", right=True), *figures("before", "after"), "status",
     *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "authority", "model", "error")),
 ]  # fmt: skip
+_FAILURES: list[str | Column] = [
+    Column("number", right=True), "written", Column("seqs", right=True), Column("callback", cut=16, optional=True),
+    Column("model", cut=16, optional=True), Column("error", cut=24),
+]  # fmt: skip
 
 
 def compactions(
@@ -94,7 +98,8 @@ def compactions(
 ) -> None:
     """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
 
-    The column `error` says why an attempt failed or was rejected.
+    The column `error` says why an attempt failed or was rejected; with --outcome failed or rejected, it gets most of
+    the room. show prints it whole.
     """
     out = options.with_text(as_json, text=text)
     with options.reader(url, tenant) as store, Progress("compactions", "records") as progress:
@@ -104,32 +109,47 @@ def compactions(
             authority=authority, newest_first=newest_first,
         )  # fmt: skip
         found = progress.over(islice(log, limit))
-        _list_records(out, found, own=thread is not None, text=text)
+        failures = outcome in (Outcome.failed, Outcome.rejected)
+        none = f"no records found in tenant {tenant!r}"
+        _list_records(out, found, none, own=thread is not None, failures=failures, text=text)
 
 
-def _list_records(out: Output, found: Iterable[Compaction], *, own: bool, text: bool) -> None:
+def _list_records(
+    out: Output, found: Iterable[Compaction], none: str, *, own: bool, failures: bool, text: bool
+) -> None:
     """Prints records as a table or, if the terminal is too narrow, as a few lines each."""
-    columns = _RECORDS if own else [Column("thread", fold=True), *_RECORDS]
-
-    def cells(record: Compaction) -> list[str]:
-        return [*([] if own else [record.thread_id]), *values.record_cells(record)]
-
-    none = "no records found"
     if out.as_json:
-        out.rows(columns, ((values.compaction(record, text=text), ()) for record in found), none)
+        out.rows([], ((values.compaction(record, text=text), ()) for record in found), none)
         return
     records = list(found)
-    rows = [cells(record) for record in records]
-    if not rows:
+    if not records:
         out.text(none)
-    elif out.fits(columns, rows):
+        return
+    columns, rows = _table(out, records, own=own, failures=failures)
+    if out.fits(columns, rows):
         out.grid(columns, rows)
-    else:
-        for record in records:
-            head, *rest = values.record_lines(record, own=own)
-            out.wrapped(head, style="bold")
-            for line in rest:
-                out.wrapped(line, indent=4)
+        return
+    for record in records:
+        head, *rest = values.record_lines(record, own=own)
+        out.wrapped(head, style="bold")
+        for line in rest:
+            out.wrapped(line, indent=4)
+
+
+def _table(
+    out: Output, records: list[Compaction], *, own: bool, failures: bool
+) -> tuple[list[str | Column], list[list[str]]]:
+    columns = _FAILURES if failures else _RECORDS
+    rows = [values.failure_cells(record) if failures else values.record_cells(record) for record in records]
+    if not own:
+        columns = [Column("thread", fold=True), *columns]
+        rows = [[record.thread_id, *cells] for record, cells in zip(records, rows, strict=True)]
+    # On a narrow terminal, a failure's error is worth more than its model and its callback.
+    for _ in ("model", "callback") if failures else ():
+        if not out.fits(columns, rows):
+            columns = [*columns[:-2], columns[-1]]
+            rows = [[*cells[:-2], cells[-1]] for cells in rows]
+    return columns, rows
 
 
 def explain(

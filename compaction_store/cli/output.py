@@ -208,23 +208,29 @@ class Output:
             for at, column in enumerate(columns)
             if isinstance(column, str) or not column.optional or any(row[at] for row in rows)
         ]
+        cut = {at: column.cut for at in kept if isinstance(column := columns[at], Column) and column.cut is not None}
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
         for at in kept:
             column = columns[at]
             name, right, fold = (column, False, False) if isinstance(column, str) else column.parts
             # Rich computes the minimum width from the longest word, even for columns that must not wrap.
             whole = max(cell_len(shown(text)) for text in (name, *(row[at] for row in rows)))
+            least = _NARROWEST if fold else cut.get(at, whole)
             table.add_column(
                 name,
                 justify="right" if right else "left",
-                no_wrap=not fold,
+                no_wrap=not fold and at not in cut,
                 overflow="fold" if fold else "ellipsis",
-                min_width=min(whole, _NARROWEST) if fold else whole,
+                min_width=min(whole, least),
                 # A pipe has no width, but cells as long as a prompt are unreadable.
                 max_width=_WIDEST_CELL if fold else None,
             )
         for row in rows:
-            table.add_row(*(_Cell(shown(row[at])) for at in kept))
+            cells = [shown(row[at]) for at in kept]
+            table.add_row(*(
+                Text(cell, no_wrap=True, overflow="ellipsis") if at in cut else _Cell(cell)
+                for at, cell in zip(kept, cells, strict=True)
+            ))  # fmt: skip
         return table
 
     def print_table(self, table: Table, width: int | None = None) -> None:
@@ -277,10 +283,17 @@ class Output:
 
 
 class Column:
-    """A column with options: `right` aligns figures, `fold` wraps long texts, `optional` omits it if it is empty."""
+    """A column with options.
 
-    def __init__(self, name: str, *, right: bool = False, fold: bool = False, optional: bool = False) -> None:
+    `right` aligns figures, `fold` wraps long texts, `cut` is the least width to which longer texts are shortened on a
+    terminal, `optional` omits an empty column.
+    """
+
+    def __init__(
+        self, name: str, *, right: bool = False, fold: bool = False, cut: int | None = None, optional: bool = False
+    ) -> None:
         self.parts = (name, right, fold)
+        self.cut = cut
         self.optional = optional
 
 

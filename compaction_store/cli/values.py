@@ -144,6 +144,12 @@ def record_cells(value: Compaction) -> list[str]:
     ]  # fmt: skip
 
 
+def failure_cells(value: Compaction) -> list[str]:
+    """Returns the cells of an attempt that failed or was rejected: its error in one line, less of the rest."""
+    number_, written, _, seqs, _, _, _, called, _, _, model, problem = record_cells(value)
+    return [number_, written, seqs, called, model, next(iter(problem.splitlines()), "")]
+
+
 def _covered(value: Compaction) -> str:
     """Lists the failures of the summarizers that were tried before the record's own."""
     return ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)

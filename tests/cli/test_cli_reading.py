@@ -114,7 +114,7 @@ def test_compaction_records_are_found_by_every_filter(run: Run, filled: cs.Store
     assert why in " ".join(run("compactions", "--outcome", "rejected", "--table").stdout.split())
     table = run("compactions", "--table", "--kind", "summary").stdout
     assert "revoked by 4" in table
-    assert run("compactions", "--actor", "nobody", "--table").stdout == "no records found\n"
+    assert run("compactions", "--actor", "nobody", "--table").stdout == "no records found in tenant 'default'\n"
 
 
 def test_a_record_is_shown_beside_its_originals(run: Run, filled: cs.Store) -> None:
