@@ -259,5 +259,5 @@ def events(
                 (values.event(event, text=True), values.event_cells(event))
                 for event in store.events(thread, after=after)
             ),
-            none="no events found",
+            none=f"no events of thread {thread!r} in tenant {tenant!r}",
         )

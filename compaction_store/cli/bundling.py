@@ -25,6 +25,7 @@ from compaction_store.cli import attesting, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import Tenant, Url, misuse, naming
+from compaction_store.cli.output import note
 from compaction_store.cli.progress import Progress
 from compaction_store.deploy import doctor
 from compaction_store.errors import Conflict, InvalidBundle
@@ -115,8 +116,11 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
     try:
         run.to.mkdir(parents=True, exist_ok=True)
         wanted = [run.store.thread(name) for name in threads] if threads else run.store.threads()
+        before = len(run.written)
         for thread in wanted:
             _export_one(run, thread)
+        if len(run.written) == before:
+            note(f"no threads of tenant {run.tenant!r}")
         _write_index(run.to, run.written)
     except OSError as error:
         raise misuse(f"cannot write to {run.to}: {error.strerror}", "--to") from None

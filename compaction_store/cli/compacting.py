@@ -90,11 +90,16 @@ def compact(
     out = Output(as_json=as_json)
     failed = False
     with options.store(url, tenant) as store, Progress("compact", "threads") as progress:
-        for thread in progress.over(_wanted(store, threads, budget)):
+        wanted = _wanted(store, threads, budget)
+        if not wanted and not out.as_json:
+            out.text(f"no thread is due in tenant {tenant!r}")
+        for thread in progress.over(wanted):
             try:
-                if dry_run:
-                    failed = _show_plan(out, thread, store.plan(thread, callback, budget=budget, force=force)) or failed
-                else:
+                with options.naming(tenant):
+                    if dry_run:
+                        plan = store.plan(thread, callback, budget=budget, force=force)
+                        failed = _show_plan(out, thread, plan) or failed
+                        continue
                     run = store.compact(thread, callback, budget=budget, force=force, actor=actor, authority=authority)
                     failed = _show_run(out, thread, run) or failed
             except CompactionStoreError as error:
@@ -107,7 +112,7 @@ def compact(
         raise typer.Exit(exits.REFUSED)
 
 
-def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> Iterable[str]:
+def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> list[str]:
     if threads or budget is None:
         return threads or []
     # List all threads first: a compacted thread is no longer due, so the next page would skip others.

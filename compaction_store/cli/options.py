@@ -21,8 +21,15 @@ from compaction_store import Reader, Store, TokenBudget
 from compaction_store.arguments import MAX_NAME_BYTES
 from compaction_store.cli.output import Output
 from compaction_store.cli.visible import shown
-from compaction_store.errors import InvalidInput, ThreadNotFound
+from compaction_store.errors import (
+    CompactionNotFound,
+    InvalidInput,
+    MessageNotFound,
+    PositionNotFound,
+    ThreadNotFound,
+)
 
+_MISSING = (ThreadNotFound, MessageNotFound, CompactionNotFound, PositionNotFound)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 
@@ -124,11 +131,14 @@ def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store
 
 @contextmanager
 def naming(tenant: str) -> Iterator[None]:
-    """Adds the tenant to the error for a missing thread, which may belong to another tenant."""
+    """Adds the tenant to the error for a missing thread, message, record or pos: another tenant may have it."""
+    where = f" of tenant {tenant!r}"
     try:
         yield
-    except ThreadNotFound as error:
-        raise ThreadNotFound(f"{error} of tenant {tenant!r}") from None
+    except _MISSING as error:
+        if str(error).endswith(where):
+            raise
+        raise type(error)(f"{error}{where}") from None
 
 
 def user_at_host() -> str:

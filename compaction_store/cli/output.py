@@ -169,12 +169,17 @@ class Output:
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
     ) -> int:
-        """Prints a list, given the JSON and the cells of each item; prints `none` if it is empty. Returns the count."""
+        """Prints a list, given the JSON and the cells of each item; prints `none` if it is empty. Returns the count.
+
+        For JSON, `none` goes to stderr, and only on a terminal: a program sees that there are no lines.
+        """
         count = 0
         if self.as_json:
             for value, _ in rows:
                 self.json(value)
                 count += 1
+            if not count and sys.stderr.isatty():
+                note(none)
             return count
         listed = [cells for _, cells in rows]
         if listed:

@@ -65,7 +65,7 @@ def stats(
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         if thread is None:
-            _of_all(store, out)
+            _of_all(store, out, tenant)
         else:
             _of_one(store, out, thread, svg)
 
@@ -138,7 +138,7 @@ def _show_one(out: Output, thread: str, line: Course, records: list[Compaction],
     _show_groups(out, _groups(records))
 
 
-def _of_all(store: Reader, out: Output) -> None:
+def _of_all(store: Reader, out: Output, tenant: str) -> None:
     threads = messages = tokens = 0
     with Progress("stats", "threads") as progress:
         for thread in progress.over(store.threads()):
@@ -148,6 +148,9 @@ def _of_all(store: Reader, out: Output) -> None:
     with Progress("stats", "records") as progress:
         cost = costs.Costs()
         groups = _groups(cost.over(progress.over(store.compactions())))
+    if not threads and not out.as_json:
+        out.text(f"no threads of tenant {tenant!r}")
+        return
     if out.as_json:
         out.json(
             {"threads": threads, "messages": messages, "view_tokens": tokens, "groups": groups, "costs": cost.listed()}

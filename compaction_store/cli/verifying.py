@@ -108,6 +108,8 @@ def _threads(
             count += report.thread_uid is not None
             findings += len(report.findings)
             _show(out, report)
+    if not count and not out.as_json:
+        out.text(f"no threads of tenant {database[1]!r}")
     return count, findings, "" if names and len(names) == 1 else "thread"
 
 

@@ -148,7 +148,7 @@ def test_a_message_is_explained(run: Run, filled: cs.Store) -> None:
 
 
 def test_events_are_listed(run: Run, filled: cs.Store) -> None:
-    assert run("events", THREAD, "--table").stdout == "no events found\n"
+    assert run("events", THREAD, "--table").stdout == f"no events of thread {THREAD!r} in tenant 'default'\n"
     filled.hold(THREAD, reason="a lawsuit", actor="legal")
     filled.release(THREAD, reason="settled", actor="legal")
     held, released = run.json("events", THREAD)
