@@ -90,6 +90,7 @@ class Reader:
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")
+        arguments.instance(require_actor, bool, "require_actor")
         arguments.number(pool_size, "pool_size", least=1)
         arguments.seconds(connect_timeout, "connect_timeout")
         arguments.seconds(deadline, "deadline")

@@ -73,6 +73,12 @@ def test_a_store_that_requires_an_actor_writes_nothing_without_one(faces: Faces,
     assert actors(store) == {"anna"}
 
 
+def test_whether_one_is_required_is_true_or_false(faces: Faces, url: str) -> None:
+    for wrong in (None, "no", 1):
+        with pytest.raises(cs.InvalidInput, match="require_actor must be a bool, not"):
+            faces.open(url, require_actor=wrong)
+
+
 def test_without_either_nobody_is_recorded(store: Face) -> None:
     do_everything(filled(store))
     assert actors(store) == {None}
