@@ -37,6 +37,7 @@ CompactionStoreError
     - EmptySummary
     - NotSmaller                 the replacement takes no fewer tokens; override with allow={"larger"}
     - IdsChanged                 the replacement does not keep the ids of tool calls and results
+    - ChecksFailed               the summary fails a strict check
     - PinnedInside               the span has a pinned message; never recorded
     - NoProgress                 the same span was just rejected, and nothing has changed; not recorded again
   · SummarizerError              there is no summary; the span stays as it is
@@ -287,6 +288,12 @@ class NotSmaller(Rejected):
 
 class IdsChanged(Rejected):
     """Replacement messages must keep exactly the ids of the tool calls and results in the span."""
+
+
+class ChecksFailed(Rejected):
+    """The summary fails a strict check. The text has the check's name and counts, and nothing of the messages."""
+
+    attempted: Summary | None = None
 
 
 class PinnedInside(Rejected):

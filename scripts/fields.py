@@ -54,6 +54,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "replacement": "The messages that replace the span, if not the framed text.",
         "settings": "The model's parameters, such as max_tokens.",
         "summarizer": "The name of the summarizer.",
+        "checks": "The outcome of the checks, for the record.",
     },
     "Message": {
         "role": "The payload's role, if it has one.",
@@ -152,15 +153,16 @@ FIELDS: dict[str, dict[str, str]] = {
         "payload": "The message as it was appended; None if it is erased.",
         "tokens": "Its size, if costs are to be counted.",
         "at": "When it was appended, if seconds are to be counted.",
+        "is_summary": "Whether it is an earlier summary.",
     },
     "Fold": {
         "record": "The number of the compaction.",
         "replacement": "The messages that replace the span in the view.",
         "is_summary": "Whether they are a summary; otherwise nothing can be invented or stale.",
-        "sources_from": "The first seq that the summarizer was shown; None for the first of the span.",
+        "sources": "The first and the last seq that the summarizer was shown; None for those of the span.",
     },
     "Probe": {
-        "type": "The question: `needed_later`, `re_derivation`, `standing_order`, `invented`, `stale` or `artifact`.",
+        "type": "The question, such as `needed_later`; `PROBE_TYPES` has all.",
         "kind": "What was asked for, such as `path`, `identifier`, `number` or `quotation`.",
         "kept": "The answer: false for a loss, and for what a summary should not have.",
         "record": "The number of the compaction.",
@@ -256,6 +258,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "stated_room": "The room that the summarizer is given, if that is less.",
         "cut": "Whether a longer summary is cut instead of rejected.",
         "role": "The role of the summary's message.",
+        "checks": "The checks that the summary must pass.",
     },
     "Change": {
         "kind": "What happens to the span.",
@@ -297,6 +300,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "view": "Returns the view that they are part of, if it is known.",
         "budget": "The most tokens that the text may take.",
         "counter": "Counts those tokens.",
+        "repair": "The faults of a summary that is to be written again, or None.",
     },
     "Recalled": {
         "text": "The result, for the model.",
@@ -348,6 +352,7 @@ MEMBERS = {
     "name": "The name that records use.",
     "needs_async": "Whether it needs an `AsyncStore`.",
     "steps": "Plans on a context: yields `Ask`s, and is sent the result of each.",
+    "can_repair": "Whether it can be given the faults of a summary that it wrote, to write it again.",
     "is_user": "Whether the user wrote it.",
     "is_assistant": "Whether the assistant wrote it.",
     "is_system": "Whether it is a system message.",

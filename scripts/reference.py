@@ -20,6 +20,7 @@ from fields import described, member, unused
 
 import compaction_store as cs
 from compaction_store import (
+    checks,
     embedded,
     errors,
     importers,
@@ -86,6 +87,10 @@ SECTIONS = (
     Section(
         "Summarizers", "`compaction_store.summarizers`. [Summarizers](summarizers.md) describes each.", summarizers,
         tuple(summarizers.__all__),
+    ),
+    Section(
+        "Checks", "`compaction_store.checks`. [Evaluation](evaluation.md#checked-summaries) explains them.", checks,
+        tuple(checks.__all__),
     ),
     Section(
         "Probes", "`compaction_store.probes`. [Evaluation](evaluation.md) says what each finds.", probes,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
+from compaction_store.compaction.checks import Check
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.errors import InvalidCallback, InvalidInput
 from compaction_store.messages.framing import ROLES, Role
@@ -31,7 +32,7 @@ class Ask:
 
     A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. `room` is the most tokens
     that the framed summary may take; a longer one is rejected, or with `cut` shortened. `stated_room` is a
-    smaller number to give to the summarizer.
+    smaller number to give to the summarizer. The summary must pass `checks`.
     """
 
     start_seq: int
@@ -45,6 +46,7 @@ class Ask:
     stated_room: int | None = None
     cut: bool = False
     role: Role = "user"
+    checks: tuple[Check, ...] = ()
 
 
 Steps = Generator[Ask, "Exception | None", None]

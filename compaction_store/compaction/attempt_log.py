@@ -8,11 +8,11 @@ from typing import NoReturn
 
 from compaction_store.compaction.plan import EVERYTHING, Mark, Plan
 from compaction_store.compaction.summary_calls import CallRecord, without_text
-from compaction_store.errors import EmptySummary, NotSmaller, Rejected, SpanConflict, own_text, raised_at
+from compaction_store.errors import ChecksFailed, EmptySummary, NotSmaller, Rejected, SpanConflict, own_text, raised_at
 from compaction_store.models import Attempt, Payload, Span, Summary
 
 # A callback that is rejected for one of these is not asked for the same span again until the thread changes.
-_NO_PROGRESS = (NotSmaller, EmptySummary)
+_NO_PROGRESS = (NotSmaller, EmptySummary, ChecksFailed)
 Indexes = tuple[int, int]
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast, overload
 
 from compaction_store.compaction.asking import Planned, Summarize, allowed_rules, check_role
 from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.compaction.summary_room import SummaryOptions
@@ -119,6 +120,7 @@ class CompactionContext:
         allow: Collection[str] = (),
         reason: str | None = None,
         role: Role = "user",
+        checks: Sequence[Check] = (),
     ) -> Planned: ...
 
     @overload
@@ -130,6 +132,7 @@ class CompactionContext:
         allow: Collection[str] = (),
         reason: str | None = None,
         role: Role = "user",
+        checks: Sequence[Check] = (),
     ) -> Planned: ...
 
     def compact(
@@ -141,6 +144,7 @@ class CompactionContext:
         allow: Collection[str] = (),
         reason: str | None = None,
         role: Role = "user",
+        checks: Sequence[Check] = (),
     ) -> Planned:
         """Plans one summary in place of a span: a text, a `Summary`, or a callable that is given the elements.
 
@@ -148,9 +152,12 @@ class CompactionContext:
         An empty range plans nothing and calls no summarizer. Returns the messages that the view then has. An async
         callback must await the result if the summary is a callable: an async one runs on the event loop, any other in
         a thread. The summary's message has the role `user` unless `role="assistant"` is given.
+
+        A summary that fails one of `checks` is written once more if the summarizer can repair it, and completed with
+        lines of the span; if a strict check fails, it is rejected.
         """
         check_role(role)
-        options = SummaryOptions(allowed_rules(allow, reason), reason, role)
+        options = SummaryOptions(allowed_rules(allow, reason), reason, role, checks=check_checks(checks))
         if isinstance(start_seq, range | slice):
             if summary is not None:
                 raise InvalidInput(

@@ -133,7 +133,7 @@ class PlanBuilder:
         if step.summarize is not None:
             options = SummaryOptions(
                 step.allow, step.reason, step.role, framed=True, min_saving=step.min_saving, room=step.room,
-                stated_room=step.stated_room, cut=step.cut,
+                stated_room=step.stated_room, cut=step.cut, checks=step.checks,
             )  # fmt: skip
             planned = self.summarize(span, step.summarize, options)
             self.plan.last_planned.forget()
@@ -173,7 +173,7 @@ class PlanBuilder:
         """Plans a summary: now, or when the result is awaited if the summarizer must be."""
         indexes = self.rules.check(span, "summary", options.allow)
         if isinstance(summary, str | Summary):
-            self._summaries.take(indexes, span, summary, options)
+            self._summaries.take_text(indexes, span, summary, options)
             return self.planned()
         check_summarizer(summary, "a summary", choices="text, a Summary or a callable")
         self.rules.check_progress(span, options.allow)

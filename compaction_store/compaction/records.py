@@ -46,7 +46,7 @@ def _body(attempt: Attempt) -> Payload:
         parts = {
             "summary_text": summary.text or None, "summarizer": summary.summarizer, "prompt": summary.prompt,
             "settings": summary.settings, "usage": summary.usage, "provider": summary.provider,
-            "coverage": summary.coverage, "duration": summary.duration,
+            "coverage": summary.coverage, "duration": summary.duration, "checks": summary.checks,
         }  # fmt: skip
         body |= {name: value for name, value in parts.items() if value is not None}
     if attempt.outcome == "applied":

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 from compaction_store.compaction import summary_calls, summary_room
 from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.attempt_log import AttemptLog, Indexes
+from compaction_store.compaction.checked_summary import checked
 from compaction_store.compaction.open_summaries import OpenSummaries
 from compaction_store.compaction.plan import Plan
 from compaction_store.compaction.span_rules import SpanRules
 from compaction_store.compaction.summary_calls import CallRecord
 from compaction_store.compaction.summary_request import Request, TrackedView
 from compaction_store.compaction.summary_room import SummaryOptions
-from compaction_store.drivers import Call, Work
-from compaction_store.errors import EmptySummary, InvalidCallback, InvalidInput, NotSmaller, Rejected
+from compaction_store.drivers import Call, Work, drive
+from compaction_store.errors import ChecksFailed, EmptySummary, InvalidCallback, InvalidInput, NotSmaller, Rejected
 from compaction_store.messages import framing, tool_pairs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload, Span, Summary
 from compaction_store.tokens import Counter
 
 NO_SYSTEM = "a stand-in must not be a system message: only a truncation of system messages may leave one"
+
+
+class _Asked(NamedTuple):
+    """A summarizer, its request and the record of its call."""
+
+    summarize: Summarize
+    request: Request
+    call: CallRecord
+
+    def again(self, request: Request) -> Work[Summary]:
+        """Asks once more, with what is to be repaired."""
+        call = CallRecord(self.summarize, self.call.view)
+        result = yield Call(self.summarize, request)
+        if not _is_text(result):
+            raise InvalidCallback("a summarizer must return text or a Summary for a repair too")
+        return call.summary(result)
+
+
+def _is_text(result: object) -> bool:
+    return isinstance(result, str) or (isinstance(result, Summary) and isinstance(result.text, str))
 
 
 class SummaryPlanner:
@@ -34,20 +55,29 @@ class SummaryPlanner:
 
     def ask(self, indexes: Indexes, span: Span, summarize: Summarize, options: SummaryOptions) -> Work[None]:
         """Returns work that asks a summarizer and plans what it returns."""
-        view = TrackedView(self._plan.folded)
-        tokens = options.text_tokens(self._plan.tokens(*indexes), self._counter, span)
-        request = Request(tuple(self._plan.elements(*indexes)), view, tokens, self._counter)
-        call = CallRecord(summarize, view)
-        return self._asked(self.open.open(), indexes, span, Call(summarize, request), call, options)
+        request = self._request(indexes, span, options)
+        assert isinstance(request.view, TrackedView)  # noqa: S101 — made so just now
+        call = CallRecord(summarize, request.view)
+        return self._asked(self.open.open(), indexes, span, _Asked(summarize, request, call), options)
 
-    def _asked(
-        self, turn: int, indexes: Indexes, span: Span, request: Call, call: CallRecord, options: SummaryOptions
-    ) -> Work[None]:
+    def _request(self, indexes: Indexes, span: Span, options: SummaryOptions) -> Request:
+        tokens = options.text_tokens(self._plan.tokens(*indexes), self._counter, span)
+        elements = tuple(self._plan.elements(*indexes))
+        return Request(elements, TrackedView(self._plan.folded), tokens, self._counter)
+
+    def _asked(self, turn: int, indexes: Indexes, span: Span, asked: _Asked, options: SummaryOptions) -> Work[None]:
         tried = len(self._plan.attempts)
+        call = asked.call
         try:
-            result = yield request
+            result = yield Call(asked.summarize, asked.request)
+            if options.checks and _is_text(result):
+                again = asked.again if getattr(asked.summarize, "can_repair", False) is True else None
+                summary = call.summary(result)
+                result = yield from checked(asked.request, summary, options.checks, again=again, cut=options.cut)
         except BaseException as error:
             if self.open.close(turn) and isinstance(error, Exception):
+                if isinstance(error, ChecksFailed):
+                    self._log.reject(ChecksFailed, span, "summary", str(error), call.failed(error), call)
                 self._log.fail(span, error, call)
             raise
         if not self.open.close(turn):
@@ -60,6 +90,17 @@ class SummaryPlanner:
             # Something else was planned while the summary was written, by the summarizer itself or by another.
             indexes = self._rules.check(span, "summary", options.allow)
         self.take(indexes, span, result, options, call)
+
+    def take_text(self, indexes: Indexes, span: Span, result: str | Summary, options: SummaryOptions) -> None:
+        """Plans a text that the callback wrote, after its checks."""
+        if options.checks and _is_text(result):
+            summary = summary_calls.recordable(Summary(result) if isinstance(result, str) else result)
+            request = self._request(indexes, span, options)
+            try:
+                result = drive(checked(request, summary, options.checks, cut=options.cut))
+            except ChecksFailed as error:
+                self._log.reject(ChecksFailed, span, "summary", str(error), error.attempted)
+        self.take(indexes, span, result, options)
 
     def take(
         self, indexes: Indexes, span: Span, result: Any, options: SummaryOptions, call: CallRecord | None = None

@@ -63,17 +63,28 @@ class TrackedView:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """What checks found in a summary: the text, lines that it lacks, and texts in it that are in no source."""
+
+    text: str = field(repr=False)
+    missing: tuple[str, ...] = field(repr=False)
+    unfounded: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Request(Sequence[Element]):
     """The elements to summarize. `view` returns the whole view, None if it is not known.
 
     `budget` is the most tokens that the text of the summary may take, by `counter`. A store, `compress_context` and
-    `Ladder` always set it; it is None if a caller made the request without it.
+    `Ladder` always set it; it is None if a caller made the request without it. With `repair`, a summary of these
+    elements is there already, and is to be written again without its faults.
     """
 
     elements: tuple[Element, ...] = field(repr=False)
     view: Callable[[], Sequence[Element]] | None = field(default=None, repr=False)
     budget: int | None = None
     counter: Counter | None = field(default=None, repr=False)
+    repair: Repair | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, elements: Sequence[Element]) -> Request:
@@ -120,6 +131,12 @@ class Request(Sequence[Element]):
     def unquoted_after(self) -> tuple[Element, ...] | None:
         """The same as `after`, for a check that repeats nothing of it."""
         return None if self.view is None else tuple(e for e in self._unquoted() if e.seq > self.end_seq)
+
+    @property
+    def unquoted_rest(self) -> tuple[Element, ...] | None:
+        """The elements before and after these, for a check that repeats nothing of them."""
+        after = self.unquoted_after
+        return None if after is None else (*self._before, *after)
 
     @property
     def _before(self) -> tuple[Element, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from compaction_store.compaction.checks import Check
 from compaction_store.messages import framing
 from compaction_store.messages.encoding import encode
 from compaction_store.messages.framing import Role
@@ -35,6 +36,7 @@ class SummaryOptions(NamedTuple):
     room: int | None = None
     stated_room: int | None = None
     cut: bool = False
+    checks: tuple[Check, ...] = ()
 
     def most_tokens(self, before: int) -> int | None:
         """Returns the most tokens for a summary of a span that takes `before`, None if there is no limit."""

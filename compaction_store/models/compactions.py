@@ -31,7 +31,7 @@ class Summary(AsDict):
 
     `replacement` replaces the framed text in the view, for example with a provider's own signed block. `settings` are
     the model's parameters, such as max_tokens and temperature. If `summarizer` is None, the store records the name of
-    the callable instead.
+    the callable instead. `checks` is the outcome of checks, if there were any.
     """
 
     text: str = field(repr=False)
@@ -44,6 +44,7 @@ class Summary(AsDict):
     replacement: tuple[Payload, ...] | None = field(default=None, repr=False)
     settings: Payload | None = None
     summarizer: str | None = None
+    checks: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,11 @@ class Compaction(AsDict):
         """How long the summarizer took, in seconds."""
         duration = None if self.body is None else self.body.get("duration")
         return duration if type(duration) in (int, float) else None
+
+    @property
+    def checks(self) -> Payload | None:
+        """The outcome of the checks of the summary: what each asked, and what failed, was repaired or was appended."""
+        return self._object("checks")
 
     @property
     def failed_before(self) -> list[Payload]:

@@ -31,12 +31,16 @@ _MOST_FIELDS = 500
 
 
 class ThreadMessage(NamedTuple):
-    """A message of a thread, as the probes need it. Tokens and time are optional: costs are counted in them."""
+    """A message of a thread, as the probes need it. Tokens and time are optional: costs are counted in them.
+
+    It may also be an earlier summary: then its orders are those that it reports.
+    """
 
     seq: int
     payload: Payload | None
     tokens: int | None = None
     at: datetime | None = None
+    is_summary: bool = False
 
 
 class Need(NamedTuple):
@@ -158,7 +162,7 @@ class ThreadFacts:
         return found
 
     def _read(self, message: ThreadMessage) -> MessageFacts:
-        reading = Reading(message.payload)
+        reading = Reading(message.payload, is_summary=message.is_summary)
         facts = MessageFacts(
             message.seq, message.payload, message.tokens, message.at, reading.said, reading.calls, reading.results,
             self._names(said.text for said in reading.said),
@@ -169,6 +173,8 @@ class ThreadFacts:
             if said.kind == "user":
                 facts.orders.extend((said, order) for order in orders(said.text))
                 facts.needs.extend(self._needs_of_user(said))
+            elif said.kind == "notes":
+                facts.orders.extend((said, order) for order in orders(said.text, whole=True))
             elif said.kind == "call" and len(said.text) <= _LONGEST_GIVEN:
                 facts.needs.extend(self._named(said, 0, len(said.text)))
         for place, call in enumerate(reading.calls):

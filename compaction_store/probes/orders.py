@@ -40,9 +40,9 @@ class Order(NamedTuple):
     end: int
 
 
-def orders(text: str) -> Iterator[Order]:
-    """Yields the standing orders in a user's text."""
-    if len(text) > _LONGEST_TEXT:
+def orders(text: str, *, whole: bool = False) -> Iterator[Order]:
+    """Yields the standing orders in a user's text. Only the ends of a long one are read, unless it is `whole`."""
+    if len(text) > _LONGEST_TEXT and not whole:
         yield from (order for order in _orders(text) if order.end <= _ENDS or order.start >= len(text) - _ENDS)
     else:
         yield from _orders(text)

@@ -7,11 +7,12 @@ from typing import Literal
 
 from compaction_store.jsonable import AsDict
 
-ProbeType = Literal["needed_later", "re_derivation", "standing_order", "invented", "stale", "artifact"]
+ProbeType = Literal["needed_later", "used_name", "re_derivation", "standing_order", "invented", "stale", "artifact"]
 
 #: The question of each type. Each type is counted alone: there is no total.
 PROBE_TYPES: dict[ProbeType, str] = {
     "needed_later": "a name or a quotation of the span came again in a user's text or in a call: was it in the view?",
+    "used_name": "a user or several calls used a name in the span: has the view it after the fold?",
     "re_derivation": "a call that looked something up was folded: was it not made again?",
     "standing_order": "a user said what binds the assistant from then on: does the summary say it?",
     "invented": "the summary has a name or a quotation: does any of its sources?",

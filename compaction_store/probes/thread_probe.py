@@ -41,7 +41,7 @@ _ESCAPE = re.compile(r"\\[nrt\"]")
 class Fold:
     """A compaction of a thread: what replaced the messages from one seq to another in the view.
 
-    `sources_from` is the first seq that the summarizer was shown; without it, the first of the span.
+    `sources` are the first and the last seq that the summarizer was shown; without them, those of the span.
     """
 
     record: int
@@ -49,7 +49,7 @@ class Fold:
     end_seq: int
     replacement: Sequence[Payload | None] = field(default=(), repr=False)
     is_summary: bool = True
-    sources_from: int | None = None
+    sources: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -180,6 +180,21 @@ class ThreadProbe:
         self.probes += _sourced(self._unsourced, self._facts)
         self._unsourced.clear()
         return self.probes
+
+    def used(self, start_seq: int, end_seq: int, *, record: int, calls: int = 2) -> Iterator[Probe]:
+        """Yields whether the view has the names that a user, or so many calls, used in a span, the most used first."""
+        first: dict[str, tuple[int, Need]] = {}
+        times = Counter[str]()
+        for seq, facts in self._facts.messages.items():
+            if start_seq <= seq <= end_seq:
+                for need in facts.needs:
+                    first.setdefault(need.key, (seq, need))
+                    times[need.key] += calls if need.said.kind == "user" else 1
+        for key, count in times.most_common():
+            seq, need = first[key]
+            if count >= calls and need.kind != "quotation":
+                place = place_of(seq, need.said, need.start, need.end)
+                yield _probe("used_name", need.kind, record, place, need.text, kept=self.is_visible(key))
 
     def is_visible(self, key: str) -> bool:
         """Returns whether the view has a name or a quotation, by its key."""
@@ -322,18 +337,18 @@ class ThreadProbe:
                 )
 
     def _invented(self, fold: Fold, reading: Sequence[Reading]) -> None:
-        first = fold.start_seq if fold.sources_from is None else fold.sources_from
+        sources = fold.sources or (fold.start_seq, fold.end_seq)
         for number, one in enumerate(reading):
             for said in one.said:
                 where = _field(number, said)
                 for kind, start, end, name in _claims(said.text):
                     place = Place(where, start, end, record=fold.record)
                     probe = _probe("invented", kind, fold.record, place, said.text[start:end], kept=True)
-                    if name is not None and self._facts.has(name.key, first, fold.end_seq):
+                    if name is not None and self._facts.has(name.key, *sources):
                         self.probes.append(probe)
                     else:
                         wanted = words(_ESCAPE.sub("  ", said.text[start:end]))
-                        self._unsourced.append((probe, wanted, first, fold.end_seq))
+                        self._unsourced.append((probe, wanted, *sources))
 
 
 # A result comes soon after its call.

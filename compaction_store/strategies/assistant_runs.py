@@ -12,6 +12,7 @@ from typing import Self
 
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import NoProgress
 from compaction_store.messages.framing import Role
@@ -74,6 +75,7 @@ class AssistantRuns(Planner):
         allow: Collection[str] = (),
         min_saving: float = MIN_SAVING,
         role: Role = "user",
+        checks: Sequence[Check] = (),
     ) -> None:
         check_summarizer(summarize)
         check_saving(min_saving)
@@ -90,6 +92,7 @@ class AssistantRuns(Planner):
         self._allow = check_allow(allow)
         self._min_saving = min_saving
         self._role = role
+        self._checks = check_checks(checks)
 
     @property
     def name(self) -> str:
@@ -98,6 +101,7 @@ class AssistantRuns(Planner):
             ("tool_results", self._tool_results, False), ("when", self._when, None),
             ("pin", self._pins or None, None), ("min_saving", self._min_saving, MIN_SAVING),
             ("role", self._role, "user"),
+            ("checks", self._checks, ()),
         ])  # fmt: skip
 
     @property
@@ -127,7 +131,7 @@ class AssistantRuns(Planner):
         reason = f"a run of the assistant's messages, {run}"
         return Ask(
             *run, summarize=self._summarize, allow=self._allow, reason=reason, min_saving=self._min_saving,
-            role=self._role,
+            role=self._role, checks=self._checks,
         )  # fmt: skip
 
     def _worth_asking(self, ctx: CompactionContext, elements: Sequence[Element], asks: list[Ask]) -> list[Ask]:

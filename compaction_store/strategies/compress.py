@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.callbacks import run_steps
+from compaction_store.compaction.checks import Check
 from compaction_store.compaction.context import CompactionContext
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.drivers import Work, drive, drive_async
@@ -66,17 +67,19 @@ def compress_context(
     part_chars: int | None = PART_CHARS,
     counter: Counter | Callable[[Payload], int] | None = None,
     role: Role = "user",
+    checks: Sequence[Check] = (),
 ) -> CompressResult:
     """Fits messages into at most `target_tokens` less `reserve`. `Ladder` says how.
 
     `client` is an Anthropic or OpenAI client, which summarizes with `model`, or any summarizer; without it nothing is
     summarized. The default of `model` is a small one of the provider's. An async client or summarizer needs
-    `compress_context_async`. The message with the summary has the role `role`.
+    `compress_context_async`. The message with the summary has the role `role`, and the summary must pass `checks`.
     """
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=False, keep_recent=keep_recent,
         start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
         truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
+        checks=checks,
     )  # fmt: skip
     if job.ladder.needs_async:
         raise InvalidCallback("the summarizer must be synchronous here; compress_context_async takes an async one")
@@ -98,12 +101,14 @@ async def compress_context_async(
     part_chars: int | None = PART_CHARS,
     counter: Counter | Callable[[Payload], int] | None = None,
     role: Role = "user",
+    checks: Sequence[Check] = (),
 ) -> CompressResult:
     """Does the same as `compress_context`, with an async client or summarizer."""
     job = _Job(
         messages, target_tokens - reserve, _summarizer(client, model), counter, awaits=True, keep_recent=keep_recent,
         start_cap=start_cap, floor_cap=floor_cap, keep_recent_tokens=keep_recent_tokens,
         truncate_tool_arguments=truncate_tool_arguments, part_chars=part_chars, role=role,
+        checks=checks,
     )  # fmt: skip
     return await drive_async(job.work())
 

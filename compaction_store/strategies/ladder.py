@@ -20,6 +20,7 @@ from typing import Self
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
 from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import InvalidInput, NotSmaller, Rejected, SpanConflict
 from compaction_store.messages.framing import Role
@@ -69,6 +70,7 @@ class Ladder(base.Planner):
         pin: PinOption = (),
         min_saving: float = base.MIN_SAVING,
         role: Role = "user",
+        checks: Sequence[Check] = (),
     ) -> None:
         if summarize is not None:
             base.check_summarizer(summarize)
@@ -95,6 +97,7 @@ class Ladder(base.Planner):
         self.pins = Pins(pin)
         self.min_saving = min_saving
         self.role = role
+        self.checks = check_checks(checks)
 
     @property
     def name(self) -> str:
@@ -112,6 +115,7 @@ class Ladder(base.Planner):
                 ("part_chars", self.part_chars, PART_CHARS),
                 ("min_saving", self.min_saving, base.MIN_SAVING),
                 ("role", self.role, "user"),
+                ("checks", self.checks, ()),
             ],
         )
 
@@ -201,7 +205,7 @@ class Ladder(base.Planner):
         once = isinstance(writer, InParts) or not callable(writer)
         ask = Ask(
             elements[low].seq, elements[high].end_seq, writer, reason=reason, min_saving=self.min_saving, room=room,
-            cut=once, role=self.role,
+            cut=once, role=self.role, checks=self.checks,
         )  # fmt: skip
         error = yield from base.attempt(ctx, ask)
         if isinstance(error, NotSmaller) and not once:

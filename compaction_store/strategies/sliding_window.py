@@ -13,6 +13,7 @@ from typing import Self
 
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps, check_role
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected
 from compaction_store.messages.framing import Role
@@ -148,6 +149,7 @@ class SlidingWindow(Planner):
         allow: Collection[str] = (),
         min_saving: float = MIN_SAVING,
         role: Role = "user",
+        checks: Sequence[Check] = (),
     ) -> None:
         check_summarizer(summarize)
         check_saving(min_saving)
@@ -162,6 +164,7 @@ class SlidingWindow(Planner):
         self._allow = check_allow(allow)
         self._min_saving = min_saving
         self._role = role
+        self._checks = check_checks(checks)
 
     @property
     def name(self) -> str:
@@ -169,6 +172,7 @@ class SlidingWindow(Planner):
             ("threshold", self._threshold, None), ("retain", self._retain, 0), ("keep_first", self._keep_first, True),
             ("before_reply", self._before_reply, False), ("pin", self._pins or None, None),
             ("min_saving", self._min_saving, MIN_SAVING), ("role", self._role, "user"),
+            ("checks", self._checks, ()),
         ])  # fmt: skip
 
     @property
@@ -197,7 +201,7 @@ class SlidingWindow(Planner):
             inside = elements[fold.low : fold.high + 1]
             ask = Ask(
                 inside[0].seq, inside[-1].end_seq, self._summarize, allow=self._allow, reason=reason,
-                min_saving=self._min_saving, role=self._role,
+                min_saving=self._min_saving, role=self._role, checks=self._checks,
             )  # fmt: skip
             folded = None
             if not self._worth(ctx, inside):

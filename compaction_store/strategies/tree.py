@@ -9,12 +9,13 @@ level of a summary is part of its record's callback, such as "SummaryTree level 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
 
 from compaction_store import drivers
 from compaction_store.compaction.asking import Ask, Steps
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
@@ -60,6 +61,7 @@ class SummaryTree(base.Planner):
         keep_recent: int = 15,
         pin: PinOption = (),
         min_saving: float = base.MIN_SAVING,
+        checks: Sequence[Check] = (),
     ) -> None:
         base.check_saving(min_saving)
         base.check_summarizer(summarize)
@@ -72,6 +74,7 @@ class SummaryTree(base.Planner):
         self.keep_recent = keep_recent
         self.pins = Pins(pin)
         self.min_saving = min_saving
+        self.checks = check_checks(checks)
 
     @property
     def name(self) -> str:
@@ -80,6 +83,7 @@ class SummaryTree(base.Planner):
             ("fan_in", self.fan_in, FAN_IN),
             ("keep_recent", self.keep_recent, 15),
             ("min_saving", self.min_saving, base.MIN_SAVING),
+            ("checks", self.checks, ()),
         ]
         return base.shown_call("SummaryTree", options).removesuffix("()")
 
@@ -106,7 +110,10 @@ class SummaryTree(base.Planner):
                 builder.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
                 reason = f"{what} summarized"
-                ask = Ask(node.start_seq, node.end_seq, self.summarize, reason=reason, min_saving=self.min_saving)
+                ask = Ask(
+                    node.start_seq, node.end_seq, self.summarize, reason=reason, min_saving=self.min_saving,
+                    checks=self.checks,
+                )  # fmt: skip
                 error = yield from base.attempt(ctx, ask)
                 if error is not None and not isinstance(error, Rejected | SpanConflict):
                     return

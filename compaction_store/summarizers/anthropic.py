@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from compaction_store.arguments import other
+from compaction_store.compaction.checked_summary import with_checks
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work, drive, drive_async
@@ -22,7 +24,7 @@ from compaction_store.summarizers import api_calls, native
 from compaction_store.summarizers.api_calls import Deadline, is_async_client
 from compaction_store.summarizers.api_errors import stop_reason
 from compaction_store.summarizers.api_requests import MessagesRequest, sdk
-from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt
+from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt_for
 
 _GOOD = ("end_turn", "stop_sequence")
 _RESERVED = ("model", "max_tokens", "messages", "stream")
@@ -53,6 +55,7 @@ class AnthropicSummarizer:
         stream: bool = True,
         parameters: Mapping[str, Any] | None = None,
         render: native.Render = for_anthropic,
+        checks: Sequence[Check] = (),
     ) -> None:
         sdk()
         if not hasattr(client, "messages"):
@@ -71,6 +74,12 @@ class AnthropicSummarizer:
         self._stream = stream
         self._parameters = dict(parameters or {})
         self._render = render
+        self._checks = check_checks(checks)
+
+    @property
+    def can_repair(self) -> bool:
+        """Whether it can be given the faults of a summary that it wrote, to write it again."""
+        return self._mode == "prompt"
 
     @property
     def model(self) -> str:
@@ -84,14 +93,14 @@ class AnthropicSummarizer:
         return f"AnthropicSummarizer(model={self._model!r}, mode={self._mode!r})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
-        work = self._work(Request.of(elements))
+        work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
         return drive_async(work) if self.needs_async else drive(work)
 
     def _work(self, request: Request) -> Work[Summary]:
         sent = {"max_tokens": self._max_tokens, **self._parameters}
         sent_prompt = self._instructions
         if self._mode == "prompt":
-            sent_prompt = prompt(self._instructions, self._max_tokens, request)
+            sent_prompt = prompt_for(self._instructions, self._max_tokens, request)
         asked = Asked(self._model, settings(sent), sent_prompt)
         deadline = Deadline(self._deadline)
         if self._mode == "native":

@@ -15,7 +15,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from compaction_store.arguments import other
+from compaction_store.compaction.checked_summary import checked
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_request import Request
+from compaction_store.drivers import drive
 from compaction_store.errors import InvalidInput, SummaryTooLong
 from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
@@ -54,13 +57,14 @@ class ExtractiveSummarizer:
     name = "ExtractiveSummarizer"
     needs_async = False
 
-    def __init__(self, *, share: float = 0.3, max_tokens: int = 2048) -> None:
+    def __init__(self, *, share: float = 0.3, max_tokens: int = 2048, checks: Sequence[Check] = ()) -> None:
         if not 0 < share < 1:
             raise InvalidInput(f"share must be between 0 and 1{other(share)}")
         if type(max_tokens) is not int or max_tokens < _LEAST:
             raise InvalidInput(f"max_tokens must be an integer >= {_LEAST}{other(max_tokens)}")
         self._share = share
         self._max_tokens = max_tokens
+        self._checks = check_checks(checks)
 
     @property
     def settings(self) -> Payload:
@@ -71,8 +75,11 @@ class ExtractiveSummarizer:
         return f"ExtractiveSummarizer(share={self._share}, max_tokens={self._max_tokens})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary:
-        start = time.monotonic()
         request = Request.of(elements)
+        return drive(checked(request, self._summary(request), self._checks))
+
+    def _summary(self, request: Request) -> Summary:
+        start = time.monotonic()
         facts = _facts(_sayings(request))
         cover = Cover(facts)
         room = min(request.size - 1, max(_SHORT, int(request.size * self._share_of(request))))

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from compaction_store.compaction.checked_summary import with_checks
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.naming import name_of
 from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.compaction.summary_request import Request, Summarizer, check_summarizer
@@ -18,14 +20,20 @@ from compaction_store.summarizers.judging import judge
 class FallbackSummarizer:
     """Asks the first summarizer, and the next one whenever one fails or returns something that is not a summary."""
 
-    def __init__(self, first: Summarizer, *then: Summarizer) -> None:
+    def __init__(self, first: Summarizer, *then: Summarizer, checks: Sequence[Check] = ()) -> None:
         self.summarizers = (first, *then)
+        self._checks = check_checks(checks)
         for one in self.summarizers:
             check_summarizer(one)
 
     @property
     def name(self) -> str:
         return f"FallbackSummarizer({', '.join(name_of(one, 'summarizer') for one in self.summarizers)})"
+
+    @property
+    def can_repair(self) -> bool:
+        """Whether one of them can be given the faults of a summary, to write it again."""
+        return any(getattr(one, "can_repair", False) is True for one in self.summarizers)
 
     @property
     def needs_async(self) -> bool:
@@ -35,7 +43,7 @@ class FallbackSummarizer:
         return f"FallbackSummarizer({', '.join(type(one).__name__ for one in self.summarizers)})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
-        work = self._work(Request.of(elements))
+        work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
         # An async summarizer must not be called before the result is awaited.
         return drive_async(work) if self.needs_async else begin(work)
 

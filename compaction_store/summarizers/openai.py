@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal
 
 from compaction_store.arguments import other
+from compaction_store.compaction.checked_summary import with_checks
+from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work, drive, drive_async
@@ -20,7 +22,7 @@ from compaction_store.summarizers import api_calls
 from compaction_store.summarizers.api_calls import Deadline, is_async_client
 from compaction_store.summarizers.api_errors import stop_reason
 from compaction_store.summarizers.api_requests import Completion, CompletionRequest
-from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt
+from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt_for
 
 DEFAULT_MODEL = "gpt-4o-mini"
 LimitName = Literal["max_completion_tokens", "max_tokens"]
@@ -48,6 +50,7 @@ class OpenAISummarizer:
         deadline: float = 600.0,
         parameters: Mapping[str, Any] | None = None,
         limit_name: LimitName = "max_completion_tokens",
+        checks: Sequence[Check] = (),
     ) -> None:
         if not is_client(client):
             raise InvalidInput(f"client must be an OpenAI or AsyncOpenAI client, not {type(client).__name__}")
@@ -62,6 +65,12 @@ class OpenAISummarizer:
         self._deadline = deadline
         self._parameters = dict(parameters or {})
         self._limit_name = limit_name
+        self._checks = check_checks(checks)
+
+    @property
+    def can_repair(self) -> bool:
+        """Whether it can be given the faults of a summary that it wrote, to write it again."""
+        return True
 
     @property
     def model(self) -> str:
@@ -75,11 +84,11 @@ class OpenAISummarizer:
         return f"OpenAISummarizer(model={self._model!r})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
-        work = self._work(Request.of(elements))
+        work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
         return drive_async(work) if self.needs_async else drive(work)
 
     def _work(self, request: Request) -> Work[Summary]:
-        sent_prompt = prompt(self._instructions, self._max_tokens, request)
+        sent_prompt = prompt_for(self._instructions, self._max_tokens, request)
         asked = Asked(self._model, settings({self._limit_name: self._max_tokens, **self._parameters}), sent_prompt)
         work = by_prompt(self._send, request, Deadline(self._deadline), asked)
         return (yield from judged(work, request, asked, self.name))

@@ -209,7 +209,7 @@ def test_only_the_lineage_counts_as_a_source() -> None:
     thread = [user("The key is KX-4711."), assistant("Yes."), user("Go on."), assistant("Well.")]
     [probe] = once(thread, "The key is KX-4711.", 4, "invented", start_seq=3)
     assert not probe.kept
-    shown = Fold(1, 3, 4, (frame("The key is KX-4711.", 3, 4),), sources_from=1)
+    shown = Fold(1, 3, 4, (frame("The key is KX-4711.", 3, 4),), sources=(1, 4))
     assert [one.kept for one in probed(thread, [(4, shown)]) if one.type == "invented"] == [True]
 
 

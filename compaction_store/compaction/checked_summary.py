@@ -1,0 +1,264 @@
+"""Checks a summary, has its faults repaired once, appends what is still lost, and keeps the outcome for the record.
+
+A text with the shape of a credential is neither named to the summarizer nor appended. It is counted as exempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compaction_store.compaction.checks import Check, CheckedSpan
+from compaction_store.compaction.summary_calls import without_text
+from compaction_store.compaction.summary_request import Repair, Request
+from compaction_store.drivers import Work
+from compaction_store.errors import ChecksFailed
+from compaction_store.models import Payload, Summary
+from compaction_store.probes import Probe, has_secret
+from compaction_store.tokens import MARK
+
+# What a summarizer is given and a record keeps at most.
+_MOST_LINES = 60
+_MOST_KEPT = 40
+_LONGEST = 400
+_HEAD = "Word for word from the messages:"
+_UNFOUNDED = "In none of the messages:"
+# The share of the room for appended lines, if they have to push parts of the summary out.
+_SHARE = 0.5
+_CUT = f"\n{MARK} [shortened] {MARK}\n"
+
+# Asks the summarizer again, with what has to be repaired.
+Again = Callable[[Request], Work[Summary]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The answers to one check of one text. `lost` has no credentials, which `exempt` counts."""
+
+    check: Check
+    asked: int
+    lost: list[Probe]
+    exempt: int
+
+    @property
+    def passes(self) -> bool:
+        return self.check.passes(self.asked, len(self.lost))
+
+
+def with_checks(ask: Again, request: Request, checks: Sequence[Check], *, can_repair: bool) -> Work[Summary]:
+    """Returns what a summarizer writes, after its own checks. The one who asks for a repair checks it."""
+    summary = yield from ask(request)
+    if not checks or request.repair is not None:
+        return summary
+    return (yield from checked(request, summary, checks, again=ask if can_repair else None))
+
+
+def checked(
+    request: Request, summary: Summary, checks: Sequence[Check], *, again: Again | None = None, cut: bool = False
+) -> Work[Summary]:
+    """Returns a summary that passed its checks, or was completed, with the outcome in `checks`.
+
+    `again` is called at most once. With `cut`, the summary is shortened if the lines to append need its room. Raises
+    ChecksFailed if a strict check fails.
+    """
+    if not checks:
+        return summary
+    span = CheckedSpan(request)
+    summary = _shortened(request, summary) if cut else summary
+    outcomes = _ask(checks, span, summary.text)
+    repair: Payload | None = None
+    if again is not None and summary.replacement is None and not all(one.passes for one in outcomes):
+        summary, outcomes, repair = yield from _repaired(request, summary, outcomes, checks, span, again)
+    failed = [one for one in outcomes if one.check.strict and not one.passes]
+    lines: list[str] = []
+    if not failed and summary.replacement is None:
+        lines, summary = _completed(request, summary, outcomes, span, cut=cut)
+    left = _ask(checks, span, summary.text) if lines else outcomes
+    document = _document(outcomes, left, lines, repair)
+    known = summary.checks or {}
+    document["outcomes"] = [*known.get("outcomes", []), *document["outcomes"]]
+    summary = replace(summary, checks={**known, **document})
+    if failed:
+        text = "; ".join(f"{one.check.name}: {len(one.lost)} of {one.asked} failed" for one in failed)
+        error = ChecksFailed(text, start_seq=request.start_seq, end_seq=request.end_seq)
+        error.attempted = without_text(summary)
+        raise error
+    return summary
+
+
+def _ask(checks: Sequence[Check], span: CheckedSpan, text: str) -> list[_Outcome]:
+    found: list[_Outcome] = []
+    for check in checks:
+        probes = list(check.probes(span, text))
+        lost = [probe for probe in probes if not probe.kept]
+        named = [probe for probe in lost if not probe.is_secret]
+        found.append(_Outcome(check, len(probes), named, len(lost) - len(named)))
+    return found
+
+
+def _repaired(
+    request: Request,
+    summary: Summary,
+    outcomes: list[_Outcome],
+    checks: Sequence[Check],
+    span: CheckedSpan,
+    again: Again,
+) -> Work[tuple[Summary, list[_Outcome], Payload]]:
+    """Returns the better one of a summary and its repair, with both costs."""
+    lines, unfounded = _lines(outcomes, span)
+    before = _failures(outcomes)
+    asked = replace(request, repair=Repair(summary.text, tuple(lines[:_MOST_LINES]), tuple(unfounded[:_MOST_LINES])))
+    try:
+        second = yield from again(asked)
+    except Exception as error:  # noqa: BLE001 — the first summary is there, whatever happened to the second
+        spent = getattr(error, "attempted", None)
+        cost = spent.usage if isinstance(spent, Summary) else None
+        return replace(summary, usage=_sum(summary.usage, cost)), outcomes, {"failed": type(error).__name__}
+    both = replace(
+        summary,
+        usage=_sum(summary.usage, second.usage),
+        duration=(summary.duration or 0) + (second.duration or 0),
+        provider=_joined_lists(summary.provider, second.provider),
+    )
+    later = _ask(checks, span, second.text) if second.text.strip() and second.replacement is None else outcomes
+    after = _failures(later)
+    document: Payload = {"failures_before": before, "failures_after": after, "taken": after < before}
+    if second.prompt not in (None, summary.prompt):
+        document["prompt"] = second.prompt
+    if after >= before:
+        # The first one is as good, and was not asked to change.
+        return both, outcomes, document
+    return (
+        replace(both, text=second.text, coverage={**(both.coverage or {}), **(second.coverage or {})}),
+        later,
+        document,
+    )
+
+
+def _failures(outcomes: Sequence[_Outcome]) -> int:
+    return sum(len(one.lost) for one in outcomes if not one.passes)
+
+
+def _sum(one: Payload | None, other: Payload | None) -> Payload | None:
+    """Adds up the integers of two usages; other values are the first one's."""
+    if one is None or other is None:
+        return one if other is None else other
+    ints = {name for usage in (one, other) for name, value in usage.items() if type(value) is int}
+    return {**other, **one, **{name: _int(one.get(name)) + _int(other.get(name)) for name in ints}}
+
+
+def _int(value: object) -> int:
+    return value if type(value) is int else 0
+
+
+def _joined_lists(one: Payload | None, other: Payload | None) -> Payload | None:
+    """Returns the provider's data on both calls: lists, such as those of answers, one after the other."""
+    if one is None or other is None:
+        return one if other is None else other
+    names = [name for name in one if isinstance(one[name], list) and isinstance(other.get(name), list)]
+    lists = {name: [*one[name], *other[name]] for name in names}
+    return {**other, **one, **lists}
+
+
+# ---- what is appended
+
+
+def _lines(outcomes: Sequence[_Outcome], span: CheckedSpan) -> tuple[list[str], list[str]]:
+    """Returns the lines that a summary lacks, with their seqs, and the texts in it that are in no source."""
+    lines: list[str] = []
+    named: dict[int, list[str]] = {}
+    unfounded: list[str] = []
+    for probe in (probe for one in outcomes if not one.passes for probe in one.lost):
+        text = " ".join(probe.text.split())[:_LONGEST]
+        if probe.type == "invented":
+            unfounded.append(text)
+        elif probe.place.seq is None:
+            lines.extend(_newer(probe, span))
+        elif probe.type in ("used_name", "artifact"):
+            gone = f" ({probe.kind})" if probe.type == "artifact" and probe.kind != "written" else ""
+            named.setdefault(probe.place.seq, []).append(text + gone)
+        else:
+            # An order in an earlier summary has its seq already.
+            lines.append(text if text.startswith("[") else f"[{probe.place.seq}] user: {text}")
+    lines += [f"[{seq}] named: {', '.join(dict.fromkeys(texts))}" for seq, texts in sorted(named.items())]
+    return list(dict.fromkeys(lines)), list(dict.fromkeys(unfounded))
+
+
+def _newer(probe: Probe, span: CheckedSpan) -> list[str]:
+    """Returns the line with the newer value of something that a summary has the old value of."""
+    place = probe.again
+    whole = None if place is None else span.text_at(place)
+    if place is None or whole is None:
+        return []
+    start = whole.rfind("\n", 0, place.start) + 1
+    end = whole.find("\n", place.end)
+    line = whole[max(start, place.start - _LONGEST // 2) : end if end >= 0 else len(whole)].strip()[:_LONGEST]
+    return [] if has_secret(line) else [f"[{place.seq}] {' '.join(line.split())}"]
+
+
+def _completed(
+    request: Request, summary: Summary, outcomes: Sequence[_Outcome], span: CheckedSpan, *, cut: bool
+) -> tuple[list[str], Summary]:
+    """Returns the lines that were appended, and the summary with them: as many as there is room for."""
+    lines, unfounded = _lines(outcomes, span)
+    lines = lines[:_MOST_LINES]
+    if unfounded:
+        lines.append(f"{_UNFOUNDED} {', '.join(unfounded[:_MOST_LINES])}")
+    while lines:
+        text = _joined(summary.text, lines)
+        if request.budget is None or request.count(text) <= request.budget:
+            return lines, replace(summary, text=text)
+        taken = request.count(_joined("", lines))
+        if cut and request.counter is not None and taken <= _SHARE * request.budget:
+            shorter = request.counter.cut(summary.text, max(1, request.budget - taken - 1), "ends", _CUT)
+            return lines, replace(summary, text=_joined(shorter, lines))
+        lines.pop()
+    return [], summary
+
+
+def _shortened(request: Request, summary: Summary) -> Summary:
+    """Returns a summary that takes no more than its room, so that nothing is cut after the checks."""
+    counter, most = request.counter, request.budget
+    if counter is None or most is None or summary.replacement is not None or counter.text(summary.text) <= most:
+        return summary
+    text = counter.cut(summary.text, most, "ends", _CUT)
+    return replace(summary, text=text, coverage={**(summary.coverage or {}), "cut_to_tokens": counter.text(text)})
+
+
+def _joined(text: str, lines: Sequence[str]) -> str:
+    return "\n".join([text.rstrip(), _HEAD, *lines])
+
+
+# ---- what is recorded
+
+
+def _document(
+    outcomes: Sequence[_Outcome], left: Sequence[_Outcome], lines: Sequence[str], repair: Payload | None
+) -> dict[str, Any]:
+    """Returns the outcome as JSON. `failed` is counted before lines were appended, `left` after."""
+    found: dict[str, Any] = {
+        "outcomes": [
+            {
+                "check": one.check.name,
+                "strict": one.check.strict,
+                "asked": one.asked,
+                "failed": len(one.lost),
+                "left": len(after.lost),
+                "exempt": one.exempt,
+                "passed": one.passes,
+                "examples": [_example(probe) for probe in one.lost[:_MOST_KEPT]],
+            }
+            for one, after in zip(outcomes, left, strict=True)
+        ]
+    }
+    if lines:
+        found["appended"] = len(lines)
+    if repair is not None:
+        found["repair"] = repair
+    return found
+
+
+def _example(probe: Probe) -> Payload:
+    place = {name: value for name, value in probe.place.as_dict().items() if value is not None and name != "record"}
+    return {"kind": probe.kind, "text": probe.text[:_LONGEST], **place}

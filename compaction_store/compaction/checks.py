@@ -1,0 +1,182 @@
+"""Checks of a summary against the messages that it replaces, by the probes: rules without a model.
+
+A check asks questions of a summary and says which failed. `checked_summary` has the rest: the summarizer is given what
+failed for one more try, and lines that are still lost are appended word for word.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter as Tally
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from compaction_store.arguments import other
+from compaction_store.compaction.summary_request import Request, TrackedView
+from compaction_store.errors import InvalidInput
+from compaction_store.messages import framing
+from compaction_store.models import Element
+from compaction_store.probes import Fold, Place, Probe, ProbeType, ThreadFacts, ThreadMessage, ThreadProbe
+
+# The summary that is checked has no number yet.
+_NO_NUMBER = 0
+
+
+class CheckedSpan:
+    """The span of a summary, for checks: it answers the probes for any text in place of the span."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._known: dict[str, tuple[ThreadProbe, list[Probe]]] = {}
+
+    @property
+    def start_seq(self) -> int:
+        return self._request.start_seq
+
+    @property
+    def end_seq(self) -> int:
+        return self._request.end_seq
+
+    @cached_property
+    def _facts(self) -> ThreadFacts:
+        # The rest of the view says which names are still there. A check repeats nothing of it.
+        rest = self._request.unquoted_rest or ()
+        elements = sorted((*self._request.elements, *rest), key=lambda element: element.seq)
+        return ThreadFacts(message for element in elements for message in _messages(element))
+
+    def probes(self, text: str, *types: ProbeType) -> list[Probe]:
+        """Returns the probes of some types, with a text as the summary of the span."""
+        return [probe for probe in self._probed(text)[1] if probe.type in types]
+
+    def used_names(self, text: str, *, calls: int) -> list[Probe]:
+        """Returns whether the view has the names that a user, or so many calls, used in the span."""
+        probe = self._probed(text)[0]
+        return list(probe.used(self.start_seq, self.end_seq, record=_NO_NUMBER, calls=calls))
+
+    def text_at(self, place: Place) -> str | None:
+        """Returns the text at a place in a message of the span, None if it cannot be read."""
+        facts = None if place.seq is None else self._facts.messages.get(place.seq)
+        value: Any = None if facts is None else facts.payload
+        for step in place.field.replace("]", "").replace("[", ".").split("."):
+            if isinstance(value, list) and step.isdigit() and int(step) < len(value):
+                value = value[int(step)]
+            elif isinstance(value, Mapping):
+                value = value.get(step)
+            else:
+                return None
+        return value if isinstance(value, str) else None
+
+    def _probed(self, text: str) -> tuple[ThreadProbe, list[Probe]]:
+        if text not in self._known:
+            probe = ThreadProbe(self._facts)
+            for seq in self._facts.messages:
+                probe.append(seq)
+            framed = framing.frame(text, self.start_seq, self.end_seq)
+            seqs = list(self._facts.messages)
+            view = self._request.view
+            shown = (seqs[0], seqs[-1]) if seqs and isinstance(view, TrackedView) and view.was_shown else None
+            probe.fold(Fold(_NO_NUMBER, self.start_seq, self.end_seq, (framed,), sources=shown))
+            self._known[text] = probe, probe.finish()
+        return self._known[text]
+
+
+def _messages(element: Element) -> Iterator[ThreadMessage]:
+    for seq, payload in zip(range(element.seq, element.end_seq + 1), element.messages, strict=False):
+        yield ThreadMessage(seq, payload, is_summary=element.is_summary)
+
+
+class Check(ABC):
+    """The base of all checks. With `strict`, a summary that fails it is rejected, and the span stays as it is.
+
+    Your own check is a class of this kind: `probes` returns what it asked, with `kept=False` for what failed.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        if not isinstance(strict, bool):
+            raise InvalidInput(f"strict must be True or False{other(strict)}")
+        self.strict = strict
+
+    @property
+    def name(self) -> str:
+        """The name in the record."""
+        return type(self).__name__
+
+    @abstractmethod
+    def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
+        """Returns what is asked of a text in place of a span, with the answers."""
+
+    def passes(self, asked: int, lost: int) -> bool:
+        """Returns whether a summary passes, given how many questions there were and how many failed."""
+        return lost == 0 <= asked
+
+    def __repr__(self) -> str:
+        return f"{self.name}(strict=True)" if self.strict else f"{self.name}()"
+
+
+class KeepsOrders(Check):
+    """The summary has the users' standing orders, such as "never push to main"."""
+
+    def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
+        return span.probes(text, "standing_order")
+
+
+class KeepsIdentifiers(Check):
+    """The view still has the names that a user wrote in the span, or that at least `calls` calls used.
+
+    It passes if at least the share `least` of them is there.
+    """
+
+    def __init__(self, *, least: float = 0.9, calls: int = 2, strict: bool = False) -> None:
+        super().__init__(strict=strict)
+        if type(least) not in (int, float) or not 0 <= least <= 1:
+            raise InvalidInput(f"least must be a number from 0 to 1{other(least)}")
+        if type(calls) is not int or calls < 1:
+            raise InvalidInput(f"calls must be an integer >= 1{other(calls)}")
+        self._least = least
+        self._calls = calls
+
+    def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
+        return span.used_names(text, calls=self._calls)
+
+    def passes(self, asked: int, lost: int) -> bool:
+        return asked - lost >= self._least * asked
+
+
+class KeepsFiles(Check):
+    """The view names the files that calls wrote in the span, and says which of them are gone."""
+
+    def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
+        return span.probes(text, "artifact")
+
+
+class NothingInvented(Check):
+    """The summary has no name and no number that its sources do not have."""
+
+    def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
+        return [probe for probe in span.probes(text, "invented") if probe.kind != "quotation"]
+
+
+class QuotesAreQuotes(Check):
+    """The summary's quotations are in its sources, word for word."""
+
+    def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
+        return [probe for probe in span.probes(text, "invented") if probe.kind == "quotation"]
+
+
+class NothingStale(Check):
+    """The summary states no value that was replaced inside the span, unless it has the newer one too."""
+
+    def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
+        return span.probes(text, "stale")
+
+
+def check_checks(checks: object) -> tuple[Check, ...]:
+    """Checks the option `checks`, and returns it as a tuple."""
+    given = tuple(checks) if isinstance(checks, Collection) and not isinstance(checks, str) else None
+    if given is None or not all(isinstance(one, Check) for one in given):
+        raise InvalidInput(f"checks must be a sequence of checks such as KeepsOrders(){other(checks)}")
+    twice = [name for name, times in Tally(one.name for one in given).items() if times > 1]
+    if twice:
+        raise InvalidInput(f"checks must have each check once; {', '.join(twice)} is there several times")
+    return given
