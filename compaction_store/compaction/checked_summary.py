@@ -18,7 +18,7 @@ from compaction_store.models import Payload, Summary
 from compaction_store.probes import Probe, has_secret
 from compaction_store.tokens import MARK
 
-# What a summarizer is given and a record keeps at most.
+# The most lines for a summarizer, and the most examples in a record.
 _MOST_LINES = 60
 _MOST_KEPT = 40
 _LONGEST = 400

@@ -64,7 +64,7 @@ class TrackedView:
 
 @dataclass(frozen=True)
 class Repair:
-    """What checks found in a summary: the text, lines that it lacks, and texts in it that are in no source."""
+    """The faults of a summary: its text, lines that it lacks, and texts in it that are in no source."""
 
     text: str = field(repr=False)
     missing: tuple[str, ...] = field(repr=False)
