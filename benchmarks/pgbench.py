@@ -16,7 +16,6 @@ from typing import ClassVar
 from benchmarks.contest import Bench, Contest
 from benchmarks.corpus import message
 from benchmarks.rows import Row
-from compaction_store.integrity import chain
 
 _CLIENTS = 16
 _MANY = 1000
@@ -25,7 +24,7 @@ _TABLE = (
     " created_at timestamptz DEFAULT now(), PRIMARY KEY (thread_id, seq))"
 )
 _APPEND = (
-    "SELECT compaction_store.append({uid}, 'default', {name}, '{payload}', decode(lpad(to_hex(:chance::bigint), 32,"
+    "SELECT compaction_store.append(NULL, 'default', {name}, '{payload}', decode(lpad(to_hex(:chance::bigint), 32,"
     " '0'), 'hex'), 'user', 150, 'bytes/4', '~' || to_hex((extract(epoch FROM now()) * 1000)::bigint) ||"
     " to_hex(:chance::bigint), NULL, NULL, NULL, true);\n"
 )
@@ -60,12 +59,11 @@ class Function(Contest):
         given = message()
         # pgbench treats a colon before a word as a variable.
         payload = json.dumps(given | {"content": given["content"].replace(":", "")}).replace("'", "''")
-        one = f"'{chain.thread_uid('default', 'pgbench')}'", "'pgbench'"
-        many = "compaction_store.thread_uid('default', 'pgbench-' || :thread::text)", "'pgbench-' || :thread::text"
+        one, many = "'pgbench'", "'pgbench-' || :thread::text"
         self._scripts = {
-            "append one": _CHANCE + _APPEND.format(uid=one[0], name=one[1], payload=payload),
-            "append many": _CHANCE + _CHOICE + _APPEND.format(uid=many[0], name=many[1], payload=payload),
-            "insert many": _CHOICE + _INSERT.format(name=many[1], payload=payload),
+            "append one": _CHANCE + _APPEND.format(name=one, payload=payload),
+            "append many": _CHANCE + _CHOICE + _APPEND.format(name=many, payload=payload),
+            "insert many": _CHOICE + _INSERT.format(name=many, payload=payload),
         }
 
     def round(self) -> Mapping[str, Sequence[float]]:

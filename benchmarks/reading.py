@@ -13,7 +13,6 @@ from benchmarks.corpus import messages
 from benchmarks.floor import Floor
 from benchmarks.rows import Row
 from compaction_store import CompactionContext
-from compaction_store.integrity import chain
 
 _ALL = "SELECT payload::text FROM raw WHERE thread_id = %(thread)s ORDER BY seq"
 _NEWEST = "SELECT payload::text FROM raw WHERE thread_id = %(thread)s ORDER BY seq DESC LIMIT 20"
@@ -76,7 +75,7 @@ def _copied(bench: Bench, thread: str) -> None:
     """Copies a thread's messages from the store to the raw table."""
     bench.raw.execute(
         "INSERT INTO raw SELECT %s, seq, role, payload FROM compaction_store.messages WHERE thread_uid = %s",
-        (thread, chain.thread_uid("default", thread)),
+        (thread, bench.store.thread(thread).thread_uid),
     )
     bench.raw.execute("ANALYZE raw")
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from uuid import UUID
 
 import psycopg
 from psycopg import pq
 
-from compaction_store.integrity import chain
 from compaction_store.messages import keys
 
 INSERT = b"INSERT INTO raw (thread_id, seq, role, payload) VALUES ($1, $2, $3, $4)"
 _APPEND = (
-    b"SELECT compaction_store.append($1, 'default', $2, $3, $4, 'user', 150, 'bytes/4', $5, NULL, NULL, NULL, true)"
+    b"SELECT compaction_store.append(NULL, 'default', $1, $2, $3, 'user', 150, 'bytes/4', $4, NULL, NULL, NULL, true)"
 )
-_FORMATS = (pq.Format.TEXT, pq.Format.TEXT, pq.Format.TEXT, pq.Format.BINARY, pq.Format.TEXT)
+_FORMATS = (pq.Format.TEXT, pq.Format.TEXT, pq.Format.BINARY, pq.Format.TEXT)
 
 
 class Wire:
@@ -30,14 +28,12 @@ class Wire:
 
     def append(self, thread: Named, payload: bytes) -> None:
         """Calls the same SQL function as the store, with a new salt and key."""
-        parameters = (thread.uid, thread.name, payload, os.urandom(16), keys.new().encode())
+        parameters = (thread.name, payload, os.urandom(16), keys.new().encode())
         self.run(_APPEND, parameters, _FORMATS)
 
 
 class Named:
-    """A thread's key and names, encoded as parameters."""
+    """A thread's name, encoded as a parameter."""
 
     def __init__(self, name: str) -> None:
-        uid: UUID = chain.thread_uid("default", name)
         self.name = name.encode()
-        self.uid = str(uid).encode()

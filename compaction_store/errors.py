@@ -51,6 +51,7 @@ CompactionStoreError
     - SummarizerRejected         the API refused the request; .status
     - SummarizersFailed          all of several summarizers failed; .errors
   · Unreadable                   a stored document breaks the rules; run verify
+  · UnknownEntry                 a newer release wrote an entry that changes views, and this one does not know its kind
   · NotRenderable                a message has no form in the requested format; .seq and .part
   · BudgetExceeded               no view fits the window; .view
   · DatabaseError                the server refused, or could not be reached
@@ -364,6 +365,13 @@ class SummarizersFailed(SummarizerError):
 
 class Unreadable(CompactionStoreError):
     """A stored document breaks the rules, so no view can be made from it."""
+
+
+class UnknownEntry(CompactionStoreError):
+    """The thread has an entry of a kind that this release does not know and that changes what a view is.
+
+    A newer release wrote it. Messages can be replayed and appended; a view would be wrong, so there is none.
+    """
 
 
 class NotRenderable(CompactionStoreError):

@@ -40,18 +40,18 @@ LEVELS = {"payload": 200, "meta": 200, "metadata": 200, "body": 210}
 SIZES = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
 PIECE = 64 * 1024
 START = b'{"type":"'
-EVENTS = ("redaction", "hold", "release", "retention", "import", "checkpoint")
-KINDS = ("summary", "truncation", "removal", "revocation")
-OUTCOMES = ("applied", "rejected", "failed", "observed")
+# The kinds that are known, of events with whether they are critical. Other kinds may come from a later release.
+EVENTS = {"redaction": True, "hold": False, "release": False, "retention": False}
+KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
+MOST_UNKNOWN = 20
 SPANS = ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count")
-LABELS = ("callback", "trigger", "actor", "model", "counter")
+LABELS = ("callback", "trigger", "actor", "login", "model", "counter")
 ORDINAL = {"message": "seq", "compaction": "number"}
-
-NAMESPACE = bytes.fromhex("6f0b1c7e52a45d0e9c3ba1d5f2e84790")
 
 HASH = re.compile("[0-9a-f]{64}")
 SALT = re.compile("[0-9a-f]{32}")
 UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+KIND = re.compile("[a-z][a-z0-9_]{0,62}")
 MOMENT = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z")
 STUB = re.compile("erased:" + UUID.pattern)
 
@@ -73,6 +73,10 @@ def is_count(value: Any) -> bool:
 
 def is_text(value: Any) -> bool:
     return type(value) is str and "\0" not in value
+
+
+def is_flag(value: Any) -> bool:
+    return type(value) is bool
 
 
 def is_name(value: Any) -> bool:
@@ -115,7 +119,9 @@ def fields(names: str, check: Check) -> list[tuple[str, Check]]:
 INTEGER, TEXT, DIGEST = absent_or(is_integer), absent_or(is_text), absent_or(like(HASH))
 FIELDS: dict[str, list[tuple[str, Check]]] = {
     "manifest": [
-        ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name), ("schema", is_text),
+        ("format", among(FORMAT)), ("chain", among(CHAIN)), *fields("tenant thread_id", is_name),
+        ("thread_uid", like(UUID)), ("name_salt", absent_or(like(SALT))), ("name_commitment", like(HASH)),
+        ("schema", is_text),
         ("made_at", like(MOMENT)), ("metadata", is_text),
         *fields("last_pos last_seq last_number", is_integer), ("head", like(HASH)),
         ("checkpoint", absent_or(is_checkpoint)),
@@ -127,15 +133,15 @@ FIELDS: dict[str, list[tuple[str, Check]]] = {
         *fields("meta payload", TEXT),
     ],
     "compaction": [
-        *fields("pos number microseconds", is_integer), ("kind", among(*KINDS)),
-        ("outcome", among(*OUTCOMES)),
+        *fields("pos number microseconds", is_integer), *fields("kind outcome", like(KIND)),
         *fields(" ".join(SPANS), INTEGER),
         *fields("source_before source_end", DIGEST), ("inputs", is_inputs), ("run_id", like(UUID)),
-        *fields(" ".join(LABELS), TEXT), *fields("revokes redacted_pos", INTEGER),
+        *[(name, is_text if name == "login" else TEXT) for name in LABELS], *fields("revokes redacted_pos", INTEGER),
         *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
     ],
     "event": [
-        *fields("pos microseconds", is_integer), ("kind", among(*EVENTS)), ("actor", TEXT),
+        *fields("pos microseconds", is_integer), ("kind", like(KIND)), ("critical", is_flag), ("actor", TEXT),
+        ("login", is_text),
         *fields("commitment entry", like(HASH)), ("salt", absent_or(like(SALT))), ("body", TEXT),
     ],
     "end": [("entries", is_integer), *fields("head sha256", like(HASH))],
@@ -220,7 +226,12 @@ def is_document(line: Line, content: str) -> bool:
         return False
     if line["type"] == "message":
         return line["role"] is None or said.get("role") == line["role"]
-    if line["type"] == "compaction" and line["outcome"] == "applied" and line["kind"] != "revocation":
+    if (
+        line["type"] == "compaction"
+        and line["outcome"] == "applied"
+        and line["kind"] in KINDS
+        and line["kind"] != "revocation"
+    ):
         stand_ins = said.get("replacement")
         return type(stand_ins) is list and all(type(message) is dict for message in stand_ins)
     return True
@@ -260,7 +271,8 @@ def header_of(line: Line) -> bytes:
             integer(line["call_size"]), text(line["receipt"]), unhex(line["meta_commitment"]),
         )  # fmt: skip
     if line["type"] == "event":
-        return header(b"event", text(line["kind"]), text(line["actor"]))
+        flag = b"\x01" if line["critical"] else b"\x00"
+        return header(b"event", text(line["kind"]), flag, text(line["actor"]), text(line["login"]))
     numbers = [integer(line[name]) for name in SPANS]
     texts = [text(line[name]) for name in LABELS]
     inputs = b"".join(struct.pack(">q", number) for number in line["inputs"])
@@ -273,29 +285,36 @@ def header_of(line: Line) -> bytes:
 
 def entry_of(line: Line, previous: bytes) -> str:
     ordinal = line.get("seq", line.get("number", 0))
-    leaf = sha256(b"\x03", header_of(line), bytes.fromhex(line["commitment"]))
     place = struct.pack(">qqq", line["pos"], ordinal, line["microseconds"])
-    return sha256(b"\x01", previous, place, leaf).hex()
+    return sha256(b"\x01", previous, place, bytes.fromhex(line["commitment"]), header_of(line)).hex()
 
 
-def uid_of(tenant: str, thread_id: str) -> bytes:
-    """Returns the thread's UUID: from the name of an erased thread, else computed from the name."""
-    if STUB.fullmatch(thread_id):
-        return bytes.fromhex(thread_id[7:].replace("-", ""))
-    name = "[" + quoted(tenant) + "," + quoted(thread_id) + "]"
-    found = bytearray(sha256(NAMESPACE, name.encode("utf-8"))[:16])
-    found[6], found[8] = found[6] % 16 + 128, found[8] % 64 + 128
-    return bytes(found)
+def uid_of(manifest: Line) -> bytes:
+    return bytes.fromhex(manifest["thread_uid"].replace("-", ""))
 
 
-def genesis_of(tenant: str, thread_id: str) -> bytes:
-    name = "[" + quoted(tenant) + "," + quoted(thread_id) + "]"
-    return sha256(b"\x02", b"compaction-store/v1", b"\x00", name.encode("utf-8"))
+def genesis_of(manifest: Line) -> bytes:
+    name, tenant = bytes.fromhex(manifest["name_commitment"]), manifest["tenant"].encode("utf-8")
+    return sha256(b"\x02", b"compaction-store/v1", b"\x00", uid_of(manifest), name, tenant)
 
 
-def quoted(name: str) -> str:
-    short = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
-    return '"' + "".join(short.get(c) or (c if c >= " " else f"\\u{ord(c):04x}") for c in name) + '"'
+def is_named(manifest: Line) -> bool:
+    """Says whether the manifest has the name that was committed to, or is the stub of an erased thread."""
+    if STUB.fullmatch(manifest["thread_id"]):
+        return bool(manifest["thread_id"] == "erased:" + manifest["thread_uid"]) and manifest["name_salt"] is None
+    if manifest["name_salt"] is None:
+        return False
+    salted = sha256(b"\x03", bytes.fromhex(manifest["name_salt"]), manifest["thread_id"].encode("utf-8"))
+    return salted.hex() == str(manifest["name_commitment"])
+
+
+def is_born(uid: bytes, microseconds: int) -> bool:
+    """Says whether a key is a UUID of version 7 that begins with a time, in milliseconds rounded toward 1970."""
+    sign = -1 if microseconds < 0 else 1
+    milliseconds = sign * (abs(microseconds) // 1000)
+    return (
+        uid[:6] == (milliseconds % 2**48).to_bytes(6, "big") and uid[6] >> 4 == 7 and uid[8] >> 6 == 2  # noqa: PLR2004
+    )
 
 
 # ---- checkpoints: Ed25519 (RFC 8032), signed notes, and the tree of RFC 6962
@@ -444,7 +463,7 @@ def proved(manifest: Line, keys: Sequence[bytes]) -> tuple[int, str, str]:
         raise Unproved("its proof is malformed")
     uid, pos = data[len(HEAD) : len(HEAD) + 16], int.from_bytes(data[-40:-32], "big", signed=True)
     origin, size, root, moment = read_note(carried["note"], keys)
-    if uid != uid_of(manifest["tenant"], manifest["thread_id"]):
+    if uid != uid_of(manifest):
         raise Unproved("its proof is for another thread")
     if not leads(sha256(b"\0", data), carried["leaf_index"], size, path, root):
         raise Unproved("its proof does not lead to what was signed")
@@ -468,13 +487,14 @@ class Ranges:
             self.ends.append(number)
 
 
-def named_by(body: str) -> tuple[dict[str, Ranges], bytes | None] | None:
-    """Returns the messages and records that a redaction names, and the genesis it keeps; None if it names none."""
+def named_by(body: str) -> tuple[dict[str, Ranges], bool] | None:
+    """Returns the rows that a redaction names, and whether it erased the whole thread; None if it names none."""
     try:
         said = decode(body)
         found = {"message": ranges_of(said["seqs"]), "compaction": ranges_of(said["records"])}
-        genesis = said.get("genesis")
-        return found, None if genesis is None else bytes.fromhex(genesis)
+        if said.get("whole", True) is not True:
+            return None
+        return found, "whole" in said
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
 
@@ -511,12 +531,14 @@ class Walk:
         self.is_ended = self.is_broken = False
         self._digest = hashlib.sha256()
         self._previous: bytes | None = None
-        self._first: Line | None = None
+        self._born: int | None = None
+        self._unknown = 0
+        self._unreadable_from: int | None = None
         self._ordinal = {"message": 0, "compaction": 0}
         self._time = -(2**63)
         self._last_kind = ""
         self._claims: dict[int, dict[str, Ranges]] = {}
-        self._erasure: tuple[int, bytes] | None = None
+        self._erasure: int | None = None
 
     @property
     def level(self) -> str:
@@ -553,11 +575,13 @@ class Walk:
                 self.find("the metadata break the rule for documents")
             if self._keys:
                 self._prove(line)
-            if not STUB.fullmatch(line["thread_id"]):
-                self._previous = genesis_of(line["tenant"], line["thread_id"])
+            if not is_named(line):
+                self.find("the name is not the one that was committed to when the thread was made")
+            self._previous = genesis_of(line)
         else:
             self._place(line)
             self._link(line)
+            self._kind(line)
             self._content(line)
             if self._last_kind == "redaction":
                 self._redaction(line)
@@ -583,14 +607,14 @@ class Walk:
         if line["microseconds"] < self._time:
             self.find("time goes back from the entry before", pos)
         self._time = line["microseconds"]
+        if self._born is None:
+            self._born = self._time
         if not FIRST_MOMENT <= self._time <= LAST_MOMENT:
             self.find("the time is not in the years 1 to 9999", pos)
         self._last_kind = line["kind"] if kind == "event" else kind
 
     def _link(self, line: Line) -> None:
-        if self._previous is None:
-            self._first = line
-        elif entry_of(line, self._previous) != line["entry"]:
+        if entry_of(line, self._previous or b"") != line["entry"]:
             self.find("the entry is not the hash of its columns and of the entry before", line["pos"])
         if line["pos"] == self.kept_pos and line["entry"] != self.kept_head:
             self.find("the entry is not the one kept elsewhere", line["pos"])
@@ -598,6 +622,22 @@ class Walk:
             self.find("the entry is not the one that the checkpoint was made over", line["pos"])
         # Go on from the entry in the line, so that one changed line is one finding.
         self._previous = bytes.fromhex(line["entry"])
+
+    def _kind(self, line: Line) -> None:
+        """Notes an entry of an unknown kind: it may be newer than this file."""
+        if line["type"] == "message" or (line["type"] == "compaction" and line["kind"] in KINDS):
+            return
+        kind, pos = line["kind"], line["pos"]
+        if line["type"] == "event" and kind in EVENTS:
+            if line["critical"] is not EVENTS[kind]:
+                self.find("the event is not marked as its kind must be", pos)
+            return
+        self._unknown += 1
+        if self._unknown <= MOST_UNKNOWN:
+            self.notes.append(f"the entry at pos {pos} is of the kind {kind}, which this file does not know")
+        changes_views = line["critical"] if line["type"] == "event" else line["outcome"] == "applied"
+        if changes_views and self._unreadable_from is None:
+            self._unreadable_from = pos
 
     def _content(self, line: Line) -> None:
         content, meta, pos = line.get("payload", line.get("body")), line.get("meta"), line["pos"]
@@ -633,9 +673,9 @@ class Walk:
         if said is None:
             self.find("the redaction does not say what it erased", line["pos"])
             return
-        named, genesis = said
-        if genesis is not None:
-            self._erasure = (line["pos"], genesis)
+        named, is_whole = said
+        if is_whole:
+            self._erasure = line["pos"]
         for kind, ranges in named.items():
             if (ranges.starts, ranges.ends) != (claimed[kind].starts, claimed[kind].ends):
                 self.find(f"the {kind}s erased in the redaction's name are not those it names", line["pos"])
@@ -662,32 +702,40 @@ class Walk:
         if STUB.fullmatch(self.manifest["thread_id"]):
             self._stub(self.manifest)
         elif self._erasure is not None:
-            self.find("the thread was erased, but has its name", self._erasure[0])
+            self.find("the thread was erased, but has its name", self._erasure)
+        if self._born is not None and not is_born(uid_of(self.manifest), self._born):
+            self.find("the thread_uid is not a UUID of version 7 with the time of the first entry", line=1)
+        self._note_unknown()
         self._head(self.manifest)
+        self._note_checkpoint(self.manifest)
+
+    def _note_checkpoint(self, manifest: Line) -> None:
         if self._proved is not None:
             pos, _, said = self._proved
             self.notes.append(f"{said}; {max(0, self.pos - pos)} of the entries are newer")
             if pos > self.pos:
                 self.find(f"the checkpoint was made over pos {pos}, and the bundle ends at pos {self.pos}")
-        elif self.manifest["checkpoint"] is not None and not self._keys:
+        elif manifest["checkpoint"] is not None and not self._keys:
             self.notes.append("the checkpoint that the manifest carries was not looked at: give --public-key")
+
+    def _note_unknown(self) -> None:
+        if self._unknown > MOST_UNKNOWN:
+            self.notes.append(f"{self._unknown - MOST_UNKNOWN} more entries are of unknown kinds")
+        if self._unreadable_from is not None:
+            self.notes.append(
+                f"what a model saw from pos {self._unreadable_from} on cannot be judged: the entry there changes it"
+            )
 
     def _stub(self, manifest: Line) -> None:
         """Checks the rules for a thread that was erased as a whole and is named by its thread_uid."""
-        kept = "it was not computed"
         if manifest["metadata"] != "{}":
             self.find("an erased thread has metadata", line=1)
         if self.redacted != self.count["message"] + self.count["compaction"]:
             self.find("an erased thread has content")
-        if self._last_kind != "redaction" or (self._erasure is not None and self._erasure[0] != self.pos):
+        if self._last_kind != "redaction" or (self._erasure is not None and self._erasure != self.pos):
             self.find("the last entry of an erased thread is not its erasure")
-        if self._erasure is not None and self._first is not None:
-            kept = "it is the one that the erasure kept"
-            if entry_of(self._first, self._erasure[1]) != self._first["entry"]:
-                self.find("the entry does not follow from the genesis that the erasure kept", self._first["pos"], 2)
-        elif not self.withheld:
+        if self._erasure is None and not self.withheld:
             self.find("the thread is named as an erased one, but has no erasure", line=1)
-        self.notes.append("the genesis could not be computed from the name, which is erased: " + kept)
 
     def _head(self, manifest: Line) -> None:
         if manifest["last_pos"] != self.pos:

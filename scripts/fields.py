@@ -16,6 +16,8 @@ SHARED = {
     "created_at": "When it was written, by the server's clock.",
     "head": "The entry of the thread's hash chain at its last pos.",
     "actor": "The person or program that did it, as the caller named it.",
+    "login": "The database login that wrote it.",
+    "thread_uid": "The thread's key, which no other thread ever has.",
     "authority": "The policy, approval or ticket that allowed it, as it was stated.",
     "fault": "Why the stored JSON cannot be parsed, or None.",
     "errors": "The exceptions of callbacks and summarizers, in order.",
@@ -93,12 +95,13 @@ FIELDS: dict[str, dict[str, str]] = {
         "erased_pos": "The pos of its erasure, if it was erased.",
     },
     "Event": {
-        "kind": "`redaction`, `hold`, `release`, `retention`, `import` or `checkpoint`.",
+        "kind": "`redaction`, `hold`, `release` or `retention`; a later release may write others.",
+        "critical": "Whether it changes what a view is.",
         "body": "Its data, such as the reason and the authority.",
     },
     "Compaction": {
-        "kind": "`summary`, `truncation`, `removal` or `revocation`.",
-        "outcome": "`applied`, `rejected`, `failed` or `observed`.",
+        "kind": "`summary`, `truncation`, `removal` or `revocation`; a later release may write others.",
+        "outcome": "`applied`, `rejected`, `failed` or `observed`; a later release may write others.",
         "source_count": "How many messages the span has.",
         "run_id": "The id of the run that wrote it.",
         "callback": "The name of the callback.",
@@ -131,6 +134,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "redaction": "The event that erased it, or None.",
     },
     "Redaction": {
+        "thread_id": "The thread's name now: after `erase`, that of its stub.",
         "pos": "The pos of the event; None if nothing was left to erase.",
         "seqs": "The seqs of erased messages.",
         "records": "The numbers of erased records.",

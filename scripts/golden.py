@@ -11,7 +11,7 @@ import json
 import struct
 from typing import Any
 
-Column = bytes | str | int | None
+Column = bytes | str | int | bool | None
 
 SALT = bytes(range(16))
 OTHER_SALT = bytes.fromhex("f0e1d2c3b4a5968778695a4b3c2d1e0f")
@@ -22,30 +22,20 @@ def sha(*parts: bytes) -> bytes:
     return hashlib.sha256(b"".join(parts)).digest()
 
 
-def quoted(text: str) -> str:
-    short = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return '"' + "".join(short.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
+def name_commitment(salt: bytes, thread_id: str) -> bytes:
+    return sha(b"\x03", salt, thread_id.encode())
 
 
-def name(tenant: str, thread_id: str) -> bytes:
-    return f"[{quoted(tenant)},{quoted(thread_id)}]".encode()
-
-
-def thread_uid(tenant: str, thread_id: str) -> str:
-    first = bytearray(sha(bytes.fromhex("6f0b1c7e52a45d0e9c3ba1d5f2e84790"), name(tenant, thread_id))[:16])
-    first[6] = first[6] % 16 + 0x80
-    first[8] = first[8] % 64 + 0x80
-    digits = first.hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def genesis(tenant: str, thread_id: str) -> bytes:
-    return sha(b"\x02", b"compaction-store/v1", b"\x00", name(tenant, thread_id))
+def genesis(thread_uid: str, tenant: str, commitment: bytes) -> bytes:
+    key = bytes.fromhex(thread_uid.replace("-", ""))
+    return sha(b"\x02", b"compaction-store/v1", b"\x00", key, commitment, tenant.encode())
 
 
 def field(value: Column) -> bytes:
     if value is None:
         return b"\xff\xff\xff\xff"
+    if isinstance(value, bool):
+        value = b"\x01" if value else b"\x00"
     if isinstance(value, int):
         value = struct.pack(">q", value)
     if isinstance(value, str):
@@ -66,14 +56,11 @@ def header(kind: str, columns: dict[str, Any]) -> bytes:
     return made
 
 
-def leaf(header: bytes, commitment: bytes) -> bytes:
-    return sha(b"\x03", header, commitment)
+def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, commitment: bytes, header: bytes) -> bytes:
+    return sha(b"\x01", previous, struct.pack(">qqq", pos, ordinal, microseconds), commitment, header)
 
 
-def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, leaf: bytes) -> bytes:
-    return sha(b"\x01", previous, struct.pack(">qqq", pos, ordinal, microseconds), leaf)
-
-
+KEY = "018cc820-db2e-7a5c-9b1d-2e3f40516273"
 NAMES = [
     ("default", "t-1"),
     ("acme", "support/2024-11"),
@@ -115,26 +102,27 @@ COMPACTIONS: list[dict[str, Any]] = [
     {
         "kind": "summary", "outcome": "failed", "start_seq": None, "end_seq": None, "tokens_before": None,
         "tokens_after": None, "source_count": None, "source_before": None, "source_end": None, "inputs": [],
-        "run_id": RUN_ID.hex(), "callback": None, "trigger": None, "actor": None, "model": None, "counter": None,
-        "revokes": None,
+        "run_id": RUN_ID.hex(), "callback": None, "trigger": None, "actor": None, "login": "",
+        "model": None, "counter": None, "revokes": None,
     },
     {
         "kind": "truncation", "outcome": "applied", "start_seq": 2, "end_seq": 2**53, "tokens_before": 900,
         "tokens_after": 31, "source_count": 2**53 - 1, "source_before": "11" * 32, "source_end": "22" * 32,
         "inputs": [1, 2, 9], "run_id": RUN_ID.hex(), "callback": "app.compact", "trigger": "budget", "actor": "größe",
-        "model": "model-1", "counter": "bytes/4", "revokes": None,
+        "login": "agents", "model": "model-1", "counter": "bytes/4", "revokes": None,
     },
     {
         "kind": "revocation", "outcome": "applied", "start_seq": 1, "end_seq": 3, "tokens_before": 5,
         "tokens_after": 50, "source_count": None, "source_before": None, "source_end": None, "inputs": [],
-        "run_id": "ff" * 16, "callback": None, "trigger": None, "actor": "", "model": None, "counter": None,
-        "revokes": 1,
+        "run_id": "ff" * 16, "callback": None, "trigger": None, "actor": "", "login": "größe", "model": None,
+        "counter": None, "revokes": 1,
     },
 ]  # fmt: skip
 
 EVENTS: list[dict[str, Any]] = [
-    {"kind": "redaction", "actor": None},
-    {"kind": "hold", "actor": "legal@größe"},
+    {"kind": "redaction", "critical": True, "actor": None, "login": "agents"},
+    {"kind": "hold", "critical": False, "actor": "legal@größe", "login": "größe"},
+    {"kind": "a_kind_of_2031", "critical": True, "actor": "", "login": ""},
 ]
 
 
@@ -143,7 +131,8 @@ def chain() -> dict[str, Any]:
     tenant, thread_id = "default", "t-1"
     meta = '{"source":"web"}'
     rows: list[dict[str, Any]] = []
-    previous = genesis(tenant, thread_id)
+    named = name_commitment(OTHER_SALT, thread_id)
+    previous = genesis(KEY, tenant, named)
     for kind, ordinal, created_at, microseconds, salt, body in (
         ("message", 1, "2024-01-02T03:04:05.678901+00:00", 1704164645678901, SALT, CONTENTS[1][1]),
         (
@@ -165,35 +154,33 @@ def chain() -> dict[str, Any]:
             columns = EVENTS[1]
         commitment = sha(b"\x00", salt, body.encode())
         made = header(kind, columns)
-        link = leaf(made, commitment)
         pos = len(rows) + 1
-        previous = entry(previous, pos, ordinal, microseconds, link)
+        previous = entry(previous, pos, ordinal, microseconds, commitment, made)
         rows.append(
             {
                 "kind": kind, "pos": pos, "ordinal": ordinal, "created_at": created_at, "microseconds": microseconds,
                 "salt": salt.hex(), "body": body, "meta": meta if kind == "message" else None, "columns": columns,
-                "commitment": commitment.hex(), "header": made.hex(), "leaf": link.hex(), "entry": previous.hex(),
+                "commitment": commitment.hex(), "header": made.hex(), "entry": previous.hex(),
             }
         )  # fmt: skip
-    return {"tenant": tenant, "thread_id": thread_id, "rows": rows, "head": previous.hex()}
+    return {
+        "tenant": tenant, "thread_id": thread_id, "thread_uid": KEY, "name_salt": OTHER_SALT.hex(),
+        "name_commitment": named.hex(), "genesis": genesis(KEY, tenant, named).hex(), "rows": rows,
+        "head": previous.hex(),
+    }  # fmt: skip
 
 
 def golden() -> dict[str, Any]:
     kinds = {"message": MESSAGES, "compaction": COMPACTIONS, "event": EVENTS}
     made = [(kind, columns, header(kind, columns)) for kind, examples in kinds.items() for columns in examples]
-    leaves = [
-        {
-            "header": fields.hex(), "commitment": f"{i:02x}" * 32, "leaf": leaf(fields, bytes([i] * 32)).hex(),
-        }
-        for i, (_, _, fields) in enumerate(made)
-    ]  # fmt: skip
     numbers = [(1, 1, 0), (2, 0, -1), (2**53, 2**53 - 1, 1704164645678901), (3, 1, -(2**55))]
     return {
         "format": 1,
         "names": [
             {
-                "tenant": t, "thread_id": i, "name": name(t, i).hex(), "thread_uid": thread_uid(t, i),
-                "genesis": genesis(t, i).hex(),
+                "tenant": t, "thread_id": i, "thread_uid": KEY, "salt": SALT.hex(),
+                "commitment": name_commitment(SALT, i).hex(),
+                "genesis": genesis(KEY, t, name_commitment(SALT, i)).hex(),
             }
             for t, i in NAMES
         ],
@@ -205,12 +192,13 @@ def golden() -> dict[str, Any]:
             for salt, text in CONTENTS
         ],
         "headers": [{"kind": kind, "columns": columns, "header": fields.hex()} for kind, columns, fields in made],
-        "leaves": leaves,
         "entries": [
             {
                 "previous": f"{i:02x}" * 32, "pos": pos, "ordinal": ordinal, "microseconds": microseconds,
-                "leaf": "ab" * 32,
-                "entry": entry(bytes([i] * 32), pos, ordinal, microseconds, bytes.fromhex("ab" * 32)).hex(),
+                "commitment": "ab" * 32, "header": made[i][2].hex(),
+                "entry": entry(
+                    bytes([i] * 32), pos, ordinal, microseconds, bytes.fromhex("ab" * 32), made[i][2]
+                ).hex(),
             }
             for i, (pos, ordinal, microseconds) in enumerate(numbers)
         ],

@@ -88,6 +88,7 @@ def check_options(bodies: object, checkpoint: object) -> None:
 def export(
     tenant: str,
     thread: Thread,
+    name: tuple[bytes | None, bytes],
     metadata: str,
     *,
     schema: str,
@@ -98,11 +99,13 @@ def export(
 ) -> Generator[RowRequest | bytes, Any, None]:
     """Yields the lines of the bundle, and requests for rows between them. Holds one page of each kind.
 
-    Entries that are appended during the export are left out. An erasure during the export raises `Conflict`.
+    `name` is the salt of the thread's name and the commitment to it. Entries that are appended during the export are
+    left out. An erasure during the export raises `Conflict`.
     """
     digest = sha256()
     line = dump({
         "type": "manifest", "format": FORMAT, "chain": CHAIN, "tenant": tenant, "thread_id": thread.thread_id,
+        "thread_uid": str(thread.thread_uid), "name_salt": _hex(name[0]), "name_commitment": _hex(name[1]),
         "schema": schema, "made_at": made_at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z",
         "metadata": metadata, "last_pos": thread.last_pos,
         "last_seq": thread.last_seq, "last_number": thread.last_number, "head": thread.head.hex(),

@@ -16,7 +16,6 @@ from uuid import UUID
 from compaction_store.bundles.line_format import Line
 from compaction_store.bundles.verification import BundleVerifier, check_line
 from compaction_store.errors import InvalidBundle
-from compaction_store.integrity import erasure
 from compaction_store.messages import load_chunk
 from compaction_store.models import Imported
 
@@ -60,6 +59,10 @@ def _large(value: int) -> bytes:
     return _LARGE.pack(8, value)
 
 
+def _flag(value: bool) -> bytes:
+    return _raw(bytes((value,)))
+
+
 def _moment(value: int) -> bytes:
     return _LARGE.pack(8, value - _POSTGRES_EPOCH)
 
@@ -92,11 +95,14 @@ _COLUMNS: dict[str, _Columns] = {
         },
         **{
             name: (name, _text)
-            for name in ("kind", "outcome", "callback", "trigger", "actor", "model", "counter", "body")
+            for name in ("kind", "outcome", "callback", "trigger", "actor", "login", "model", "counter", "body")
         },
         **{name: (name, _bytes) for name in ("source_before", "source_end")},
     },
-    "event": {**_ENTRY, **{name: (name, _text) for name in ("kind", "actor", "body")}},
+    "event": {
+        **_ENTRY, "critical": ("critical", _flag),
+        **{name: (name, _text) for name in ("kind", "actor", "login", "body")},
+    },
 }  # fmt: skip
 COLUMNS = {kind: ("type", *columns) for kind, columns in _COLUMNS.items()}
 
@@ -104,8 +110,7 @@ COLUMNS = {kind: ("type", *columns) for kind, columns in _COLUMNS.items()}
 class Staged:
     """A bundle that is being imported: `add` takes its lines, `finish` ends them, then `blocks` returns its rows."""
 
-    def __init__(self, tenant: str, *, stubs: bool) -> None:
-        self.stubs = stubs
+    def __init__(self, tenant: str) -> None:
         self.count = 0
         self.size = 0
         self.sent = False
@@ -130,16 +135,20 @@ class Staged:
 
     @property
     def thread_uid(self) -> UUID:
-        name = self.manifest["thread_id"]
-        return erasure.thread_uid(self._tenant, name)
+        return UUID(self.manifest["thread_uid"])
 
     @property
     def head(self) -> bytes:
         return bytes.fromhex(self.manifest["head"])
 
     @property
-    def genesis(self) -> bytes:
-        return self._verifier.genesis or b""
+    def name_salt(self) -> bytes | None:
+        salt = self.manifest["name_salt"]
+        return None if salt is None else bytes.fromhex(salt)
+
+    @property
+    def name_commitment(self) -> bytes:
+        return bytes.fromhex(self.manifest["name_commitment"])
 
     @property
     def seconds(self) -> float:
@@ -180,11 +189,6 @@ class Staged:
     def _open(self) -> None:
         if self.manifest["tenant"] != self._tenant:
             self._refuse("the bundle belongs to another tenant", None)
-        if not self.stubs and erasure.stub_uid(self.manifest["thread_id"]) is not None:
-            self._refuse(
-                "the bundle of an erased thread proves neither its tenant nor its key; pass stubs=True to import it",
-                None,
-            )
         for kind, file in self._files.items():
             self._beginnings[kind] = struct.pack(">h", len(COLUMNS[kind])) + _text(kind)
             file.write(_SIGNATURE)

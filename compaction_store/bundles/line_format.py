@@ -23,9 +23,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _SALT = re.compile(r"[0-9a-f]{32}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
-_KINDS = {"summary", "truncation", "removal", "revocation"}
-_OUTCOMES = {"applied", "rejected", "failed", "observed"}
-_EVENTS = {"redaction", "hold", "release", "retention", "import", "checkpoint"}
+# The lists of kinds and outcomes are open, as in the tables.
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -59,10 +58,6 @@ def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or check(value)
 
 
-def _one_of(choices: set[str]) -> Callable[[object], bool]:
-    return lambda value: type(value) is str and value in choices
-
-
 def _matching(form: re.Pattern[str]) -> Callable[[object], bool]:
     return lambda value: type(value) is str and form.fullmatch(value) is not None
 
@@ -90,6 +85,7 @@ _WRITTEN = {"commitment": _hash, "entry": _hash, "salt": _salt}
 FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
     "manifest": {
         "type": _text, "format": _exactly(FORMAT), "chain": _exactly(CHAIN), "tenant": _text, "thread_id": _text,
+        "thread_uid": _matching(_UUID), "name_salt": _salt, "name_commitment": _hash,
         "schema": _text, "made_at": _matching(_MOMENT), "metadata": _text,
         "last_pos": _integer, "last_seq": _integer, "last_number": _integer, "head": _hash,
         "checkpoint": _or_none(is_checkpoint),
@@ -101,17 +97,19 @@ FIELDS: dict[str, dict[str, Callable[[object], bool]]] = {
         "meta": _text_or_none, "payload": _text_or_none,
     },
     "compaction": {
-        "type": _text, "pos": _integer, "number": _integer, "microseconds": _integer, "kind": _one_of(_KINDS),
-        "outcome": _one_of(_OUTCOMES), "start_seq": _integer_or_none, "end_seq": _integer_or_none,
+        "type": _text, "pos": _integer, "number": _integer, "microseconds": _integer, "kind": _matching(_KIND),
+        "outcome": _matching(_KIND), "start_seq": _integer_or_none, "end_seq": _integer_or_none,
         "tokens_before": _integer_or_none, "tokens_after": _integer_or_none, "source_count": _integer_or_none,
         "source_before": _hash_or_none, "source_end": _hash_or_none,
         "inputs": lambda value: type(value) is list and all(map(_integer, value)), "run_id": _matching(_UUID),
-        "callback": _text_or_none, "trigger": _text_or_none, "actor": _text_or_none, "model": _text_or_none,
+        "callback": _text_or_none, "trigger": _text_or_none, "actor": _text_or_none, "login": _text,
+        "model": _text_or_none,
         "counter": _text_or_none, "revokes": _integer_or_none, "redacted_pos": _integer_or_none, **_WRITTEN,
         "body": _text_or_none,
     },
     "event": {
-        "type": _text, "pos": _integer, "microseconds": _integer, "kind": _one_of(_EVENTS), "actor": _text_or_none,
+        "type": _text, "pos": _integer, "microseconds": _integer, "kind": _matching(_KIND),
+        "critical": lambda value: type(value) is bool, "actor": _text_or_none, "login": _text,
         **_WRITTEN, "body": _text_or_none,
     },
     "end": {"type": _text, "entries": _integer, "head": _hash, "sha256": _hash},

@@ -38,15 +38,11 @@ class BundleVerifier:
         self._digest = sha256()
         self._is_ended = self._is_broken = False
         # A placeholder until the manifest is read.
-        self._walk = Walk("", "")
+        self._walk = Walk("", b"")
 
     @property
     def first_finding(self) -> Finding | None:
         return self._walk.findings[0] if self._walk.findings else None
-
-    @property
-    def genesis(self) -> bytes | None:
-        return self._walk.genesis
 
     def _find(self, what: str, line: int | None = None) -> None:
         self._walk.findings.add(None, what, line)
@@ -86,22 +82,31 @@ class BundleVerifier:
 
     def _begin(self, manifest: Line) -> None:
         self.manifest = manifest
-        tenant, thread_id = manifest["tenant"], manifest["thread_id"]
+        tenant, thread_id, uid = manifest["tenant"], manifest["thread_id"], UUID(manifest["thread_uid"])
+        salt, commitment = _bytes(manifest["name_salt"]), bytes.fromhex(manifest["name_commitment"])
         checkpointed = None
         try:
             if self._keys and manifest["checkpoint"] is not None:
-                self._proved = check_proof(manifest["checkpoint"], tenant, thread_id, *self._keys)
+                self._proved = check_proof(manifest["checkpoint"], uid, *self._keys)
                 checkpointed = KnownEntry(self._proved.pos, self._proved.entry)
         except InvalidCheckpoint as error:
             why = f"the checkpoint that the manifest carries does not hold: {error}"
         else:
             why = "the bundle carries no checkpoint that could be checked with the public key"
-        self._walk = Walk(tenant, thread_id, may_withhold=True, kept=self._kept, checkpointed=checkpointed)
+        self._walk = Walk(
+            tenant, chain.genesis(uid, tenant, commitment), may_withhold=True, kept=self._kept,
+            checkpointed=checkpointed,
+        )  # fmt: skip
         try:
             arguments.check_thread_id(tenant)
             arguments.check_thread_id(thread_id)
         except InvalidInput:
             self._find("no thread can have the names in the manifest", 1)
+        stub = erasure.stub_uid(thread_id)
+        if stub is None and not chain.is_name(salt, thread_id, commitment):
+            self._find("the name is not the one that the thread was made with", 1)
+        if stub is not None and (stub != uid or salt is not None):
+            self._find("the name is that of an erased thread, and not of this one", 1)
         if (fault := documents.fault("metadata", manifest["metadata"])) is not None:
             self._find(fault, 1)
         if self._keys and self._proved is None:
@@ -132,7 +137,7 @@ class BundleVerifier:
             manifest["thread_id"], "structure" if walk.withheld else "content", walk.count, walk.redactions.rows,
             walk.findings.listed(), bytes.fromhex(manifest["head"]), walk.redactions.count, notes, walk.withheld,
             pos=manifest["last_pos"], covered=0 if self._proved is None else self._proved.pos,
-            thread_uid=_uid(manifest),
+            thread_uid=UUID(manifest["thread_uid"]),
         )  # fmt: skip
 
     def _finish_walk(self, manifest: Line) -> tuple[str, ...]:
@@ -143,6 +148,8 @@ class BundleVerifier:
             erased_pos=manifest["last_pos"] if is_erased else None, is_bare=manifest["metadata"] == "{}", line=1,
         )  # fmt: skip
         notes = self._walk.finish(end)
+        if self._walk.count and chain.born_at(UUID(manifest["thread_uid"])) != chain.milliseconds(self._walk.first_at):
+            self._find("the thread's key is not a UUID of version 7 with the time of its first entry", 1)
         if self._head is not None and head != self._head:
             self._find("the head is not the one that was kept", 1)
         return notes
@@ -153,13 +160,6 @@ class BundleVerifier:
         later = f"; {newer:,} of the entries are newer" if newer > 0 else ""
         signed = f"{proved.checkpoint.origin} signed pos {proved.pos} and its entry"
         return f"{signed} at {proved.checkpoint.time.isoformat()}{later}"
-
-
-def _uid(manifest: Line) -> UUID | None:
-    try:
-        return erasure.thread_uid(manifest["tenant"], manifest["thread_id"])
-    except ValueError:
-        return None
 
 
 def _bytes(value: str | None) -> bytes | None:

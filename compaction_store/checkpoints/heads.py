@@ -35,7 +35,7 @@ class Head(NamedTuple):
     entry: bytes
 
     def data(self) -> bytes:
-        """Returns the bytes that the thread's leaf is the hash of. The thread_uid binds the tenant."""
+        """Returns the bytes that the thread's leaf is the hash of. The entry binds the tenant."""
         return DATA.pack(PREFIX, self.thread_uid.bytes, self.pos, self.entry)
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+from uuid import UUID
 
 from compaction_store.checkpoints import notes, proofs, tree
 from compaction_store.checkpoints.heads import HeadsFile, HeadsWriter, file_name, sync_folder
 from compaction_store.checkpoints.keys import public_key
 from compaction_store.checkpoints.notes import Checkpoint
 from compaction_store.errors import Conflict, InvalidCheckpoint, InvalidInput
-from compaction_store.integrity import erasure
 
 _TAIL = 64 * 1024
 
@@ -84,7 +84,7 @@ class CheckpointLog:
             raise
         return heads
 
-    def proof(self, tenant: str, thread_id: str, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
+    def proof(self, thread_uid: UUID, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
         """Makes the proof that a thread is in a checkpoint, by default the newest: for `export(…, checkpoint=…)`.
 
         The proof reveals no other thread.
@@ -93,7 +93,7 @@ class CheckpointLog:
         if chosen is None:
             raise InvalidCheckpoint(f"{self.path.name} has no checkpoint yet")
         with self.heads(chosen) as heads:
-            found = heads.find(erasure.thread_uid(tenant, thread_id))
+            found = heads.find(thread_uid)
             if found is None:
                 raise InvalidCheckpoint("the thread is not in the checkpoint")
             index, head = found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from compaction_store.checkpoints import notes
 from compaction_store.checkpoints.heads import DATA, PREFIX, Head
@@ -12,7 +13,6 @@ from compaction_store.checkpoints.keys import public_key
 from compaction_store.checkpoints.notes import Checkpoint
 from compaction_store.checkpoints.tree import leads, leaf
 from compaction_store.errors import InvalidCheckpoint
-from compaction_store.integrity import erasure
 
 
 class Proved(NamedTuple):
@@ -31,7 +31,7 @@ def proof(checkpoint: Checkpoint, head: Head, index: int, hashes: Sequence[bytes
     }  # fmt: skip
 
 
-def check_proof(carried: Mapping[str, Any], tenant: str, thread_id: str, *keys: bytes | str) -> Proved:
+def check_proof(carried: Mapping[str, Any], thread_uid: UUID, *keys: bytes | str) -> Proved:
     """Checks the proof that an export carries, with public keys that must not come from the export.
 
     It remains to check that the thread has that entry at that pos.
@@ -43,7 +43,7 @@ def check_proof(carried: Mapping[str, Any], tenant: str, thread_id: str, *keys: 
     except (KeyError, TypeError, ValueError, struct.error):
         raise InvalidCheckpoint("this is not a proof that a thread is in a checkpoint") from None
     checkpoint = notes.read(note, *map(public_key, keys))
-    if prefix != PREFIX or uid != erasure.thread_uid(tenant, thread_id).bytes or type(index) is not int:
+    if prefix != PREFIX or uid != thread_uid.bytes or type(index) is not int:
         raise InvalidCheckpoint("the proof is for another thread")
     if not leads(leaf(data), index, checkpoint.size, hashes, checkpoint.root):
         raise InvalidCheckpoint("the proof does not lead to the checkpoint")

@@ -21,11 +21,11 @@ _Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts 
 _EVENTS: list[str | Column] = [
     Column("pos", right=True), "when", "what", Column("seqs", fold=True, optional=True),
     Column("records", fold=True, optional=True), Column("actor", fold=True),
-    Column("authority", fold=True, optional=True), Column("reason", fold=True),
+    Column("login", fold=True), Column("authority", fold=True, optional=True), Column("reason", fold=True),
 ]  # fmt: skip
 _RECORDS: list[str | Column] = [
     Column("number", right=True), "written", "kind", Column("seqs", right=True), *figures("before", "after"), "status",
-    *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "authority", "model", "error")),
+    *(Column(name, fold=True, optional=True) for name in ("callback", "actor", "login", "authority", "model", "error")),
 ]  # fmt: skip
 _FAILURES: list[str | Column] = [
     Column("number", right=True), "written", Column("seqs", right=True), Column("callback", cut=16, optional=True),
@@ -195,7 +195,8 @@ def explain(
     out.text(f"seq {message.seq:,} of thread {thread}", "bold")
     facts = [("role", message.role or ""), ("appended", moment(message.created_at)), ("tokens", number(message.tokens))]
     if (event := found.redaction) is not None:
-        facts.append(("erased", f"{moment(event.created_at)} by {event.actor or 'an unknown actor'}"))
+        who = f"{event.actor or 'an unknown actor'} (login {event.login})"
+        facts.append(("erased", f"{moment(event.created_at)} by {who}"))
         facts += [("authority", values.authority(event.authority))] * bool(event.authority)
     elif message.redacted:
         facts.append(("erased", "by an unknown actor: no event records it; run verify"))
@@ -250,7 +251,7 @@ def events(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists the events of a thread: erasures, holds, releases, retentions, imports and checkpoints."""
+    """Lists the events of a thread: erasures, holds, releases and retentions."""
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         out.rows(

@@ -91,7 +91,7 @@ def export(
             with naming(name), Reader.open(address, tenant=name) as store:
                 if to is None:
                     for thread in threads or ():
-                        carried = None if log is None else log.proof(name, thread)
+                        carried = None if log is None else log.proof(store.thread(thread).thread_uid)
                         lines = store.export(thread, bodies=not no_bodies, checkpoint=carried)
                         shown = map(_on_terminal, lines) if sys.stdout.isatty() else lines
                         _write(sys.stdout.buffer, progress.over(shown))
@@ -127,13 +127,13 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
 
 
 def _export_one(run: _Export, thread: ThreadValue) -> None:
-    target = run.to / _file_name(run, thread.thread_id)
+    target = run.to / _file_name(run, thread)
     run.written.append((run.tenant, thread.thread_id, target.name))
     # With a log, always write the file: the log may have a newer checkpoint than the file.
     if run.log is None and _is_up_to_date(target, thread.head):
         run.progress.advance(thread.last_pos)
         return
-    carried = None if run.log is None else run.log.proof(run.tenant, thread.thread_id)
+    carried = None if run.log is None else run.log.proof(thread.thread_uid)
     part = target.with_name(f"{target.name}.part")
     for last in (False, True):
         try:
@@ -149,22 +149,21 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
                 raise
     part.replace(target)
     # An erased thread has another name: the file with its former name must not remain.
-    for file in run.to.glob(f"*{_end_of_name(run, thread.thread_id)}"):
+    for file in run.to.glob(f"*{_end_of_name(run, thread)}"):
         if file != target:
             file.unlink()
 
 
-def _end_of_name(run: _Export, thread_id: str) -> str:
+def _end_of_name(run: _Export, thread: ThreadValue) -> str:
     """Returns the end of the file's name, which identifies the thread."""
-    uid = erasure.thread_uid(run.tenant, thread_id)
-    return f"{uid}{_SUFFIX if run.bodies else _WITHHELD}"
+    return f"{thread.thread_uid}{_SUFFIX if run.bodies else _WITHHELD}"
 
 
-def _file_name(run: _Export, thread_id: str) -> str:
+def _file_name(run: _Export, thread: ThreadValue) -> str:
     """Returns the file's name: the valid characters of the thread's name, then its thread_uid."""
-    is_stub = erasure.stub_uid(thread_id) is not None
-    readable = "erased" if is_stub else _UNFIT.sub("-", thread_id).strip("-.")[:_NAME_CHARACTERS]
-    return f"{readable}{'.' * bool(readable)}{_end_of_name(run, thread_id)}"
+    is_stub = erasure.stub_uid(thread.thread_id) is not None
+    readable = "erased" if is_stub else _UNFIT.sub("-", thread.thread_id).strip("-.")[:_NAME_CHARACTERS]
+    return f"{readable}{'.' * bool(readable)}{_end_of_name(run, thread)}"
 
 
 def _write_index(to: Path, written: list[tuple[str, str, str]]) -> None:

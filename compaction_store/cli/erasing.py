@@ -91,7 +91,7 @@ def erase(
 ) -> None:
     """Erases a whole thread: every message and record, its metadata and its name. A stub remains, which verifies.
 
-    This cannot be undone; --dry-run shows what would be erased.
+    The name is free for a new thread. This cannot be undone; --dry-run shows what would be erased.
     """
     why = _reason(reason, dry_run=dry_run)
     out = Output(as_json=as_json)
@@ -123,11 +123,12 @@ def _show_dry_run(out: Output, thread: str, would: Redaction) -> None:
 
 def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
     if out.as_json:
-        out.json({"thread_id": thread, "pos": done.pos, "seqs": done.seqs, "records": done.records})
+        out.json({"thread_id": done.thread_id, "pos": done.pos, "seqs": done.seqs, "records": done.records})
     elif done.pos is None:
         out.text(f"{thread}: already erased")
     else:
-        out.text(f"{thread}: erased {_all_of(done)}, recorded at pos {done.pos:,}")
+        stub = "" if done.thread_id == thread else f"; the stub is {done.thread_id}"
+        out.text(f"{thread}: erased {_all_of(done)}, recorded at pos {done.pos:,}{stub}")
 
 
 def hold(

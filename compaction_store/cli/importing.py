@@ -69,12 +69,6 @@ def import_(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip lines and threads that cannot be read or stored, and report them.")
     ] = False,
-    stubs: Annotated[
-        bool,
-        typer.Option(
-            "--stubs", help="Also import bundles of erased threads, which prove neither their tenant nor their name."
-        ),
-    ] = False,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,7 +97,7 @@ def import_(
         raise misuse(f"must be one of {', '.join(_FORMATS)}, not {form!r}", "--format")
     how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
     with reachable(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
-        run = _Import(address, tenant, Output(as_json=as_json), progress, stack, stubs=stubs)
+        run = _Import(address, tenant, Output(as_json=as_json), progress, stack)
         for source in sources:
             run.take(source, form, how)
     if run.code:
@@ -127,7 +121,6 @@ class _Import:
     out: Output
     progress: Progress
     stack: ExitStack
-    stubs: bool = False
     code: int = 0
     _stores: dict[str, Store] = field(default_factory=dict)
 
@@ -159,7 +152,7 @@ class _Import:
         try:
             tenant = self.tenant or bundling.tenant_of(file)
             with file.open("rb") as stream:
-                done = self._store(tenant).import_bundle(self.progress.over(stream), stubs=self.stubs)
+                done = self._store(tenant).import_bundle(self.progress.over(stream))
         except CompactionStoreError as error:
             # If one of several bundles is refused, continue with the others.
             if alone or exits.of(error) == exits.NO_DATABASE:

@@ -23,7 +23,8 @@ _SIDE_BY_SIDE = 90
 _LONGEST = 1000
 _AT_EACH_END = 10
 _FACTS = (
-    "created_at", "kind", "outcome", "status", "callback", "trigger", "actor", "model", "counter", "run_id", "error",
+    "created_at", "kind", "outcome", "status", "callback", "trigger", "actor", "login", "model", "counter", "run_id",
+    "thread_uid", "error",
 )  # fmt: skip
 
 

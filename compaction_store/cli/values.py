@@ -18,7 +18,8 @@ _READ = 4000
 
 def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
     parts: dict[str, Any] = {
-        "thread_id": value.thread_id, "created_at": value.created_at, "last_at": value.last_at,
+        "thread_id": value.thread_id, "thread_uid": str(value.thread_uid), "created_at": value.created_at,
+        "last_at": value.last_at,
         "last_seq": value.last_seq, "last_number": value.last_number, "last_pos": value.last_pos,
         "view_tokens": value.view_tokens, "head": value.head, "erased_pos": value.erased_pos,
     }  # fmt: skip
@@ -50,9 +51,9 @@ def view(value: View) -> dict[str, Any]:
 
 def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     names = (
-        "thread_id", "number", "pos", "created_at", "kind", "outcome", "status", "start_seq", "end_seq",
+        "thread_id", "thread_uid", "number", "pos", "created_at", "kind", "outcome", "status", "start_seq", "end_seq",
         "tokens_before", "tokens_after", "source_count", "inputs", "run_id", "callback", "trigger", "actor",
-        "authority", "model", "counter", "revokes", "superseded_by", "revoked_by", "redacted_pos",
+        "login", "authority", "model", "counter", "revokes", "superseded_by", "revoked_by", "redacted_pos",
     )  # fmt: skip
     parts = {name: getattr(value, name) for name in names}
     error = value.error
@@ -83,8 +84,8 @@ def error(value: Payload) -> str:
 
 def event(value: Event, *, text: bool = False) -> dict[str, Any]:
     parts = {
-        "thread_id": value.thread_id, "pos": value.pos, "kind": value.kind, "actor": value.actor,
-        "authority": value.authority, "created_at": value.created_at,
+        "thread_id": value.thread_id, "pos": value.pos, "kind": value.kind, "critical": value.critical,
+        "actor": value.actor, "login": value.login, "authority": value.authority, "created_at": value.created_at,
     }  # fmt: skip
     return parts | {"body": value.body} if text else parts
 
@@ -140,13 +141,14 @@ def record_cells(value: Compaction) -> list[str]:
         str(value.number), f"{value.created_at.astimezone():%Y-%m-%d %H:%M}", value.kind,
         span(value.start_seq, value.end_seq),
         number(value.tokens_before), number(value.tokens_after), status, callback(value.callback), value.actor or "",
-        authority(value.authority), value.model or "", error(value.error) if value.error else _covered(value),
+        value.login, authority(value.authority), value.model or "",
+        error(value.error) if value.error else _covered(value),
     ]  # fmt: skip
 
 
 def failure_cells(value: Compaction) -> list[str]:
     """Returns the cells of an attempt that failed or was rejected: its error in one line, less of the rest."""
-    number_, written, _, seqs, _, _, _, called, _, _, model, problem = record_cells(value)
+    number_, written, _, seqs, _, _, _, called, _, _, _, model, problem = record_cells(value)
     return [number_, written, seqs, called, model, next(iter(problem.splitlines()), "")]
 
 
@@ -157,26 +159,28 @@ def _covered(value: Compaction) -> str:
 
 def record_lines(value: Compaction, *, own: bool) -> list[str]:
     """Returns a record as lines of text, for a narrow terminal."""
-    number_, written, kind, seqs, before, after, status, called, actor, allowed, model, problem = record_cells(value)
+    cells = record_cells(value)
+    number_, written, kind, seqs, before, after, status, called, actor, login, allowed, model, problem = cells
     of = f" of seqs {seqs}" if seqs else ""
     tokens = f", {before} to {after} tokens" if before and after else f", {before} tokens" if before else ""
     head = number_ if own else f"{number_}  {value.thread_id}"
     who = ", ".join(part for part in (called, model) if part)
     lines = [
         f"{head}  {written}  {kind}{of}{tokens}",
-        f"{status}{f' by {actor}' if actor else ''}{f': {who}' if who else ''}",
+        f"{status}{f' by {actor}' if actor else ''} (login {login}){f': {who}' if who else ''}",
     ]
     return [*lines, *(part for part in (allowed, problem) if part)]
 
 
 def event_cells(value: Event) -> list[str]:
-    """Returns an event's cells: pos, time, kind, erased seqs and records, actor, authority, reason."""
-    whole = "genesis" in value.body
-    what = value.kind if value.kind != "redaction" else "thread erased" if whole else "messages erased"
-    if value.kind == "retention":
+    """Returns an event's cells: pos, time, kind, erased seqs and records, actor, login, authority, reason."""
+    what, erased = value.kind, ["", ""]
+    if value.kind == "redaction":
+        what = "thread erased" if "whole" in value.body else "messages erased"
+        erased = [", ".join(span(*pair) for pair in value.body.get(name) or ()) for name in ("seqs", "records")]
+    elif value.kind == "retention":
         what = f"retention until {value.body.get('until', '')}"
-    erased = [", ".join(span(*pair) for pair in value.body.get(name) or ()) for name in ("seqs", "records")]
     return [
-        number(value.pos), moment(value.created_at), what, *erased, value.actor or "", authority(value.authority),
-        value.reason or "",
+        number(value.pos), moment(value.created_at), what, *erased, value.actor or "", value.login,
+        authority(value.authority), value.reason or "",
     ]  # fmt: skip

@@ -66,13 +66,13 @@ def from_row(row: Sequence[Any]) -> Compaction:
     """Returns a record from a row of the audit query."""
     (
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs, run_id,
-        callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text, _uid,
+        callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text, uid,
     ) = row  # fmt: skip
     body, fault = (None, None) if text is None else documents.parsed("body", text)
     return Compaction(
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
-        run_id, callback, trigger, actor, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
-        body, fault,
+        run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
+        body, uid, fault,
     )  # fmt: skip
 
 
@@ -88,12 +88,13 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
     """Returns the records of one run from the rows of its commit, each with its status just after the commit."""
     found = []
     for row in rows:
-        *columns, callback, trigger, actor, model, counter, revokes, redacted_pos, text, _entry = row
+        *columns, callback, trigger, actor, login, model, counter, revokes, redacted_pos, text, _entry, uid = row
         number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs = columns
         body, fault = (None, None) if text is None else documents.parsed("body", text)
         found.append(Compaction(
             thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
-            run_id, callback, trigger, actor, model, counter, revokes, redacted_pos, None, None, body, fault,
+            run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, None, None, body, uid,
+            fault,
         ))  # fmt: skip
     later = _superseded_by(found)
     return [replace(record, superseded_by=later.get(record.number)) for record in found]

@@ -1,8 +1,9 @@
 """Distributes the tables over the nodes of a Citus cluster: `compaction-store distribute`, or this function.
 
-All tables are distributed by thread_uid and colocated, so a thread is in one shard, and each call about a thread runs
-as a whole on the node that has it. `distribute` is one transaction and can be repeated. The functions are those of a
-single server, except for the files in `migrations/sql/citus/` and for one setting; `verify` expects both.
+All tables are distributed by thread_uid and colocated, so a thread is in one shard, and a call with a thread's key runs
+as a whole on the node that has it. A call without it looks for the name in all shards. `distribute` is one transaction
+and can be repeated. The functions are those of a single server, except for the files in `migrations/sql/citus/` and for
+one setting; `verify` expects both.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ _POLICY = (
 _TABLE = (
     "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', 'thread_uid', colocate_with => '{with_}')"
 )
-# Citus requires the distribution column in unique indexes. Names stay unique, because thread_uid is a hash of the name.
+# Citus requires the distribution column in unique indexes. Without this one, two first appends at once can make two
+# threads of one name, which `verify_all` reports.
 _NAMES = (
     "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
     "CREATE INDEX threads_tenant_thread_id_idx ON compaction_store.threads (tenant, thread_id)",

@@ -9,27 +9,32 @@ of fields, each its length in 4 bytes and then its bytes; an absent field has th
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
 
 VERSION = 1
+SALT_BYTES = 16
+# The version of UUIDs that begin with a time.
+_TIME_ORDERED = 7
 
 _CONTENT = b"\x00"
 _ENTRY = b"\x01"
 _GENESIS = b"\x02"
-_LEAF = b"\x03"
+_NAME = b"\x03"
 _META = b"\x04"
 
-_NAMESPACE = UUID("6f0b1c7e-52a4-5d0e-9c3b-a1d5f2e84790").bytes
 _ABSENT = struct.pack(">i", -1)
 _ENTRY_NUMBERS = struct.Struct(">qqq")
 _LENGTH = struct.Struct(">i")
 _INTEGER = struct.Struct(">q")
+# The kinds of entries that this release knows. The lists are open: a later release may write others.
+RECORD_KINDS = frozenset({"summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"})
+EVENT_KINDS = frozenset({"redaction", "hold", "release", "retention"})
+# The events that change what a view is.
+CRITICAL_EVENTS = frozenset({"redaction"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -38,29 +43,39 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "message": ("role", "tokens", "counter", "key", "call_size", "receipt"),
     "compaction": (
         "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "source_before",
-        "source_end", "inputs", "run_id", "callback", "trigger", "actor", "model", "counter", "revokes",
+        "source_end", "inputs", "run_id", "callback", "trigger", "actor", "login", "model", "counter", "revokes",
     ),
-    "event": ("kind", "actor"),
+    "event": ("kind", "critical", "actor", "login"),
 }  # fmt: skip
 
 
-def name(tenant: str, thread_id: str) -> bytes:
-    """Returns the JSON array [tenant, thread_id], from which a thread's uid and its genesis are made."""
-    return json.dumps([tenant, thread_id], ensure_ascii=False, separators=(",", ":")).encode()
+def born_at(thread_uid: UUID) -> int | None:
+    """Returns the time in a thread's key, as `milliseconds` does; None if it is no UUID of version 7."""
+    if thread_uid.version != _TIME_ORDERED:
+        return None
+    return int.from_bytes(thread_uid.bytes[:6])
 
 
-@lru_cache(maxsize=4096)
-def thread_uid(tenant: str, thread_id: str) -> UUID:
-    """Makes a UUID of version 8 from the SHA-256 of the name; Postgres has no SHA-1 without an extension."""
-    digest = bytearray(sha256(_NAMESPACE + name(tenant, thread_id)).digest()[:16])
-    digest[6] = digest[6] & 0x0F | 0x80
-    digest[8] = digest[8] & 0x3F | 0x80
-    return UUID(bytes=bytes(digest))
+def milliseconds(microseconds: int | None) -> int | None:
+    """Returns a time as it is in a thread's key: the low 48 bits of its milliseconds, rounded toward 1970."""
+    if microseconds is None:
+        return None
+    return (-(-microseconds // 1000) if microseconds < 0 else microseconds // 1000) % 2**48
 
 
-def genesis(tenant: str, thread_id: str) -> bytes:
+def is_name(salt: bytes | None, thread_id: str, commitment: bytes) -> bool:
+    """Says whether a name is the one that was committed to, with a salt of 16 bytes."""
+    return salt is not None and len(salt) == SALT_BYTES and name_commitment(salt, thread_id) == commitment
+
+
+def name_commitment(salt: bytes, thread_id: str) -> bytes:
+    """Commits to a thread's name without revealing it, as `commitment` does to content."""
+    return sha256(_NAME + salt + thread_id.encode()).digest()
+
+
+def genesis(thread_uid: UUID, tenant: str, name_commitment: bytes) -> bytes:
     """Computes the hash before a thread's first entry. It binds every entry to this thread."""
-    return sha256(_GENESIS + b"compaction-store/v1\x00" + name(tenant, thread_id)).digest()
+    return sha256(_GENESIS + b"compaction-store/v1\x00" + thread_uid.bytes + name_commitment + tenant.encode()).digest()
 
 
 def commitment(salt: bytes, body: bytes) -> bytes:
@@ -75,7 +90,9 @@ def meta_commitment(salt: bytes, meta: bytes) -> bytes:
 def _field(value: bytes | str | int | None) -> bytes:
     if value is None:
         return _ABSENT
-    if isinstance(value, int):
+    if isinstance(value, bool):
+        value = bytes((value,))
+    elif isinstance(value, int):
         value = _INTEGER.pack(value)
     elif isinstance(value, str):
         value = value.encode()
@@ -112,6 +129,7 @@ def compaction_header(
     callback: str | None,
     trigger: str | None,
     actor: str | None,
+    login: str,
     model: str | None,
     counter: str | None,
     revokes: int | None,
@@ -119,22 +137,20 @@ def compaction_header(
     numbers = b"".join(map(_INTEGER.pack, inputs))
     fields = (
         "compaction", kind, outcome, start_seq, end_seq, tokens_before, tokens_after, source_count, source_before,
-        source_end, numbers, run_id.bytes, callback, trigger, actor, model, counter, revokes,
+        source_end, numbers, run_id.bytes, callback, trigger, actor, login, model, counter, revokes,
     )  # fmt: skip
     return b"".join(map(_field, fields))
 
 
-def event_header(*, kind: str, actor: str | None) -> bytes:
-    return b"".join(map(_field, ("event", kind, actor)))
+def event_header(*, kind: str, critical: bool, actor: str | None, login: str) -> bytes:
+    if type(critical) is not bool:
+        raise TypeError
+    return b"".join(map(_field, ("event", kind, critical, actor, login)))
 
 
-def leaf(header: bytes, commitment: bytes) -> bytes:
-    return sha256(_LEAF + header + commitment).digest()
-
-
-def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, leaf: bytes) -> bytes:
+def entry(previous: bytes, pos: int, ordinal: int, microseconds: int, commitment: bytes, header: bytes) -> bytes:
     """Computes one link. `ordinal` is the seq of a message, the number of a compaction, 0 for an event."""
-    return sha256(_ENTRY + previous + _ENTRY_NUMBERS.pack(pos, ordinal, microseconds) + leaf).digest()
+    return sha256(_ENTRY + previous + _ENTRY_NUMBERS.pack(pos, ordinal, microseconds) + commitment + header).digest()
 
 
 def microseconds(moment: datetime) -> int:

@@ -80,7 +80,8 @@ def header(entry: Entry) -> bytes:
         role, tokens, counter, key, call_size, receipt = entry.columns
         return message_header(role, tokens, counter, key, call_size, receipt, entry.meta_commitment)
     if entry.kind == "event":
-        return chain.event_header(kind=entry.columns[0], actor=entry.columns[1])
+        kind, critical, actor, login = entry.columns
+        return chain.event_header(kind=kind, critical=critical, actor=actor, login=login)
     values: dict[str, Any] = dict(zip(chain.COLUMNS[entry.kind], entry.columns, strict=True))
     for name in ("source_before", "source_end"):
         values[name] = None if values[name] is None else bytes.fromhex(values[name])

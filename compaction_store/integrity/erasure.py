@@ -16,7 +16,6 @@ from uuid import UUID
 
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
-from compaction_store.integrity import chain
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, Redaction
 
@@ -36,11 +35,6 @@ def stub_uid(thread_id: str) -> UUID | None:
     """Returns the thread_uid in the name of an erased thread; None for any other name."""
     found = _STUB.fullmatch(thread_id) if thread_id.startswith("erased:") else None
     return UUID(found[1]) if found else None
-
-
-def thread_uid(tenant: str, thread_id: str) -> UUID:
-    """Returns a thread's uid: the one in its name if it is erased, else the one made from its name."""
-    return stub_uid(thread_id) or chain.thread_uid(tenant, thread_id)
 
 
 def ranges(numbers: Iterable[int]) -> list[Range]:
@@ -114,21 +108,20 @@ def until_text(until: object) -> str:
 
 
 class Named(NamedTuple):
-    """The rows that a redaction names: ranges of seqs and of records' numbers. Of a whole thread also its genesis."""
+    """The rows that a redaction names: ranges of seqs and of records' numbers; and whether it erased a whole thread."""
 
     seqs: list[Range]
     records: list[Range]
-    genesis: bytes | None
+    is_whole: bool
 
 
 def named(text: str) -> Named | None:
     """Parses the body of a redaction; None if it is not one that a redaction writes."""
     try:
         said = encoding.decode(text)
-        genesis = said.get("genesis")
-        found = Named(
-            _checked(said["seqs"]), _checked(said["records"]), None if genesis is None else bytes.fromhex(genesis)
-        )
+        found = Named(_checked(said["seqs"]), _checked(said["records"]), "whole" in said)
+        if said.get("whole", True) is not True:
+            raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return found
@@ -153,15 +146,15 @@ def names(event: Event, seq: int) -> bool:
 
 
 def event(thread_id: str, row: tuple[Any, ...]) -> Event:
-    pos, kind, actor, created_at, text = row
+    pos, kind, critical, actor, login, created_at, text, _ = row
     body, fault = (None, None) if text is None else documents.parsed("body", text)
-    return Event(thread_id, pos, kind, actor, created_at, body or {}, fault)
+    return Event(thread_id, pos, kind, critical, actor, login, created_at, body or {}, fault)
 
 
-def redaction(row: tuple[Any, ...]) -> Redaction:
+def redaction(thread_id: str, row: tuple[Any, ...]) -> Redaction:
     """Makes a Redaction of a row. Its ranges come from Postgres, without their upper bound."""
     pos, seqs, numbers = row
-    return Redaction(pos, _numbers(seqs), _numbers(numbers))
+    return Redaction(thread_id, pos, _numbers(seqs), _numbers(numbers))
 
 
 def _numbers(found: Iterable[Any] | None) -> tuple[int, ...]:

@@ -50,8 +50,8 @@ class Redactions:
         self._claims: dict[int, dict[str, _Runs]] = {}
         self.count = 0
         self.rows = 0
-        # The pos of the redaction that erased the whole thread, and the genesis that it keeps.
-        self.erasure: tuple[int, bytes] | None = None
+        # The pos of the redaction that erased the whole thread.
+        self.erasure: int | None = None
 
     @property
     def latest(self) -> int:
@@ -76,8 +76,8 @@ class Redactions:
         if named is None:
             self._find(pos, "the redaction names no rows")
             return {}
-        if named.genesis is not None:
-            self.erasure = (pos, named.genesis)
+        if named.is_whole:
+            self.erasure = pos
         by_kind = {"message": named.seqs, "compaction": named.records}
         for kind, runs in claims.items():
             for extra in erasure.missing(runs.ranges(), by_kind[kind]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from compaction_store.errors import InvalidInput
 from compaction_store.integrity.entry import Entry, Kind, KnownEntry
@@ -43,7 +44,10 @@ RowReader = Generator[RowRequest, Rows, None]
 class ThreadHead(NamedTuple):
     """The row of the SQL function `thread_state`: a thread's head now, and its seq, number and entry at a pos."""
 
+    thread_uid: UUID
     thread_id: str
+    name_salt: bytes | None
+    name_commitment: bytes
     is_bare: bool
     created_microseconds: int | None
     last_seq: int

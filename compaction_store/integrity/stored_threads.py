@@ -1,7 +1,7 @@
 """Checks the name and the head of whatever is stored under a thread_uid, before its chain is walked. Pure.
 
-A thread's uid follows from its name. Somebody who can write to the tables can give a thread another's name, an empty
-one, or none. Each of these is a finding here, so that `verify_all` mistakes no thread for another and skips none.
+Somebody who can write to the tables can give a thread another's name, an empty one, or none. Each of these is a finding
+here, so that `verify_all` mistakes no thread for another and skips none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Stored(NamedTuple):
     thread_uid: UUID
     thread_id: str | None
     has_head: bool
+    namesakes: int
 
     @property
     def is_whole(self) -> bool:
@@ -28,7 +29,7 @@ class Stored(NamedTuple):
         return self.thread_id is not None and self.has_head
 
 
-def findings(tenant: str, stored: Stored) -> tuple[Finding, ...]:
+def findings(stored: Stored) -> tuple[Finding, ...]:
     """Says what is wrong with a thread's rows in `threads` and `heads`."""
     name = stored.thread_id
     found = []
@@ -45,22 +46,21 @@ def findings(tenant: str, stored: Stored) -> tuple[Finding, ...]:
             arguments.check_thread_id(name)
         except InvalidInput:
             found.append("the thread is stored under an invalid name")
-        if erasure.thread_uid(tenant, name) != stored.thread_uid:
-            found.append("the thread is stored under a name that does not lead to its thread_uid")
+        if stored.namesakes:
+            found.append("other threads of the tenant have the same name")
+        if name.startswith("erased:") and erasure.stub_uid(name) != stored.thread_uid:
+            found.append("the thread has the name of another thread's stub")
     return tuple(Finding(None, what) for what in found)
 
 
-def place(tenant: str, after: object) -> UUID | None:
-    """Returns the thread_uid after which `verify_all` begins, from a report, a name, or a thread_uid."""
-    if after is None or isinstance(after, UUID):
+def place(after: object) -> UUID | None:
+    """Returns the thread_uid after which `verify_all` begins, from a report or a thread_uid; None for the beginning."""
+    if after is None or after == "":
+        return None
+    if isinstance(after, UUID):
         return after
     if isinstance(after, Report):
         if after.thread_uid is None:
             raise InvalidInput("after must be the report of a thread, not the report on the whole store")
         return after.thread_uid
-    if not isinstance(after, str):
-        raise InvalidInput(f"after must be a report, a thread_id or a UUID, not {type(after).__name__}")
-    if not after:
-        return None
-    arguments.check_thread_id(after)
-    return erasure.thread_uid(tenant, after)
+    raise InvalidInput(f"after must be a report, a thread_id or a UUID, not {type(after).__name__}")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator
 from typing import Literal
 
-from compaction_store.integrity import erasure
+from compaction_store.integrity import chain, erasure
 from compaction_store.integrity.entry import ChainEnd, Entry, Kind, KnownEntry
 from compaction_store.integrity.rows import LONGEST_PAGE, RowPages, RowReader, RowRequest, Rows, ThreadHead
 from compaction_store.integrity.walk import Walk
@@ -68,8 +68,8 @@ class _Verification:
         self._checkpointed = checkpointed
         kept = since if since is not None and since.pos <= head.last_pos else None
         self._walk = Walk(
-            tenant, name, content=level != "structure", latest=time.time_ns() // 1000 + _MOST_AHEAD, kept=kept,
-            checkpointed=checkpointed,
+            tenant, chain.genesis(head.thread_uid, tenant, head.name_commitment), content=level != "structure",
+            latest=time.time_ns() // 1000 + _MOST_AHEAD, kept=kept, checkpointed=checkpointed,
         )  # fmt: skip
         if since is not None and kept is None:
             # A finding even if the thread grows during the walk: it was shorter than it must have been.
@@ -142,13 +142,15 @@ class _Verification:
         self._check_name()
         end = ChainEnd(
             head.last_pos, head.last_seq, head.last_number, head.head, erased_pos=head.erased_pos,
-            is_bare=head.is_bare and head.thread_id == erasure.stub_name(erasure.thread_uid(walk.tenant, self._name)),
+            is_bare=head.is_bare and head.thread_id == erasure.stub_name(head.thread_uid) and head.name_salt is None,
         )  # fmt: skip
         notes = walk.finish(end)
         if walk.count and walk.is_at(end) and walk.last_at != head.last_microseconds:
             walk.findings.add(None, "the head's time is not that of the last entry")
         if walk.count and self._since is None and walk.first_at != head.created_microseconds:
             walk.findings.add(None, "the thread's time is not that of its first entry")
+        if walk.count and self._since is None and chain.born_at(head.thread_uid) != chain.milliseconds(walk.first_at):
+            walk.findings.add(None, "the thread's key is not a UUID of version 7 with the time of its first entry")
         return notes
 
     def _check_name(self) -> None:
@@ -157,5 +159,7 @@ class _Verification:
             findings.add(None, "the thread is stored under another name")
         elif head.erased_pos is None and erasure.stub_uid(self._name) is not None:
             findings.add(None, "the thread is called erased, and its head does not say so")
+        elif head.erased_pos is None and not chain.is_name(head.name_salt, head.thread_id, head.name_commitment):
+            findings.add(None, "the name is not the one that the thread was made with")
         if self._level != "structure" and (fault := documents.fault("metadata", head.metadata or "")) is not None:
             findings.add(None, fault)

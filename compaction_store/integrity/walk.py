@@ -10,17 +10,17 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import chain
 from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry, header, message_header
 from compaction_store.integrity.erasure import Range
 from compaction_store.integrity.findings import Findings
 from compaction_store.integrity.redactions import NEVER, Redactions
 from compaction_store.messages import documents
 
-SALT_BYTES = 16
 # The years 1 to 9999 as microseconds since 1970. Postgres has more of them than Python can read.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 _MOST_HEADERS = 4096
+_MOST_UNKNOWN = 20
 
 
 class Walk:
@@ -29,7 +29,7 @@ class Walk:
     def __init__(
         self,
         tenant: str,
-        thread_id: str,
+        genesis: bytes,
         *,
         content: bool = True,
         may_withhold: bool = False,
@@ -42,9 +42,7 @@ class Walk:
         `latest` is the last time that an entry may have. `kept` and `checkpointed` are entries that must be there.
         """
         self.tenant = tenant
-        # The name of an erased thread says nothing about its genesis. The erasure may have kept it.
-        self.genesis = chain.genesis(tenant, thread_id) if erasure.stub_uid(thread_id) is None else None
-        self.previous = self.genesis
+        self.previous: bytes | None = genesis
         self.pos = 0
         self.ordinals = {"message": 0, "compaction": 0}
         self.count = 0
@@ -59,7 +57,9 @@ class Walk:
         self._latest = latest
         self._kept = kept
         self._checkpointed = checkpointed
-        self._first: Entry | None = None
+        self._unknown: list[str] = []
+        self._unknown_count = 0
+        self._unknown_critical: int | None = None
         self._line: int | None = None
         # Messages of one call often have equal columns.
         self._message_header = lru_cache(_MOST_HEADERS)(message_header)
@@ -84,6 +84,7 @@ class Walk:
             self._find(entry, "the row names another tenant")
         self.last_kind = entry.columns[0] if entry.kind == "event" else entry.kind
         self._check_link(entry)
+        self._check_kind(entry)
         self._check_content(entry)
         if entry.kind == "message":
             if len(self.findings) > before:
@@ -111,8 +112,7 @@ class Walk:
         if end.erased_pos is not None:
             self._check_erasure(end, end.erased_pos)
         elif self.redactions.erasure is not None:
-            self._find_at(self.redactions.erasure[0], "the thread was erased, and is not marked as erased")
-        notes = self._check_genesis()
+            self._find_at(self.redactions.erasure, "the thread was erased, and is not marked as erased")
         if self.pos != end.last_pos:
             self._find_end(f"the head is at pos {end.last_pos}, the last entry at {self.pos}", end.line)
         elif not self.is_at(end):
@@ -126,7 +126,7 @@ class Walk:
         if self._checkpointed is not None and self._checkpointed.pos > self.pos:
             pos = self._checkpointed.pos
             self._find_end(f"a checkpoint was made over pos {pos}, and the chain ends at pos {self.pos}")
-        return notes
+        return self._notes()
 
     def find_cut_off(self, kept: int, last: int) -> None:
         self._find_end(f"an entry at pos {kept} was kept, and the chain ends at pos {last}")
@@ -168,10 +168,7 @@ class Walk:
             self.first_at = at
 
     def _check_link(self, entry: Entry) -> None:
-        if self.previous is None:
-            self._first = entry
-        else:
-            self._check_follows(entry, self.previous)
+        self._check_follows(entry, self.previous or b"")
         # Go on from the stored entry, so that one changed entry is one finding.
         self.previous = entry.entry
         if self._kept is not None and entry.pos == self._kept.pos and entry.entry != self._kept.entry:
@@ -185,15 +182,47 @@ class Walk:
                 columns = self._message_header(*entry.columns)
             else:
                 columns = header(entry)
-            leaf = chain.leaf(columns, entry.commitment)
             if entry.microseconds is None:
                 raise ValueError
-            expected = chain.entry(previous, entry.pos, entry.ordinal, entry.microseconds, leaf)
+            expected = chain.entry(
+                previous, entry.pos, entry.ordinal, entry.microseconds, entry.commitment, columns
+            )  # fmt: skip
         except (ValueError, TypeError, OverflowError, struct.error):
             self._find(entry, "the columns do not fit format version 1")
         else:
             if expected != entry.entry:
                 self._find(entry, "the entry does not follow from its columns and the entry before")
+
+    def _check_kind(self, entry: Entry) -> None:
+        """Notes an entry of a kind that this release does not know; finds a known event that is marked wrongly."""
+        if entry.kind == "message":
+            return
+        kind, mark = entry.columns[0], entry.columns[1]
+        is_event = entry.kind == "event"
+        if kind in (chain.EVENT_KINDS if is_event else chain.RECORD_KINDS):
+            if is_event and mark is not (kind in chain.CRITICAL_EVENTS):
+                self._find(entry, f"the {kind} is marked as {'critical' if mark is True else 'not critical'}")
+            return
+        what = "an event" if is_event else "a record"
+        self._unknown_count += 1
+        if len(self._unknown) < _MOST_UNKNOWN:
+            self._unknown.append(
+                f"pos {entry.pos} is {what} of the unknown kind {str(kind)[:64]}; its place, its hashes and its"
+                " commitment were checked, what it means was not"
+            )
+        if mark is True or mark == "applied":
+            self._unknown_critical = self._unknown_critical or entry.pos
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = list(self._unknown)
+        if self._unknown_count > len(notes):
+            notes.append(f"{self._unknown_count - len(notes):,} more entries are of unknown kinds")
+        if self._unknown_critical is not None:
+            notes.append(
+                f"views from pos {self._unknown_critical} on cannot be judged: the entry there changes what a view is,"
+                " and this release does not know how"
+            )
+        return tuple(notes)
 
     def _compare_checkpoint(self, known: KnownEntry, pos: int, entry: bytes, line: int | None = None) -> None:
         if pos == known.pos and entry != known.entry:
@@ -212,9 +241,9 @@ class Walk:
             self._find(entry, "the content or its salt is gone without a redaction")
         else:
             self._check_commitments(entry, entry.salt, entry.body)
-        if entry.salt is not None and len(entry.salt) != SALT_BYTES:
+        if entry.salt is not None and len(entry.salt) != chain.SALT_BYTES:
             # With another length, bytes could move between salt and content under the same commitment.
-            self._find(entry, f"the salt is not {SALT_BYTES} bytes")
+            self._find(entry, f"the salt is not {chain.SALT_BYTES} bytes")
 
     def _check_commitments(self, entry: Entry, salt: bytes, body: str) -> None:
         if chain.commitment(salt, body.encode()) != entry.commitment:
@@ -235,29 +264,14 @@ class Walk:
             self._find_end("the thread was erased, and some of its content is not")
         if self.last_kind != "redaction" or (erased is None and self._content and not self.withheld):
             self._find_at(pos, "the thread is marked as erased, and does not end with its erasure")
-        if pos != end.last_pos or (erased is not None and erased[0] != self.pos):
+        if pos != end.last_pos or (erased is not None and erased != self.pos):
             self._find_at(pos, "the erasure of the thread is not its last entry")
-
-    def _check_genesis(self) -> tuple[str, ...]:
-        erased = self.redactions.erasure
-        if erased is not None and self.genesis is None:
-            self.genesis = erased[1]
-        elif erased is not None and self.genesis != erased[1]:
-            self._find_at(erased[0], "the erasure does not keep the genesis of the thread")
-        if self._first is None:
-            return ()
-        if self.genesis is not None:
-            self._check_follows(self._first, self.genesis)
-        return (
-            "the thread's name is erased, so that its thread_uid and its genesis could not be computed from it"
-            + ("" if self.genesis is None else "; the genesis is that which the erasure kept"),
-        )
 
 
 def _fault(entry: Entry, body: str) -> str | None:
     """Says what is wrong with a body that is the one that was committed to."""
     if entry.kind == "message":
         return documents.message_fault(entry.columns[0], body)
-    if entry.kind == "compaction":
+    if entry.kind == "compaction" and entry.columns[0] in chain.RECORD_KINDS:
         return documents.record_fault(entry.columns[0], entry.columns[1], body)
     return documents.fault("body", body)

@@ -56,13 +56,16 @@ class Chunk(NamedTuple):
 
 
 class Placed(NamedTuple):
+    """Where a chunk is stored. `replayed` says that it was stored before."""
+
     first_seq: int
     size: int
     replayed: bool
+    thread_uid: UUID
 
 
 def values(
-    thread_uid: UUID, tenant: str, thread_id: str, chunk: Chunk, encoding: str
+    thread_uid: UUID | None, tenant: str, thread_id: str, chunk: Chunk, encoding: str
 ) -> tuple[bytes | str | None, ...]:
     """Returns the arguments of `load` in binary, in its order, with texts in the connection's encoding."""
     rows = chunk.rows
@@ -70,7 +73,7 @@ def values(
         rows = [row.encoded(encoding) for row in rows]
     metas = None if all(row.meta is None for row in rows) else _array(_TEXT, [row.meta for row in rows])
     return (
-        thread_uid.bytes, tenant, thread_id,
+        None if thread_uid is None else thread_uid.bytes, tenant, thread_id,
         _array(_TEXT, [row.body for row in rows]), chunk.salts,
         _array(_TEXT, [_bytes(row.role, encoding) for row in rows]),
         _array(_INT4, [_LENGTH.pack(row.tokens) for row in rows]),

@@ -150,8 +150,7 @@ class _Due(NamedTuple):
 class Log:
     """The providers' compactions found during a load, until each is recorded after its message."""
 
-    def __init__(self, uid: UUID, key: str) -> None:
-        self._uid = uid
+    def __init__(self, key: str) -> None:
         self._key = key
         self._met: deque[_Due] = deque()
         self._place = self._number = 0
@@ -182,14 +181,15 @@ class Log:
         """Returns whether a record is due after so many stored messages. Without messages there is no thread yet."""
         return bool(self._met) and 0 < stored >= self._met[0].place
 
-    def due(self, stored: int) -> Iterator[Record]:
+    def due(self, stored: int, thread_uid: UUID) -> Iterator[Record]:
+        """Yields the records that are due; their run ids are the same in every load with this key into this thread."""
         while self.is_due(stored):
             met = self._met.popleft()
             span: Payload = {"start_seq": None, "end_seq": None}
             if met.first <= met.last:
                 span = {"start_seq": self._seq(met.first), "end_seq": self._seq(met.last)}
             columns = met.record["columns"] | span | {"outcome": "observed"}
-            run_id = uuid5(self._uid, f"{self._key}#{met.place}.{met.number}")
+            run_id = uuid5(thread_uid, f"{self._key}#{met.place}.{met.number}")
             yield Record(run_id, json.dumps([met.record | {"columns": columns, "from": self._seq(1)}]))
 
     def note(self, place: int, seq: int) -> None:

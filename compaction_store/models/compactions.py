@@ -71,8 +71,9 @@ class Attempt(AsDict):
 class Compaction(AsDict):
     """One record of a thread's compaction log.
 
-    `body` is the part that a redaction erases; it is then None. It is also None if the stored JSON cannot be parsed:
-    `fault` says why, and `verify` reports it too.
+    `actor` is who the program said it was, `login` the database login that wrote the record. `body` is the part that a
+    redaction erases; it is then None. It is also None if the stored JSON cannot be parsed: `fault` says why, and
+    `verify` reports it too.
     """
 
     thread_id: str
@@ -91,6 +92,7 @@ class Compaction(AsDict):
     callback: str | None
     trigger: str | None
     actor: str | None
+    login: str
     model: str | None
     counter: str | None
     revokes: int | None
@@ -98,6 +100,7 @@ class Compaction(AsDict):
     superseded_by: int | None
     revoked_by: int | None
     body: Payload | None
+    thread_uid: UUID
     fault: str | None = None
     _derived: ClassVar = ("status", "authority", "summarizer", "settings", "usage", "duration")
 

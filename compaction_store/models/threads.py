@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
+from uuid import UUID
 
 from compaction_store.jsonable import AsDict
 from compaction_store.models.messages import Payload
@@ -14,8 +15,9 @@ from compaction_store.models.messages import Payload
 class Thread(AsDict):
     """A thread's name, metadata and counters. Keep a copy of `head` elsewhere: `verify` compares the chain with it.
 
-    An erased thread is listed by its thread_uid instead of its name. If stored metadata cannot be parsed, `metadata` is
-    empty and `fault` says why.
+    `thread_uid` is the thread's key, which begins with the time of its first entry; no other thread ever has it. An
+    erased thread is listed by its key instead of its name. If stored metadata cannot be parsed, `metadata` is empty and
+    `fault` says why.
     """
 
     thread_id: str
@@ -27,7 +29,8 @@ class Thread(AsDict):
     view_tokens: int
     last_at: datetime | None
     head: bytes
-    erased_pos: int | None = None
+    erased_pos: int | None
+    thread_uid: UUID
     fault: str | None = None
 
 
@@ -35,13 +38,16 @@ class Thread(AsDict):
 class Event(AsDict):
     """Something that happened to a thread besides messages and compactions: a redaction, a hold, a release and others.
 
-    If a stored body cannot be parsed, `body` is empty and `fault` says why.
+    `critical` says whether it changes what a view is. `actor` is who the program said it was, `login` the database
+    login that wrote it. If a stored body cannot be parsed, `body` is empty and `fault` says why.
     """
 
     thread_id: str
     pos: int
     kind: str
+    critical: bool
     actor: str | None
+    login: str
     created_at: datetime
     body: Payload = field(repr=False)
     fault: str | None = None
@@ -64,9 +70,11 @@ class Event(AsDict):
 class Redaction(AsDict):
     """The result of an erasure: the pos of its event, the seqs of messages and the numbers of records.
 
-    If all of it was erased before, nothing happens: `pos` is None, and the other fields are empty.
+    `thread_id` is the name by which the thread is found now: after `erase` that of its stub. If all of it was erased
+    before, nothing happens: `pos` is None, and the other fields are empty.
     """
 
+    thread_id: str
     pos: int | None
     seqs: tuple[int, ...]
     records: tuple[int, ...]

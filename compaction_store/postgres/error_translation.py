@@ -28,7 +28,9 @@ from compaction_store.errors import (
     SpanConflict,
     ThreadDamaged,
     ThreadErased,
+    ThreadExists,
     ThreadNotFound,
+    UnknownEntry,
     UnsupportedDatabase,
 )
 from compaction_store.postgres.timeouts import DeadlinePassed
@@ -59,6 +61,8 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS015": UnsupportedDatabase,
     "CS016": CompactionNotFound,
     "CS020": ThreadDamaged,
+    "CS021": UnknownEntry,
+    "CS022": ThreadExists,
     "CS018": InvalidThreadId,
     "CS019": InvalidInput,
 }

@@ -47,8 +47,10 @@ threads = sa.Table(
     _thread_uid(),
     _tenant(),
     sa.Column("thread_id", _text, nullable=False),
+    sa.Column("salt", sa.LargeBinary),
+    sa.Column("commitment", sa.LargeBinary, nullable=False),
     sa.Column("metadata", _json, nullable=False, server_default=sa.text("'{}'::json")),
-    sa.Column("created_at", _when, nullable=False, server_default=sa.text("clock_timestamp()")),
+    sa.Column("created_at", _when, nullable=False),
     sa.Index("threads_tenant_thread_id_idx", "tenant", "thread_id", unique=True),
 )
 
@@ -121,6 +123,7 @@ compactions = sa.Table(
     sa.Column("callback", _text),
     sa.Column("trigger", _text),
     sa.Column("actor", _text),
+    sa.Column("login", _text, nullable=False),
     sa.Column("model", _text),
     sa.Column("counter", _text),
     sa.Column("inputs", postgresql.ARRAY(sa.BigInteger), nullable=False, server_default=sa.text("'{}'::bigint[]")),
@@ -149,6 +152,15 @@ compactions = sa.Table(
         postgresql_include=["pos", "redacted_pos", "tokens_after", "tenant"],
         postgresql_where=sa.text("outcome = 'applied' AND revokes IS NULL"),
     ),
+    sa.Index(
+        "compactions_unknown_idx",
+        "thread_uid",
+        "pos",
+        postgresql_where=sa.text(
+            "outcome = 'applied' AND kind NOT IN"
+            " ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')"
+        ),
+    ),
 )
 
 events = sa.Table(
@@ -158,13 +170,18 @@ events = sa.Table(
     sa.Column("pos", sa.BigInteger, primary_key=True),
     sa.Column("created_at", _when, nullable=False),
     _tenant(),
+    sa.Column("critical", sa.Boolean, nullable=False),
     sa.Column("kind", _text, nullable=False),
     sa.Column("actor", _text),
+    sa.Column("login", _text, nullable=False),
     sa.Column("salt", sa.LargeBinary),
     sa.Column("commitment", sa.LargeBinary, nullable=False),
     sa.Column("entry", sa.LargeBinary, nullable=False),
     sa.Column("body", _json),
     sa.Index("events_listed_idx", "tenant", "thread_uid", postgresql_where=sa.text(LISTED_EVENT)),
+    sa.Index(
+        "events_unknown_idx", "thread_uid", "pos", postgresql_where=sa.text("critical AND kind NOT IN ('redaction')")
+    ),
 )
 
 # Not a table of the log: imports stage their rows here.
@@ -193,13 +210,14 @@ staged = sa.Table(
     sa.Column("receipt", sa.Text),
     sa.Column("meta_commitment", sa.LargeBinary),
     sa.Column("meta", sa.Text),
+    sa.Column("critical", sa.Boolean),
     *[sa.Column(name, _text) for name in ("kind", "outcome")],
     *[
         sa.Column(name, sa.BigInteger)
         for name in ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "revokes")
     ],
     sa.Column("run_id", sa.Uuid()),
-    *[sa.Column(name, _text) for name in ("callback", "trigger", "actor", "model")],
+    *[sa.Column(name, _text) for name in ("callback", "trigger", "actor", "login", "model")],
     sa.Column("inputs", postgresql.ARRAY(sa.BigInteger)),
     sa.Column("source_before", sa.LargeBinary),
     sa.Column("source_end", sa.LargeBinary),

@@ -23,12 +23,12 @@ def message(row: tuple[Any, ...]) -> Message:
 
 def thread(row: tuple[Any, ...]) -> Thread:
     (
-        thread_id, text, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos,
+        thread_id, text, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos, uid,
     ) = row  # fmt: skip
     metadata, fault = documents.parsed("metadata", text)
     return Thread(
         thread_id, metadata or {}, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos,
-        fault,
+        uid, fault,
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
     if not rows:
         raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
     elements = []
-    for _, seq, end_seq, number, own_pos, text, tokens, created_at, kind, callback, _ in rows:
+    for _, seq, end_seq, number, own_pos, text, tokens, created_at, kind, callback, _, _ in rows:
         if text is None:
             messages: tuple[Any, ...] = (None,)
         elif number is None:

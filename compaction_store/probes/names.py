@@ -23,7 +23,9 @@ _QUOTES = (
     "\"'`\u00b4\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u3001-\u303f\uff01-\uff0f\uff1a-\uff20"
 )
 _BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\u25ff"
-_RUN = re.compile(f"[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
+# A date or a time as Chinese and Japanese write it: in the middle of text without spaces.
+_MARKED_DATE = re.compile("(?:\\d{1,4}[年月日時时分秒]){2,6}")
+_RUN = re.compile(f"(?:\\d{{1,4}}[年月日時时分秒]){{2,6}}|[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
 # In JSON inside a text, an escaped end of line is no part of the name after it.
 _ESCAPES = re.compile(r'\\[nrt"]')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -168,8 +170,8 @@ _SHORTEST = 3
 
 def names_in_run(run: str) -> list[Name]:
     """Returns the names in a run of characters without spaces."""
-    if len(run) < _SHORTEST:
-        return []
+    if len(run) < _SHORTEST or _MARKED_DATE.fullmatch(run):
+        return [Name(run, "number", run)] if len(run) >= _SHORTEST else []
     if "://" in run:
         return _link(run)
     if run[1:3] in (":\\", ":/") and run[0].isalpha():

@@ -80,7 +80,6 @@ class Load:
         key: str,
         counter: Counter,
         *,
-        uid: UUID,
         expected_seq: int | None,
         meta: Mapping[str, Any] | None,
         tokens: int | None,
@@ -101,7 +100,9 @@ class Load:
         self._encoded: deque[Row] = deque()
         self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
-        self._log = provider_compactions.Log(uid, key)
+        self._log = provider_compactions.Log(key)
+        # Known after the first chunk; the following ones must go to the same thread, even if it was erased.
+        self.thread_uid: UUID | None = None
         self._first_seq = self._last_seq = self._added = self._recorded = 0
         self._steps = self._run()
 
@@ -160,12 +161,13 @@ class Load:
 
     def _run(self) -> _Steps[None]:
         while True:
-            for record in self._log.due(self.stored):
-                self._recorded += yield record
+            if self.thread_uid is not None:
+                for record in self._log.due(self.stored, self.thread_uid):
+                    self._recorded += yield record
             key = self.key if self.stored == 0 else f"{self.key}#{self.stored}"
             placed: Placed | None = None
             salts = b""
-            found: tuple[int, int] | None = yield FindChunk(key)
+            found: tuple[int, int, UUID] | None = yield FindChunk(key)
             if found is None:
                 rows = yield from self._gather()
                 if not rows and self._log.is_due(self.stored):
@@ -176,10 +178,11 @@ class Load:
                 placed = yield Chunk(key, self._expected_seq if self.stored == 0 else None, rows, salts)
                 if placed.replayed:
                     self._encoded.extendleft(reversed(rows))
-                    found = placed.first_seq, placed.size
+                    found = placed.first_seq, placed.size, placed.thread_uid
             if found is not None:
                 placed = yield from self._compare(*found, salts)
             assert placed is not None  # noqa: S101 — one of the two ways gave it
+            self.thread_uid = placed.thread_uid
             self._log.note(self.stored + 1, placed.first_seq)
             self._first_seq = self._first_seq or placed.first_seq
             self._last_seq = placed.first_seq + placed.size - 1
@@ -204,9 +207,9 @@ class Load:
                 break
         return rows
 
-    def _compare(self, first: int, size: int, salts: bytes) -> _Steps[Placed]:
+    def _compare(self, first: int, size: int, thread_uid: UUID, salts: bytes) -> _Steps[Placed]:
         """Compares stored messages with the load's. Those whose salts are of this call were stored by it."""
-        placed = Placed(first, size, replayed=True)
+        placed = Placed(first, size, replayed=True, thread_uid=thread_uid)
         end = first + size
         while first < end:
             stored = yield ReadCommitments(first, min(_PAGE, end - first))

@@ -11,7 +11,7 @@ from compaction_store.postgres.queries import ThreadKey
 def thread_key(tenant: str, thread_id: str) -> ThreadKey:
     """Returns the key of a thread to read: by its name, or an erased thread by the name of its stub."""
     arguments.check_thread_id(thread_id)
-    return ThreadKey(erasure.thread_uid(tenant, thread_id), tenant, thread_id)
+    return ThreadKey(None, tenant, thread_id)
 
 
 def writable_key(tenant: str, thread_id: str) -> ThreadKey:

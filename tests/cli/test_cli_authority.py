@@ -22,8 +22,8 @@ def test_every_verb_that_takes_an_actor_takes_an_authority(run: Run, filled: cs.
     assert {record.trigger for record in log} >= {"manual", "budget"}
     assert [record.authority for record in log] == [TICKET] * len(log)
     run("redact", THREAD, "1", "--reason", "asked for", "--yes", *GIVEN)
-    run("erase", THREAD, "--reason", "asked for", "--yes", *GIVEN)
-    assert [event.authority for event in filled.events(THREAD)] == [TICKET] * 5
+    [done] = run.json("erase", THREAD, "--reason", "asked for", "--yes", *GIVEN)
+    assert [event.authority for event in filled.events(done["thread_id"])] == [TICKET] * 5
 
 
 def test_records_are_found_by_their_authority_which_every_verb_shows(run: Run, filled: cs.Store) -> None:

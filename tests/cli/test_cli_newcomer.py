@@ -263,8 +263,8 @@ def test_a_worker_says_when_it_covered_for_a_summarizer_that_failed(run: Run, st
 
 def test_events_tell_an_erased_message_from_an_erased_thread(run: Run, filled: cs.Store) -> None:
     filled.redact(THREAD, [1, 2, 4], reason="asked for", actor="dpo")
-    filled.erase(THREAD, reason="the contract has ended", actor="dpo")
-    told = run("events", THREAD, "--table").stdout
+    stub = filled.erase(THREAD, reason="the contract has ended", actor="dpo").thread_id
+    told = run("events", stub, "--table").stdout
     assert re.search(r"messages erased +1-2, 4 +1", told)
     assert re.search(r"thread erased +3, 5-25", told)
 

@@ -46,7 +46,7 @@ def test_a_checkpoint_shows_that_a_thread_was_cut_off_and_refuses_to_sign_over_i
     assert run.json("verify", THREAD, *held)[0]["covered"] == filled.thread(THREAD).last_pos
 
     [bundle] = run("export", THREAD, *held[2:]).stdout.splitlines()[:1]
-    proved = check_proof(json.loads(bundle)["checkpoint"], "default", THREAD, second["public_key"])
+    proved = check_proof(json.loads(bundle)["checkpoint"], filled.thread(THREAD).thread_uid, second["public_key"])
     assert proved.pos == filled.thread(THREAD).last_pos
 
     for table in ("threads", "heads", "messages", "compactions"):

@@ -187,9 +187,14 @@ def test_messages_are_redacted_and_a_thread_erased_unless_it_is_held(run: Run, f
     erased = run("erase", THREAD, "--reason", "it has ended", "--yes", "--override", "the court says so", "--table")
     assert "erased 21 messages" in erased.stdout
     [stub] = run.json("threads")
-    assert stub["thread_id"].startswith("erased:")
+    assert stub["thread_id"] == f"erased:{stub['thread_uid']}"
+    assert f"the stub is {stub['thread_id']}" in erased.stdout
     assert run.json("verify", stub["thread_id"])[0]["findings"] == []
-    assert "was erased" in run("append", THREAD, stdin='{"content":"more"}', code=1).stderr
+    assert "was erased" in run("append", stub["thread_id"], stdin='{"content":"more"}', code=1).stderr
+    assert "no such thread" in run("view", THREAD, code=1).stderr
+    [anew] = run.json("append", THREAD, stdin='{"role":"user","content":"more"}')
+    assert (anew["seq"], run.json("view", THREAD)[0]["pos"]) == (1, 1)
+    assert {t["thread_id"] for t in run.json("threads")} == {THREAD, stub["thread_id"]}
 
 
 def test_verify_finds_what_was_changed_behind_the_stores_back(run: Run, filled: cs.Store, superuser: object) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from support.keys import key_of
 from support.paths import ROOT
 
 from compaction_store import Store
-from compaction_store.integrity import chain
 
 _EXAMPLES = ROOT / "examples"
 _KEYS = {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"}
@@ -160,6 +160,7 @@ def test_a_nightly_report_finds_nothing_and_then_what_was_changed(
         store.erase("t-3", reason="the contract has ended")
         assert " 0 findings" in _run("nightly_audit.py", url, tmp_path)
 
+    gone = key_of(superuser, "t-2")
     superuser.execute("SET session_replication_role = replica")
     for table in ("messages", "compactions", "events", "heads", "threads"):
         superuser.execute("ALTER TABLE compaction_store." + table + " DISABLE TRIGGER USER")
@@ -169,6 +170,6 @@ def test_a_nightly_report_finds_nothing_and_then_what_was_changed(
     superuser.execute("DELETE FROM compaction_store.threads WHERE thread_id = 't-2'")
     superuser.execute("UPDATE compaction_store.messages SET tokens = tokens + 1 WHERE seq = 13")
     printed = _run("nightly_audit.py", url, tmp_path, code=1)
-    assert f"- {chain.thread_uid('default', 't-2')}: the thread is gone" in printed
+    assert f"- {gone}: the thread is gone" in printed
     assert "- t-1, pos 15: " in printed
     assert len(list((tmp_path / "heads").glob("*.json"))) == 2, "heads that may be wrong are not kept"

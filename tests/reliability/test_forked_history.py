@@ -12,13 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 from support.faces import Face
+from support.keys import key_of
 from support.rewound_database import Fork, forked
 from support.view_base import base
 
 import compaction_store as cs
-from compaction_store.integrity import chain
 
-UID = chain.thread_uid("default", "t")
+# The functions look up the key by the name.
+UID = None
 BUDGET = cs.TokenBudget(context_window=1_000, trigger=0.5, target=0.2)
 
 
@@ -204,7 +205,7 @@ def refused(connection: psycopg.Connection[Any], call: str, *values: Any) -> str
 
 def commit(connection: psycopg.Connection[Any], pos: int, head: bytes | None, outcome: str, end: int = 3) -> str | None:
     return refused(
-        connection, "commit_compactions(%s, 'default', gen_random_uuid(), %s, %s, %s)",
+        connection, "commit_compactions(%s, 'default', 't', gen_random_uuid(), %s, %s, %s)",
         UID, pos, head, _RECORD % (outcome, end),
     )  # fmt: skip
 
@@ -214,8 +215,8 @@ def test_through_sql_a_run_names_the_entry_that_its_view_ended_with(
     store: Face, superuser: psycopg.Connection[Any], role: str | None
 ) -> None:
     store.append("t", orders("kept", 5))
-    _, head = base(superuser, UID)
-    _, earlier = base(superuser, UID, 4)
+    _, head = base(superuser, key_of(superuser, "t"))
+    _, earlier = base(superuser, key_of(superuser, "t"), 4)
     if role is not None:
         superuser.execute(f"SET ROLE {role}")
     for outcome in ("applied", "failed", "rejected"):
@@ -225,7 +226,7 @@ def test_through_sql_a_run_names_the_entry_that_its_view_ended_with(
     # The caller has not seen entries after its view either.
     assert commit(superuser, 4, earlier, "applied", end=5) == "CS007"
     superuser.execute(
-        "SELECT compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), 4, %s, %s)",
+        "SELECT compaction_store.commit_compactions(%s, 'default', 't', gen_random_uuid(), 4, %s, %s)",
         (UID, earlier, _RECORD % ("applied", 4)),
     )
     assert [(record.start_seq, record.end_seq) for record in store.compactions("t")] == [(2, 4)]
@@ -242,8 +243,8 @@ def test_through_sql_an_append_names_the_entries_that_it_relies_on(
     store: Face, superuser: psycopg.Connection[Any], role: str | None, call: str, salt: bytes
 ) -> None:
     store.append("t", orders("kept", 5))
-    _, head = base(superuser, UID)
-    _, earlier = base(superuser, UID, 4)
+    _, head = base(superuser, key_of(superuser, "t"))
+    _, earlier = base(superuser, key_of(superuser, "t"), 4)
     if role is not None:
         superuser.execute(f"SET ROLE {role}")
     for expected in (earlier, b"", bytes(32)):
@@ -259,7 +260,7 @@ def test_through_sql_an_append_names_the_entries_that_it_relies_on(
 def test_a_reader_reads_the_head_of_a_view(store: Face, superuser: psycopg.Connection[Any], role: str) -> None:
     store.append("t", orders("kept", 5))
     superuser.execute(f"SET ROLE {role}")
-    rows = superuser.execute("SELECT seq, head FROM compaction_store.view(%s, 'default', NULL)", (UID,)).fetchall()
+    rows = superuser.execute("SELECT seq, head FROM compaction_store.view(%s, 'default', 't', NULL)", (UID,)).fetchall()
     assert rows == [(1, store.thread("t").head), *((seq, None) for seq in range(2, 6))]
     for call in ("entry_at(%s, 1)", "refuse_other_entry(%s, 1, 1, NULL)"):
         assert refused(superuser, call, UID) == "42501"

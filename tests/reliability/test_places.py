@@ -52,7 +52,7 @@ _FROZEN = """
 import psycopg, sys
 connection = psycopg.connect(sys.argv[1])
 connection.execute(
-    "SELECT FROM compaction_store.heads WHERE thread_uid = compaction_store.thread_uid('default', 'taken') FOR UPDATE")
+    "SELECT FROM compaction_store.heads WHERE thread_uid = compaction_store.find_thread('default', 'taken') FOR UPDATE")
 print("locked", flush=True)
 sys.stdin.read()
 """

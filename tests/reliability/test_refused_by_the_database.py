@@ -97,7 +97,7 @@ CHANGES: tuple[LiteralString, ...] = (
     "TRUNCATE compaction_store.compactions",
     "DROP TABLE compaction_store.messages",
     "ALTER TABLE compaction_store.messages DISABLE ROW LEVEL SECURITY",
-    "SELECT compaction_store.open_thread(thread_uid, tenant, 't') FROM compaction_store.threads",
+    "SELECT compaction_store.open_thread(tenant, 't') FROM compaction_store.threads",
 )
 
 

@@ -19,14 +19,15 @@ from uuid import UUID
 import psycopg
 import pytest
 from support.faces import Face, Faces
+from support.keys import key_of
 from support.paths import ROOT
 
 import compaction_store as cs
-from compaction_store.integrity import chain
 from compaction_store.postgres import queries
 
 HI = {"role": "assistant", "content": "hi"}
-UID = chain.thread_uid("default", "t")
+# The functions look up the key by the name.
+UID = None
 RUN = UUID(int=1)
 OTHER_RUN = UUID(int=2)
 
@@ -56,11 +57,15 @@ WRITES: dict[str, tuple[LiteralString, tuple[Any, ...]]] = {
         (UID, bytes(16), OTHER_RUN),
     ),
     "commit": (
-        "commit_compactions(%s, 'default', %s, 4, compaction_store.entry_at(%s, 4), %s)", (UID, RUN, UID, record(1, 2)),
+        (
+            "commit_compactions(%s, 'default', 't', %s, 4,"
+            " compaction_store.entry_at(compaction_store.find_thread('default', 't'), 4), %s)"
+        ),
+        (UID, RUN, record(1, 2)),
     ),
-    "record_event": ("record_event(%s, 'default', 'hold', NULL, %s, '{}')", (UID, bytes(16))),
-    "redact": ("redact(%s, 'default', '{4}', '{4}', NULL, %s, '{\"reason\":\"r\"}', true)", (UID, bytes(16))),
-    "lease": ("lease(%s, 'default', %s, 60)", (UID, OTHER_RUN)),
+    "record_event": ("record_event(%s, 'default', 't', 'hold', NULL, %s, '{}')", (UID, bytes(16))),
+    "redact": ("redact(%s, 'default', 't', '{4}', '{4}', NULL, %s, '{\"reason\":\"r\"}', true)", (UID, bytes(16))),
+    "lease": ("lease(%s, 'default', 't', %s, 60)", (UID, OTHER_RUN)),
 }  # fmt: skip
 
 _ENTRIES = {"lease": 0, "append_many": 2}
@@ -135,7 +140,7 @@ def test_nobody_is_kept_out_by_the_queues_lock(url: str, superuser: psycopg.Conn
     """Any login can take that lock, without a grant."""
     with cs.Store.open(url) as store, psycopg.connect(url, autocommit=True) as two:
         store.append("t", [HI] * 4, tokens=1)
-        superuser.execute("SELECT pg_advisory_lock(uuid_hash_extended(%s, 0))", (UID,))
+        superuser.execute("SELECT pg_advisory_lock(uuid_hash_extended(%s, 0))", (key_of(superuser, "t"),))
         write(two, second)
         assert store.thread("t").last_seq > 4
         assert store.verify("t").findings == ()

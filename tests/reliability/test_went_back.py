@@ -12,7 +12,7 @@ from support.faces import Face, Faces
 from support.rewound_database import forked
 
 import compaction_store as cs
-from compaction_store.store.last_seq_cache import LastSeqCache
+from compaction_store.store.known_threads import KnownThread, KnownThreads
 
 HI = {"role": "user", "content": "hi"}
 LATER = {"role": "user", "content": "later"}
@@ -64,9 +64,22 @@ def test_writers_at_once_are_no_thread_that_went_back(url: str) -> None:
 
 
 def test_what_is_kept_of_threads_is_bounded() -> None:
-    seqs = LastSeqCache()
+    threads = KnownThreads()
     for i in range(10_500):
-        seqs.put(UUID(int=i), 0, 7)
-    assert seqs.get(UUID(int=499)) == 0
-    assert seqs.get(UUID(int=500)) == 7
-    assert seqs.get(UUID(int=10_499)) == 7
+        threads.put(f"t{i}", None, KnownThread(UUID(int=i), 7))
+    assert threads.get("t499") is None
+    assert threads.get("t500") == KnownThread(UUID(int=500), 7)
+    assert threads.get("t10499") == KnownThread(UUID(int=10_499), 7)
+
+
+def test_a_thread_that_is_lost_whole_is_reported_and_an_erased_one_is_not(store: Face, url: str) -> None:
+    store.append("kept", HI)
+    with forked(url) as fork:
+        store.append("lost", [HI] * 3)
+        fork.restore()
+        with pytest.raises(cs.ThreadWentBack, match="seq 3 was assigned before, and now 1"):
+            store.append("lost", LATER)
+        assert [m.payload for m in store.replay("lost")] == [LATER]
+    store.append("kept", HI)
+    store.erase("kept", reason="asked")
+    assert store.append("kept", LATER)[0].seq == 1

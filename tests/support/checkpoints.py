@@ -10,7 +10,7 @@ import psycopg
 
 import compaction_store as cs
 from compaction_store.checkpoints.heads import Head, tenant_hash
-from compaction_store.integrity import chain
+from support.keys import key_of
 
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 OTHER = cs.SigningKey.from_bytes("example.org/audit", bytes(32))
@@ -22,18 +22,15 @@ def heads(count: int) -> list[Head]:
     return [Head(uid, tenant, i + 1, sha256(uid.bytes).digest()) for i, uid in enumerate(uids)]
 
 
-def uid(thread_id: str) -> uuid.UUID:
-    return chain.thread_uid("default", thread_id)
-
-
 def cut(root: psycopg.Connection[Any], thread_id: str, last: int) -> None:
     """Ends a thread of messages earlier, with a head that matches."""
-    root.execute("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > %s", (uid(thread_id), last))
+    uid = key_of(root, thread_id)
+    root.execute("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > %s", (uid, last))
     root.execute(
         "UPDATE compaction_store.heads AS h"
         " SET last_seq = m.seq, last_pos = m.pos, head = m.entry, last_at = m.created_at"
         " FROM compaction_store.messages AS m WHERE m.thread_uid = h.thread_uid AND m.seq = %s AND h.thread_uid = %s",
-        (last, uid(thread_id)),
+        (last, uid),
     )
 
 

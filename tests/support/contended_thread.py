@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 import compaction_store as cs
-from compaction_store.integrity import chain
+from support.keys import key_of
 
 LONG = "word " * 60
 BUDGET = cs.TokenBudget(1400)
@@ -33,7 +33,7 @@ def held(superuser: psycopg.Connection[Any], thread_id: str = "t") -> bool:
     """Returns whether somebody has the thread's lease."""
     row = superuser.execute(
         "SELECT lease_run IS NOT NULL OR lease_until IS NOT NULL FROM compaction_store.heads WHERE thread_uid = %s",
-        (chain.thread_uid("default", thread_id),),
+        (key_of(superuser, thread_id),),
     ).fetchone()
     assert row is not None
     return bool(row[0])

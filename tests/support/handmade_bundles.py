@@ -16,6 +16,7 @@ from support.paths import TESTS
 GOLDEN = TESTS / "golden"
 Line = dict[str, Any]
 START = 1_704_164_645_678_901
+LOGIN = "app_größe"
 
 
 def _hex(value: bytes | None) -> str | None:
@@ -26,19 +27,33 @@ def _unhex(value: str | None) -> bytes | None:
     return None if value is None else bytes.fromhex(value)
 
 
+def new_key(tenant: str, thread_id: str, microseconds: int = START) -> UUID:
+    """A key as a thread born at a time has it. The same arguments, the same key."""
+    born = (chain.milliseconds(microseconds) or 0).to_bytes(6, "big")
+    other = bytearray(sha256(b"key %s %s" % (tenant.encode(), thread_id.encode())).digest()[:10])
+    other[0], other[2] = other[0] & 15 | 0x70, other[2] & 63 | 0x80
+    return UUID(bytes=born + bytes(other))
+
+
 class Thread:
     """A thread that grows by one entry per call. Salts and times depend on the pos, so its bytes never change."""
 
-    def __init__(self, tenant: str = "default", thread_id: str = "t-1") -> None:
+    def __init__(self, tenant: str = "default", thread_id: str = "t-1", uid: UUID | None = None) -> None:
         self.tenant, self.thread_id = tenant, thread_id
+        self.uid = uid or new_key(tenant, thread_id)
         self.metadata = "{}"
         self.checkpoint: Line | None = None
         self.entries: list[Line] = []
-        self.genesis = chain.genesis(tenant, thread_id)
+        self.name_salt: bytes | None = sha256(b"salt of the name").digest()[:16]
+        self.name_commitment = chain.name_commitment(self.name_salt, thread_id)
+
+    @property
+    def genesis(self) -> bytes:
+        return chain.genesis(self.uid, self.tenant, self.name_commitment)
 
     def _next(self) -> tuple[int, int, str]:
         pos = len(self.entries) + 1
-        return pos, START + 1_000_003 * pos, sha256(b"salt %d" % pos).hexdigest()[:32]
+        return pos, START + 1_000_003 * (pos - 1), sha256(b"salt %d" % pos).hexdigest()[:32]
 
     def _count(self, kind: str) -> int:
         return sum(line["type"] == kind for line in self.entries)
@@ -65,7 +80,7 @@ class Thread:
             "kind": "summary", "outcome": "applied" if start else "failed", "start_seq": start, "end_seq": end,
             "tokens_before": None, "tokens_after": None, "source_count": None, "source_before": None,
             "source_end": None, "inputs": [], "run_id": str(UUID(int=pos)), "callback": "app.compact",
-            "trigger": "budget", "actor": None, "model": None, "counter": "bytes/4", "revokes": None,
+            "trigger": "budget", "actor": None, "login": LOGIN, "model": None, "counter": "bytes/4", "revokes": None,
             "redacted_pos": None, "commitment": "", "entry": "", "salt": salt, "body": body, **columns,
         }  # fmt: skip
         if start is not None and end is not None and line["outcome"] == "applied" and line["kind"] != "revocation":
@@ -76,16 +91,16 @@ class Thread:
             } | columns  # fmt: skip
         return self._add(line, body)
 
-    def event(self, kind: str, body: str = "{}", actor: str | None = None) -> Line:
+    def event(self, kind: str, body: str = "{}", actor: str | None = None, *, critical: bool = False) -> Line:
         pos, at, salt = self._next()
         line = {
-            "type": "event", "pos": pos, "microseconds": at, "kind": kind, "actor": actor, "commitment": "",
-            "entry": "", "salt": salt, "body": body,
+            "type": "event", "pos": pos, "microseconds": at, "kind": kind, "critical": critical, "actor": actor,
+            "login": LOGIN, "commitment": "", "entry": "", "salt": salt, "body": body,
         }  # fmt: skip
         return self._add(line, body)
 
-    def redact(self, seqs: set[int], numbers: set[int], **more: str) -> Line:
-        """Erases entries with an event, which does not name entries that were erased before."""
+    def redact(self, seqs: set[int], numbers: set[int], **more: str | bool) -> Line:
+        """Erases entries in the name of an event; those erased before are not named again."""
         chosen = [
             line
             for line in self.entries
@@ -96,14 +111,15 @@ class Thread:
             "seqs": _ranges([line["seq"] for line in chosen if line["type"] == "message"]),
             "records": _ranges([line["number"] for line in chosen if line["type"] == "compaction"]),
         }
-        event = self.event("redaction", json.dumps(named | more, separators=(",", ":")), "legal@größe")
+        body = json.dumps(named | more, separators=(",", ":"))
+        event = self.event("redaction", body, "legal@größe", critical=True)
         for line in chosen:
             line.update(dict.fromkeys(set(line) & {"salt", "meta", "payload", "body"}) | {"redacted_pos": event["pos"]})
         return event
 
     def erase(self) -> None:
-        self.redact(set(range(1, 1000)), set(range(1, 1000)), genesis=self.genesis.hex())
-        self.thread_id = f"erased:{chain.thread_uid(self.tenant, self.thread_id)}"
+        self.redact(set(range(1, 1000)), set(range(1, 1000)), whole=True)
+        self.thread_id, self.name_salt = f"erased:{self.uid}", None
         self.metadata = "{}"
 
     def _add(self, line: Line, content: str) -> Line:
@@ -117,7 +133,8 @@ class Thread:
         head = self.entries[-1]["entry"]
         manifest = {
             "type": "manifest", "format": line_format.FORMAT, "chain": line_format.CHAIN, "tenant": self.tenant,
-            "thread_id": self.thread_id, "schema": "0001", "made_at": "2024-01-03T00:00:00.000000Z",
+            "thread_id": self.thread_id, "thread_uid": str(self.uid), "name_salt": _hex(self.name_salt),
+            "name_commitment": self.name_commitment.hex(), "schema": "0001", "made_at": "2024-01-03T00:00:00.000000Z",
             "metadata": self.metadata, "last_pos": len(self.entries), "last_seq": self._count("message"),
             "last_number": self._count("compaction"), "head": head, "checkpoint": self.checkpoint,
         }  # fmt: skip
@@ -136,19 +153,19 @@ def entry(line: Line, previous: bytes) -> str:
             **{name: line[name] for name in names}, meta_commitment=_unhex(line["meta_commitment"])
         )
     elif line["type"] == "event":
-        header = chain.event_header(kind=line["kind"], actor=line["actor"])
+        header = chain.event_header(**{name: line[name] for name in chain.COLUMNS["event"]})
     else:
         names = (
             "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "inputs",
-            "callback", "trigger", "actor", "model", "counter", "revokes",
+            "callback", "trigger", "actor", "login", "model", "counter", "revokes",
         )  # fmt: skip
         header = chain.compaction_header(
             **{name: line[name] for name in names}, source_before=_unhex(line["source_before"]),
             source_end=_unhex(line["source_end"]), run_id=UUID(line["run_id"]),
         )  # fmt: skip
     ordinal = {"message": line.get("seq"), "compaction": line.get("number")}.get(line["type"]) or 0
-    leaf = chain.leaf(header, bytes.fromhex(line["commitment"]))
-    return chain.entry(previous, line["pos"], ordinal, line["microseconds"], leaf).hex()
+    commitment = bytes.fromhex(line["commitment"])
+    return chain.entry(previous, line["pos"], ordinal, line["microseconds"], commitment, header).hex()
 
 
 def _ranges(numbers: list[int]) -> list[list[int]]:
@@ -172,7 +189,7 @@ def said(lines: list[bytes]) -> list[Line]:
 
 
 def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
-    """Makes a thread with a value in every column, and every kind of event."""
+    """A thread with something in every column, every kind of event, and kinds that a later release may write."""
     thread = Thread(tenant, thread_id)
     thread.metadata = '{"title":"größe 会話 🔒","n":1.0}'
     thread.message('{"role":"user","content":"hi"}', meta='{"source":"web"}', key="~AAAAAAAAAAAAAAAAAAAAAA")
@@ -194,12 +211,12 @@ def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
     thread.event("hold", '{"reason":"audit"}', "legal@größe")
     thread.event("release", '{"reason":"done"}')
     thread.event("retention", '{"until":"2031-01-31T00:00:00.000000Z","reason":"law"}')
-    thread.event("import", "{}")
-    thread.event("checkpoint", "{}")
+    thread.event("later_kind", "{}")
+    thread.compaction("{}", kind="later_kind", outcome="later_outcome")
     thread.message('{"role":"user","content":"to be erased"}', meta='{"name":"nobody"}')
     thread.message('{"role":"user","content":"and this"}')
     thread.compaction('{"replacement":[]}', start=5, end=6, kind="removal")
-    thread.redact({5, 6}, {7}, reason="asked")
+    thread.redact({5, 6}, {8}, reason="asked")
     thread.message('{"role":"user","content":"after"}')
     return thread
 

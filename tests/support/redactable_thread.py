@@ -11,15 +11,13 @@ from typing import Any
 import psycopg
 
 import compaction_store as cs
-from compaction_store.integrity import chain
 from compaction_store.integrity.thread import Level
+from support.keys import key_of
 from support.view_base import base as base_at
 
 SECRET = "s3cr3t-of-the-user"
 PLAIN = "nothing to see here " * 8
-UID = chain.thread_uid("default", "t")
 LEVELS: tuple[Level, ...] = ("structure", "content")
-STUB = f"erased:{UID}"
 LATER = datetime.now(UTC) + timedelta(days=365)
 BEFORE = datetime.now(UTC) - timedelta(days=1)
 
@@ -42,11 +40,14 @@ def record(start: int | None = None, end: int | None = None, text: str = "short"
     return {"columns": given | columns, "salt": uuid.uuid4().hex, "body": json.dumps(body)}
 
 
-def commit(connection: psycopg.Connection[Any], *records: dict[str, Any], base: int | None = None) -> list[int]:
+def commit(
+    connection: psycopg.Connection[Any], *records: dict[str, Any], base: int | None = None, name: str = "t"
+) -> list[int]:
+    uid = key_of(connection, name)
     found = rows(
         connection,
-        "SELECT number FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s)",
-        UID, uuid.uuid4(), *base_at(connection, UID, base), json.dumps(records),
+        "SELECT number FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s, %s)",
+        uid, name, uuid.uuid4(), *base_at(connection, uid, base), json.dumps(records),
     )  # fmt: skip
     return [number for (number,) in found]
 

@@ -84,7 +84,7 @@ def compactions(
     newest_first: bool,
     limit: int,
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of records with the status of each. The last column is the thread_uid, for the next page.
+    """Returns a page of records with the status of each. The last column is the thread_uid.
 
     Where an authority is wanted, the page may have records with another one: the caller compares.
     """
@@ -157,8 +157,8 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     )  # fmt: skip
     query = sa.select(
         t.thread_id, c.number, c.pos, c.created_at, c.kind, c.outcome, c.start_seq, c.end_seq, c.tokens_before,
-        c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.model, c.counter,
-        c.revokes, c.redacted_pos, superseded_by, revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
+        c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.login, c.model,
+        c.counter, c.revokes, c.redacted_pos, superseded_by, revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
     ).join(schema.threads, t.thread_uid == c.thread_uid)  # fmt: skip
     query = query.where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
     if goes_on:
@@ -213,11 +213,11 @@ def due(
     """Returns a page of the threads whose view has more than `trigger` tokens, about the largest first.
 
     Left out are erased threads, threads that a run has leased, and threads whose last attempt made no progress and
-    whose view has not grown by `margin` since. The last two columns are the position, for the next page.
+    whose view has not grown by `margin` since. The last column orders them, with the thread_uid before it.
     """
     t, h = schema.threads.c, schema.heads.c
     query = (
-        sa.select(*_thread_columns(), h.view_tokens_coarse, h.thread_uid)
+        sa.select(*_thread_columns(), h.view_tokens_coarse)
         .join_from(schema.heads, schema.threads, t.thread_uid == h.thread_uid)
         .where(
             h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger, h.erased_pos.is_(None),
@@ -237,7 +237,7 @@ def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
     t, h = schema.threads.c, schema.heads.c
     return (
         t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-        h.last_at, h.head, h.erased_pos,
+        h.last_at, h.head, h.erased_pos, h.thread_uid,
     )  # fmt: skip
 
 

@@ -19,8 +19,8 @@ _LONGEST_NAME = 1000
 
 def stored_threads(
     connection: Connection, tenant: str, after: UUID | None, limit: int
-) -> list[tuple[UUID, str | None, bool]]:
-    """Returns a page of all thread_uids of a tenant, each with its name and whether it has a head.
+) -> list[tuple[UUID, str | None, bool, int]]:
+    """Returns a page of all thread_uids of a tenant: each with its name, whether it has a head, and its namesakes.
 
     Looks in all five tables, so that remains of a damaged thread are found. Every statement states the tenant, because
     row-level security does not apply to every login. Messages are found by a partial index that has a few of them per
@@ -31,9 +31,10 @@ def stored_threads(
         for query in _listings(tenant, after, limit):
             uids.update(row[0] for row in select(connection, query))
         page = sorted(uids)[:limit]
-        names = dict(select(connection, _names(tenant, page)))
+        names = {uid: (name, namesakes) for uid, name, namesakes in select(connection, _names(tenant, page))}
         heads = {row[0] for row in select(connection, _heads(tenant, page))}
-    return [(uid, names.get(uid), uid in heads) for uid in page]
+    nameless = (None, 0)
+    return [(uid, names.get(uid, nameless)[0], uid in heads, names.get(uid, nameless)[1]) for uid in page]
 
 
 def _listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]]:
@@ -55,8 +56,13 @@ def _listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any
 
 
 def _names(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
-    t = schema.threads.c
-    return sa.select(t.thread_uid, sa.func.left(t.thread_id, _LONGEST_NAME)).where(
+    t, other = schema.threads.c, schema.threads.alias()
+    namesakes = (
+        sa.select(sa.func.count())
+        .where(other.c.tenant == tenant, other.c.thread_id == t.thread_id, other.c.thread_uid != t.thread_uid)
+        .scalar_subquery()
+    )
+    return sa.select(t.thread_uid, sa.func.left(t.thread_id, _LONGEST_NAME), namesakes).where(
         t.tenant == tenant, t.thread_uid == sa.any_(_wanted(uids))
     )
 

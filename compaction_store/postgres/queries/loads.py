@@ -32,11 +32,11 @@ from compaction_store.postgres.queries.one_thread import ThreadKey, entries
 _LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8)
 # The function's row in binary: the number of fields, then the type, length and value of each.
-_PLACED = struct.Struct(">i 2iq 2ii 2i?")
-_BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b, %b::text)"
+_PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
+_BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
 _FINISH_IMPORT = (
     "SELECT * FROM compaction_store.finish_import"
-    "(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::int8, %b::int8, %b::int8, %b)"
+    "(%b::uuid, %b::text, %b::text, %b, %b, %b::text, %b::int8, %b::int8, %b::int8, %b)"
 )
 # Not a chain, or a name or a document that no store would have written.
 _REFUSED = {"CS010", "CS018", "CS019"}
@@ -51,13 +51,14 @@ def _loading(what: str) -> Iterator[None]:
         raise PermissionDenied(f"{what} needs a role: {_LOADER}", sqlstate=error.sqlstate) from None
 
 
-def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int] | None:
-    """Returns the first seq and the number of the messages stored under a chunk's key."""
+def find_load(connection: Connection, key: ThreadKey, chunk_key: str) -> tuple[int, int, UUID] | None:
+    """Returns the first seq and the number of the messages stored under a chunk's key, and the thread's uid."""
     with _loading("a load"):
         rows = fetch(
-            connection, "SELECT * FROM compaction_store.find_load(%b, %b::text, %b::text)", (*key, chunk_key)
+            connection, "SELECT * FROM compaction_store.find_load(%b::uuid, %b::text, %b::text, %b::text)",
+            (*key, chunk_key),
         )  # fmt: skip
-    return (rows[0][0], rows[0][1]) if rows else None
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
 
 def commitments(connection: Connection, key: ThreadKey, start: int, limit: int) -> list[tuple[Any, ...]]:
@@ -70,7 +71,8 @@ def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) 
     with _loading("a load"):
         return bool(
             fetch(
-                connection, "SELECT compaction_store.observe(%b, %b::text, %b, %b::text)", (*key, run_id, records)
+                connection, "SELECT compaction_store.observe(%b::uuid, %b::text, %b::text, %b, %b::text)",
+                (*key, run_id, records),
             )[0][0]
         )  # fmt: skip
 
@@ -78,18 +80,17 @@ def observe(connection: Connection, key: ThreadKey, run_id: UUID, records: str) 
 def load(
     connection: Connection,
     key: ThreadKey,
-    thread_id: str,
     chunk: load_chunk.Chunk,
     work: Callable[[], Iterator[None]] = lambda: iter(()),
 ) -> load_chunk.Placed:
     """Appends a chunk, or finds it if it is stored already. Runs steps of `work` while the server is busy."""
-    values = load_chunk.values(key.uid, key.tenant, thread_id, chunk, driver_of(connection).info.encoding)
+    values = load_chunk.values(*key, chunk, driver_of(connection).info.encoding)
     with _loading("a load"):
         result = execute_binary(connection, _LOAD, _LOAD_TYPES, values, work())
     value = result.get_value(0, 0)
     assert value is not None  # noqa: S101 — the function returns a row, or raises
-    _, _, _, first_seq, _, _, size, _, _, replayed = _PLACED.unpack(value)
-    return load_chunk.Placed(first_seq, size, replayed)
+    _, _, _, first_seq, _, _, size, _, _, replayed, _, _, uid = _PLACED.unpack(value)
+    return load_chunk.Placed(first_seq, size, replayed, UUID(bytes=uid))
 
 
 def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
@@ -108,7 +109,7 @@ def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.St
                 copy(connection, statement.encode(), staged.blocks(kind))
             found = fetch(
                 connection, _FINISH_IMPORT,
-                (*key, said["thread_id"], staged.genesis, said["metadata"], staged.stubs, said["last_seq"],
+                (*key, staged.name_salt, staged.name_commitment, said["metadata"], said["last_seq"],
                  said["last_number"], said["last_pos"], staged.head),
             )  # fmt: skip
             return not _is_there(staged, found, about)

@@ -1,11 +1,11 @@
-"""Reads and writes of one thread: each calls one SQL function, with the thread as its first argument."""
+"""Reads and writes of one thread: each calls one SQL function, with the thread as its first arguments."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -31,20 +31,12 @@ from compaction_store.postgres.cursor import (
 )
 
 
-class _Key(NamedTuple):
-    uid: UUID
+class ThreadKey(NamedTuple):
+    """Identifies a thread: the first parameters of a SQL function. Without a `uid`, the function looks up the name."""
+
+    uid: UUID | None
     tenant: str
-
-
-class ThreadKey(_Key):
-    """Identifies a thread. Unpacks to the first two parameters of a SQL function; errors name its `thread_id`."""
-
     thread_id: str
-
-    def __new__(cls, uid: UUID, tenant: str, thread_id: str) -> Self:
-        key = super().__new__(cls, uid, tenant)
-        key.thread_id = thread_id
-        return key
 
 
 class NewMessage(NamedTuple):
@@ -69,6 +61,7 @@ class Written(NamedTuple):
     written_at: datetime
     head: bytes
     replayed: bool
+    thread_uid: UUID
 
 
 class Lease(NamedTuple):
@@ -84,17 +77,17 @@ _APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $
 _TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA)
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
-    "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
+    "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
     " %b::int8, %b, %b::bytea, %b::bytea)"
 )
 _APPEND_OBSERVED = (
     "SELECT compaction_store.append_observed"
-    "(%b, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
+    "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
     " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea)"
 )
 # That value in binary: the number of fields, then the type, length and value of each. The driver would build a loader
 # for it at every call, which takes a tenth of the call in Python.
-_WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i?")
+_WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -109,15 +102,14 @@ def _moment(microseconds: int) -> datetime:
 def _written(connection: Connection, value: bytes | None) -> Written:
     """Reads the result of a function that appends."""
     assert value is not None  # noqa: S101 — the functions return a row, or raise
-    _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed = _WRITTEN.unpack(value)
+    _, _, _, seq, _, _, pos, _, _, microseconds, _, _, head, _, _, replayed, _, _, uid = _WRITTEN.unpack(value)
     written_at = _moment(microseconds).astimezone(driver_of(connection).info.timezone)
-    return Written(seq, pos, written_at, head, replayed)
+    return Written(seq, pos, written_at, head, replayed, UUID(bytes=uid))
 
 
 def append(
     connection: Connection,
     thread: ThreadKey,
-    thread_id: str,
     new: Sequence[NewMessage],
     counter: str,
     key: Key,
@@ -127,13 +119,14 @@ def append(
     """Appends one message with `append`, or several with `append_many`, which costs more for one."""
     if len(new) > 1:
         parameters = (
-            *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
+            *_lists(thread, new, counter, key, receipt, expected.seq),
             key.is_fresh(), expected.head, expected.seen_head,
         )  # fmt: skip
         return _written(connection, fetch_value(connection, _APPEND_MANY, parameters))
     payload, salt, role, tokens, meta = new[0]
     values = (
-        thread.uid.bytes, thread.tenant, thread_id, payload, salt, role, tokens.to_bytes(4), counter, key.text, meta,
+        None if thread.uid is None else thread.uid.bytes, thread.tenant, thread.thread_id, payload, salt, role,
+        tokens.to_bytes(4), counter, key.text, meta,
         receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
         expected.seen_head,
     )  # fmt: skip
@@ -143,7 +136,6 @@ def append(
 def append_observed(
     connection: Connection,
     thread: ThreadKey,
-    thread_id: str,
     new: Sequence[NewMessage],
     counter: str,
     key: Key,
@@ -154,7 +146,7 @@ def append_observed(
 ) -> Written:
     """Appends messages, and the records of a provider's own compactions that the messages report."""
     parameters = (
-        *_lists(thread, thread_id, new, counter, key, receipt, expected.seq),
+        *_lists(thread, new, counter, key, receipt, expected.seq),
         run_id, observed, key.is_fresh(), expected.head, expected.seen_head,
     )  # fmt: skip
     return _written(connection, fetch_value(connection, _APPEND_OBSERVED, parameters))
@@ -162,7 +154,6 @@ def append_observed(
 
 def _lists(
     thread: ThreadKey,
-    thread_id: str,
     new: Sequence[NewMessage],
     counter: str,
     key: Key,
@@ -171,7 +162,7 @@ def _lists(
 ) -> tuple[Any, ...]:
     metas = [m.meta for m in new]
     return (
-        thread.uid, thread.tenant, thread_id, [m.payload for m in new], b"".join([m.salt for m in new]),
+        *thread, [m.payload for m in new], b"".join([m.salt for m in new]),
         [m.role for m in new], [m.tokens for m in new], counter, key.text, metas if any(metas) else None, receipt,
         expected_seq,
     )  # fmt: skip
@@ -182,7 +173,7 @@ def replay(
 ) -> list[tuple[Any, ...]]:
     """Returns a page of messages, oldest first."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.replay(%b, %b::text, %b::int8, %b::int8, %b::int4)",
+        connection, "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)",
         (*thread, after, until, limit),
     )  # fmt: skip
 
@@ -190,27 +181,31 @@ def replay(
 def newest(connection: Connection, thread: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
     """Returns the newest messages, newest first."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.newest(%b, %b::text, %b::int4)", (*thread, limit)
+        connection, "SELECT * FROM compaction_store.newest(%b::uuid, %b::text, %b::text, %b::int4)", (*thread, limit)
     )  # fmt: skip
 
 
 def view(connection: Connection, thread: ThreadKey, at: int | None) -> list[tuple[Any, ...]]:
     """Returns the rows of the view at a pos, or now."""
-    return fetch(connection, "SELECT * FROM compaction_store.view(%b, %b::text, %b::int8)", (*thread, at))
+    return fetch(
+        connection, "SELECT * FROM compaction_store.view(%b::uuid, %b::text, %b::text, %b::int8)", (*thread, at)
+    )
 
 
 def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
     """Returns the last pos not later than a time, 0 if there is none."""
-    rows = fetch(connection, "SELECT compaction_store.pos_at(%b, %b::text, %b::timestamptz)", (*thread, moment))
+    rows = fetch(
+        connection, "SELECT compaction_store.pos_at(%b::uuid, %b::text, %b::text, %b::timestamptz)", (*thread, moment)
+    )
     return int(rows[0][0])
 
 
 def thread(connection: Connection, key: ThreadKey) -> tuple[Any, ...]:
-    return fetch(connection, "SELECT * FROM compaction_store.thread(%b, %b::text)", tuple(key))[0]
+    return fetch(connection, "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)", tuple(key))[0]
 
 
 def set_metadata(connection: Connection, key: ThreadKey, metadata: str) -> None:
-    fetch(connection, "SELECT compaction_store.set_metadata(%b, %b::text, %b::text)", (*key, metadata))
+    fetch(connection, "SELECT compaction_store.set_metadata(%b::uuid, %b::text, %b::text, %b::text)", (*key, metadata))
 
 
 def entries(
@@ -219,29 +214,34 @@ def entries(
     """Returns a page of a thread's messages, compactions or events, as a verifier needs them."""
     return fetch(
         connection,
-        "SELECT * FROM compaction_store.entries(%b, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
+        "SELECT * FROM compaction_store.entries(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::bool, %b::int4)",
         (*key, kind, start, content, limit),
     )
 
 
 def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> tuple[Any, ...]:
     """Returns a thread's head, and its seq, number and entry at a pos, as a verifier needs them."""
-    return fetch(connection, "SELECT * FROM compaction_store.thread_state(%b, %b::text, %b::int8)", (*key, pos))[0]
+    return fetch(
+        connection, "SELECT * FROM compaction_store.thread_state(%b::uuid, %b::text, %b::text, %b::int8)", (*key, pos)
+    )[0]
 
 
 def events(connection: Connection, key: ThreadKey, after: int, limit: int) -> list[tuple[Any, ...]]:
     """Returns a page of a thread's events after a pos, oldest first."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.events(%b, %b::text, %b::int8, %b::int4)", (*key, after, limit)
+        connection,
+        "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::int8, %b::int4)",
+        (*key, after, limit),
     )
 
 
 def record_event(
     connection: Connection, key: ThreadKey, kind: str, actor: str | None, salt: bytes, body: str
 ) -> tuple[Any, ...]:
-    """Records a hold, a release or a retention; returns its pos and its time."""
+    """Records a hold, a release or a retention; returns its pos, its time and the login."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.record_event(%b, %b::text, %b::text, %b::text, %b, %b::text)",
+        connection,
+        "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b, %b::text)",
         (*key, kind, actor, salt, body),
     )[0]  # fmt: skip
 
@@ -261,7 +261,7 @@ def redact(
     return fetch(
         connection,
         "SELECT * FROM compaction_store.redact"
-        "(%b, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool, %b::bool)",
+        "(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool, %b::bool)",
         (*key, starts, ends, actor, salt, body, insist, dry_run),
     )[0]
 
@@ -271,7 +271,9 @@ def erase(
 ) -> tuple[Any, ...]:
     """Erases a whole thread; returns the event's pos, the seqs and the numbers erased."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.erase(%b, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool)",
+        connection,
+        "SELECT * FROM compaction_store.erase"
+        "(%b::uuid, %b::text, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool)",
         (*key, actor, salt, body, insist, dry_run),
     )[0]  # fmt: skip
 
@@ -280,19 +282,25 @@ def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) 
     """Asks for the sole right to compact a thread for some seconds."""
     return Lease._make(
         fetch(
-            connection, "SELECT * FROM compaction_store.lease(%b, %b::text, %b, %b::float8)", (*key, run_id, seconds)
+            connection,
+            "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b, %b::float8)",
+            (*key, run_id, seconds),
         )[0]
     )
 
 
 def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool) -> None:
-    fetch(connection, "SELECT compaction_store.release(%b, %b::text, %b, %b::bool)", (*key, run_id, stalled))
+    fetch(
+        connection,
+        "SELECT compaction_store.release(%b::uuid, %b::text, %b::text, %b, %b::bool)",
+        (*key, run_id, stalled),
+    )
 
 
 def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
     """Returns the newest records as long as they are rejected attempts and nothing else has happened since."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.stalled(%b, %b::text, %b::int4)", (*key, limit)
+        connection, "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)", (*key, limit)
     )  # fmt: skip
 
 
@@ -305,7 +313,8 @@ def commit_compactions(
     """
     return fetch(
         connection,
-        "SELECT * FROM compaction_store.commit_compactions(%b, %b::text, %b, %b::int8, %b::bytea, %b::text)",
+        "SELECT * FROM compaction_store.commit_compactions"
+        "(%b::uuid, %b::text, %b::text, %b, %b::int8, %b::bytea, %b::text)",
         (*key, run_id, *base, records),
     )
 
@@ -313,17 +322,26 @@ def commit_compactions(
 def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:
     """Returns the newest of the last messages with a receipt and a usage: seq, tokens of its view, payload, meta."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.reported(%b, %b::text, %b::int4)", (*key, among)
+        connection, "SELECT * FROM compaction_store.reported(%b::uuid, %b::text, %b::text, %b::int4)", (*key, among)
     )  # fmt: skip
+
+
+def thread_uid(key: ThreadKey) -> Any:
+    """Returns a thread's uid for a query: its value if it is known, else a subquery by the name."""
+    if key.uid is not None:
+        return sa.literal(key.uid, sa.Uuid())
+    t = schema.threads.c
+    return sa.select(t.thread_uid).where(t.tenant == key.tenant, t.thread_id == key.thread_id).scalar_subquery()
 
 
 def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None] | None:
     """Returns the pos of a message and the receipt stored with it."""
     m, h = schema.messages.c, schema.heads.c
+    found = thread_uid(key)
     query = (
         sa.select(m.pos, m.receipt)
         .join(schema.heads, h.thread_uid == m.thread_uid)
-        .where(m.thread_uid == key.uid, h.thread_uid == key.uid, m.seq == seq, m.seq <= h.last_seq)
+        .where(m.thread_uid == found, h.thread_uid == found, m.seq == seq, m.seq <= h.last_seq)
     )
     with transaction(connection, key.tenant, read_only=True):
         rows = select(connection, query)

@@ -15,7 +15,6 @@ from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
 from compaction_store.rendering import receipts
-from compaction_store.store.thread_keys import thread_key
 
 _KINDS = ("summary", "truncation", "removal", "revocation")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
@@ -101,13 +100,14 @@ async def due(db: AsyncConnections, tenant: str, budget: TokenBudget) -> AsyncIt
     while True:
         rows = await db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE)
         for row in rows:
-            thread = typed_rows.thread(row[:-2])
-            key = thread_key(tenant, thread.thread_id)
+            thread = typed_rows.thread(row[:-1])
+            key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
             if budget.is_over((await calibrated(db, key, thread.view_tokens, budget)).tokens):
                 yield thread
         if len(rows) < _PAGE:
             return
-        after = rows[-1][-2:]
+        *_, uid, tokens = rows[-1]
+        after = tokens, uid
 
 
 async def calibrated(db: AsyncConnections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:

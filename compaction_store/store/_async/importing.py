@@ -11,9 +11,9 @@ from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
 
 
-async def import_bundle(db: AsyncConnections, tenant: str, lines: loading.AsyncSource, *, stubs: bool) -> Imported:
+async def import_bundle(db: AsyncConnections, tenant: str, lines: loading.AsyncSource) -> Imported:
     """Verifies the whole bundle, then sends its thread in one transaction."""
-    with import_rows.Staged(tenant, stubs=stubs) as staged:
+    with import_rows.Staged(tenant) as staged:
         async for line in lines:
             staged.add(line)
         staged.finish()

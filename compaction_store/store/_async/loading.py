@@ -35,6 +35,7 @@ async def _advance(db: AsyncConnections, thread: ThreadKey, load: loading.Load, 
 
 
 async def _answer(db: AsyncConnections, thread: ThreadKey, load: loading.Load, request: loading.Request) -> Any:
+    thread = thread._replace(uid=load.thread_uid)
     if isinstance(request, loading.CountTokens):
         return await db.run_in_thread(load.count, request.payload, request.size)
     if isinstance(request, loading.FindChunk):
@@ -44,6 +45,4 @@ async def _answer(db: AsyncConnections, thread: ThreadKey, load: loading.Load, r
     if isinstance(request, provider_compactions.Record):
         return await db.call(queries.observe, thread, request.run_id, request.records, key=load.key)
     # The deadline is for one message; a chunk gets the time that a slow connection needs besides.
-    return await db.with_more_time(request.seconds).call(
-        queries.load, thread, thread.thread_id, request, load.encode_ahead, key=load.key
-    )
+    return await db.with_more_time(request.seconds).call(queries.load, thread, request, load.encode_ahead, key=load.key)

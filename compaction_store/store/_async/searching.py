@@ -34,6 +34,6 @@ async def _found(db: AsyncConnections, key: ThreadKey, thread: Thread, wanted: T
         if (found := wanted.in_message(thread.thread_id, message)) is not None:
             yield found
     if thread.last_number:
-        async for record in auditing.compaction_log(db, key.tenant, CompactionFilter(key.uid)):
+        async for record in auditing.compaction_log(db, key.tenant, CompactionFilter(thread.thread_uid)):
             if (found := wanted.in_record(record)) is not None:
                 yield found

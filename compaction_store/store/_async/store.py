@@ -89,7 +89,7 @@ class AsyncStore(AsyncReader):
         )  # fmt: skip
         expected = queries.Expected(expected_seq, expected_head, None if view is None else view.head)
         return await writing.append(
-            self._db, self._last_seqs, thread, batch, key=checked_key, expected=expected, view=view
+            self._db, self._known_threads, thread, batch, key=checked_key, expected=expected, view=view
         )  # fmt: skip
 
     async def load(
@@ -121,7 +121,7 @@ class AsyncStore(AsyncReader):
             arguments.number(expected_seq, "expected_seq", least=0)
         source = loading.AsyncSource(messages)
         load = loading.Load(
-            key, await writing.prepared(self._db, self._counter), uid=thread.uid, expected_seq=expected_seq, meta=meta,
+            key, await writing.prepared(self._db, self._counter), expected_seq=expected_seq, meta=meta,
             tokens=tokens, of_thread=arguments.about(thread_id), in_memory=source.in_memory,
         )  # fmt: skip
         return await run_load(self._db, thread, load, source)
@@ -134,7 +134,7 @@ class AsyncStore(AsyncReader):
             raise InvalidInput("metadata must be one JSON object, not None")
         await self._db.call(queries.set_metadata, thread, text, key=call.UNKEYED)
 
-    async def import_bundle(self, lines: loading.AsyncMessages, *, stubs: bool = False) -> Imported:
+    async def import_bundle(self, lines: loading.AsyncMessages) -> Imported:
         """Stores the thread of a bundle, given as its lines, all or none. The login needs the loader's role.
 
         The thread is restored exactly: every entry of the chain to the byte, with its times, keys, receipts, records
@@ -142,14 +142,9 @@ class AsyncStore(AsyncReader):
         line at fault. Content that is withheld is refused, erased content is not. The tenant must be the bundle's. If
         the thread exists with the same head, nothing is added; with another head it is `ThreadExists`. Times more than
         a day ahead of the server's clock are refused.
-
-        The bundle of an erased thread cannot prove its tenant and its key, because both follow from the erased name:
-        its maker could choose the key of any thread, and nobody could use that thread's name again. It is refused
-        unless `stubs` says that you trust where it comes from.
         """
-        arguments.instance(stubs, bool, "stubs")
         verification.check_lines(lines)
-        return await importing.import_bundle(self._db, self._tenant, loading.AsyncSource(lines), stubs=stubs)
+        return await importing.import_bundle(self._db, self._tenant, loading.AsyncSource(lines))
 
     # ---- compacting
 
@@ -324,15 +319,18 @@ class AsyncStore(AsyncReader):
         """Erases a whole thread: every message and record, the metadata and the name.
 
         A stub stays, which still verifies. Its name is `erased:` and its thread_uid, and nothing can be added to it
-        (`ThreadErased`). The old name still finds it. `override` and `dry_run` are as in `redact`.
+        (`ThreadErased`). The old name is free: an append to it makes a new thread. `override` and `dry_run` are as in
+        `redact`.
         """
         key = self._writable_key(thread_id)
         erasing.check_reasons(reason, override)
         actor = None if dry_run else self._chosen_actor(actor)
         body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
-        last_pos = (await self.thread(thread_id)).last_pos
+        thread = await self.thread(thread_id)
+        # By its key: a repeated call must not reach a new thread of the same name.
+        key = key._replace(uid=thread.thread_uid)
         return await erasing.erase(
-            self._db, key, body, last_pos=last_pos, actor=actor, overrides=override is not None, dry_run=dry_run
+            self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=dry_run
         )
 
     async def hold(

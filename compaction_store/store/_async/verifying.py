@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from typing import cast
 from uuid import UUID
 
 from compaction_store import arguments
@@ -26,6 +27,8 @@ Progress = Callable[[int, int], object]
 
 _IS_ASYNC = True
 _PAGE = 1000
+# The column of the SQL function `thread`.
+_UID = 10
 # A hundred times the measured time for a thread's line in a checkpoint.
 _SECONDS_A_THREAD = 0.001
 # A checkpoint waits for another one for less than the deadline, so that the error can name the one that holds the lock.
@@ -76,7 +79,10 @@ async def verify_thread(
 
 async def verify_all(verification: Verification, after: str | UUID | Report | None) -> AsyncIterator[Report]:
     db, tenant, progress = verification.db, verification.tenant, verification.progress
-    place = stored_threads.place(tenant, after)
+    if isinstance(after, str) and after:
+        arguments.check_thread_id(after)
+        after = cast("UUID", (await db.call(queries.thread, ThreadKey(None, tenant, after)))[_UID])
+    place = stored_threads.place(after)
     schema_report = await _schema(verification)
     if schema_report is not None:
         yield Report("", "schema", 0, 0, schema_report.findings, b"", notes=schema_report.notes)
@@ -120,7 +126,7 @@ async def _schema(verification: Verification) -> SchemaReport | None:
 async def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint) -> Report:
     """Reports on whatever is stored under a key; nothing that is stored raises an error."""
     name = stored.thread_id or ""
-    found = stored_threads.findings(verification.tenant, stored)
+    found = stored_threads.findings(stored)
     report = Report(name, verification.level, 0, 0, (), b"", thread_uid=stored.thread_uid)
     known = newest.entry(stored.thread_uid)
     if stored.is_whole:
@@ -146,26 +152,22 @@ async def _compared(
     progress: Progress | None,
 ) -> Report:
     """Verifies a thread and compares it with the checkpoint."""
-    known = newest.entry(thread.uid)
-    try:
-        report = await _walk(verification, thread, since, known, progress)
-    except ThreadNotFound:
-        if known is None:
-            raise
-        report = Report(thread.thread_id, verification.level, 0, 0, (newest.gone(known.pos),), b"")
-    return replace(newest.annotate(report, known), thread_uid=thread.uid)
+    pos = None if since is None else since.pos
+    head = ThreadHead._make(await verification.db.call(queries.thread_state, thread, pos))
+    known = newest.entry(head.thread_uid)
+    report = await _walk(verification, thread._replace(uid=head.thread_uid), head, since, known, progress)
+    return replace(newest.annotate(report, known), thread_uid=head.thread_uid)
 
 
 async def _walk(
     verification: Verification,
     thread: ThreadKey,
+    head: ThreadHead,
     since: KnownEntry | None,
     known: KnownEntry | None,
     progress: Progress | None,
 ) -> Report:
     db, level = verification.db, verification.level
-    pos = None if since is None else since.pos
-    head = ThreadHead._make(await db.call(queries.thread_state, thread, pos))
     walk = verify_rows(
         verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known
     )  # fmt: skip

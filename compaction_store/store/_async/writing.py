@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from compaction_store import arguments, tokens
 from compaction_store.compaction import size_estimate
-from compaction_store.errors import InvalidInput, ThreadWentBack
+from compaction_store.errors import InvalidInput, ThreadNotFound, ThreadWentBack
+from compaction_store.integrity import erasure
 from compaction_store.messages import encoding, provider_compactions
 from compaction_store.messages.keys import Key
 from compaction_store.models import Appended, Message
@@ -20,7 +21,7 @@ from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.store.last_seq_cache import LastSeqCache
+from compaction_store.store.known_threads import KnownThread, KnownThreads
 
 Metas = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
@@ -63,7 +64,7 @@ async def batch(
 
 async def append(
     db: AsyncConnections,
-    last_seqs: LastSeqCache,
+    known_threads: KnownThreads,
     thread: ThreadKey,
     batch: Batch,
     *,
@@ -72,8 +73,8 @@ async def append(
     view: View | Rendered | None,
 ) -> Appended:
     receipt = None if view is None else receipts.receipt(view)
-    parts = (thread, thread.thread_id, batch.new, batch.counter, key, receipt, expected)
-    start, known = time.monotonic(), last_seqs.get(thread.uid)
+    parts = (thread, batch.new, batch.counter, key, receipt, expected)
+    start, known = time.monotonic(), known_threads.get(thread.thread_id)
     seen = provider_compactions.records_for(batch.given, (e.payload for e in batch.encoded))
     if seen is None:
         written = await db.call(queries.append, *parts, key=key.text)
@@ -86,13 +87,27 @@ async def append(
             rows = await db.with_time_left_since(start).call(queries.replay, thread, after, after + count, count)
         return Appended(map(typed_rows.message, rows), written.head)
     stored = Appended(_appended(written, batch), written.head)
-    last_seqs.put(thread.uid, known, stored[-1].seq)
-    if written.first_seq <= known:
-        lost = f"seq {known} was assigned before, and now {written.first_seq}: the thread has lost messages"
-        raise ThreadWentBack(
-            f"{lost}; this append is stored{arguments.about(thread.thread_id)}", written=stored, known_seq=known
-        )  # fmt: skip
+    known_threads.put(thread.thread_id, known, KnownThread(written.thread_uid, stored[-1].seq))
+    if known is not None and written.first_seq <= known.last_seq:
+        with call.after_write(key.text, thread.thread_id):
+            lost = known.thread_uid == written.thread_uid or not await _is_stored(
+                db.with_time_left_since(start), thread.tenant, erasure.stub_name(known.thread_uid)
+            )
+        if lost:
+            what = f"seq {known.last_seq} was assigned before, and now {written.first_seq}"
+            raise ThreadWentBack(
+                f"{what}: the thread has lost messages; this append is stored{arguments.about(thread.thread_id)}",
+                written=stored, known_seq=known.last_seq,
+            )  # fmt: skip
     return stored
+
+
+async def _is_stored(db: AsyncConnections, tenant: str, thread_id: str) -> bool:
+    try:
+        await db.call(queries.thread, ThreadKey(None, tenant, thread_id))
+    except ThreadNotFound:
+        return False
+    return True
 
 
 async def prepared(db: AsyncConnections, counter: tokens.Counter) -> tokens.Counter:

@@ -15,7 +15,6 @@ from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
 from compaction_store.rendering import receipts
-from compaction_store.store.thread_keys import thread_key
 
 _KINDS = ("summary", "truncation", "removal", "revocation")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
@@ -101,13 +100,14 @@ def due(db: Connections, tenant: str, budget: TokenBudget) -> Iterator[Thread]:
     while True:
         rows = db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE)
         for row in rows:
-            thread = typed_rows.thread(row[:-2])
-            key = thread_key(tenant, thread.thread_id)
+            thread = typed_rows.thread(row[:-1])
+            key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
             if budget.is_over((calibrated(db, key, thread.view_tokens, budget)).tokens):
                 yield thread
         if len(rows) < _PAGE:
             return
-        after = rows[-1][-2:]
+        *_, uid, tokens = rows[-1]
+        after = tokens, uid
 
 
 def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:

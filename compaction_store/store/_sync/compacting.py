@@ -36,6 +36,8 @@ _LEASE_SECONDS = 600.0
 _RELEASE_SECONDS = 1.0
 # How many of the newest records are searched for attempts that made no progress.
 _STALLED = 100
+# The column of a commit's rows with the entry.
+_ENTRY = -2
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
 # By then an honest run is over, or its lease has expired.
@@ -188,7 +190,7 @@ def _run_and_commit(compacting: Compacting, view: View, trigger: str) -> Compact
     )
     rows = db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
     written = records.from_commit(thread.thread_id, run_id, rows)
-    after = _view_after(compacting, view, written, rows[-1][-1]) if builder.applied else view
+    after = _view_after(compacting, view, written, rows[-1][_ENTRY]) if builder.applied else view
     return CompactionRun(tuple(written), reason, after, tuple(builder.errors))
 
 

@@ -35,7 +35,7 @@ def redact(
     row = db.with_more_time(seconds).call(
         queries.redact, thread, ranges, actor, salt, body, overrides, dry_run, key=salt.hex()
     )
-    return erasure.redaction(row)
+    return erasure.redaction(thread.thread_id, row)
 
 
 def erase(
@@ -52,11 +52,12 @@ def erase(
     row = db.with_more_time(last_pos * _SECONDS_A_MESSAGE).call(
         queries.erase, thread, actor, salt, body, overrides, dry_run, key=salt.hex()
     )
-    return erasure.redaction(row)
+    assert thread.uid is not None  # noqa: S101 — the caller looked it up
+    return erasure.redaction(thread.thread_id if dry_run else erasure.stub_name(thread.uid), row)
 
 
 def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:
     """Records a hold, a release or a retention."""
     salt = os.urandom(16)
-    pos, created_at = db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
-    return erasure.event(thread.thread_id, (pos, kind, actor, created_at, body))
+    pos, created_at, login = db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
+    return erasure.event(thread.thread_id, (pos, kind, False, actor, login, created_at, body, None))

@@ -8,7 +8,7 @@ from typing import Any
 
 from compaction_store import arguments
 from compaction_store.bundles import export_rows
-from compaction_store.integrity.rows import RowRequest
+from compaction_store.integrity.rows import RowRequest, ThreadHead
 from compaction_store.postgres import queries, schema, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
@@ -18,8 +18,11 @@ def bundle_lines(
     db: Connections, thread: ThreadKey, bodies: export_rows.Bodies, checkpoint: Mapping[str, Any] | None
 ) -> Iterator[bytes]:
     row = db.call(queries.thread, thread)
+    thread = thread._replace(uid=typed_rows.thread(row).thread_uid)
+    state = ThreadHead._make(db.call(queries.thread_state, thread, None))
     steps = export_rows.export(
-        thread.tenant, typed_rows.thread(row), row[1], schema=schema.REVISION, made_at=datetime.now(UTC),
+        thread.tenant, typed_rows.thread(row), (state.name_salt, state.name_commitment), row[1],
+        schema=schema.REVISION, made_at=datetime.now(UTC),
         bodies=bodies, checkpoint=checkpoint, about=arguments.about(thread.thread_id),
     )  # fmt: skip
     wanted = next(steps, None)

@@ -11,9 +11,9 @@ from compaction_store.postgres.queries import ThreadKey
 from compaction_store.store import loading
 
 
-def import_bundle(db: Connections, tenant: str, lines: loading.Source, *, stubs: bool) -> Imported:
+def import_bundle(db: Connections, tenant: str, lines: loading.Source) -> Imported:
     """Verifies the whole bundle, then sends its thread in one transaction."""
-    with import_rows.Staged(tenant, stubs=stubs) as staged:
+    with import_rows.Staged(tenant) as staged:
         for line in lines:
             staged.add(line)
         staged.finish()

@@ -35,6 +35,7 @@ def _advance(db: Connections, thread: ThreadKey, load: loading.Load, message: An
 
 
 def _answer(db: Connections, thread: ThreadKey, load: loading.Load, request: loading.Request) -> Any:
+    thread = thread._replace(uid=load.thread_uid)
     if isinstance(request, loading.CountTokens):
         return db.run_in_thread(load.count, request.payload, request.size)
     if isinstance(request, loading.FindChunk):
@@ -44,6 +45,4 @@ def _answer(db: Connections, thread: ThreadKey, load: loading.Load, request: loa
     if isinstance(request, provider_compactions.Record):
         return db.call(queries.observe, thread, request.run_id, request.records, key=load.key)
     # The deadline is for one message; a chunk gets the time that a slow connection needs besides.
-    return db.with_more_time(request.seconds).call(
-        queries.load, thread, thread.thread_id, request, load.encode_ahead, key=load.key
-    )
+    return db.with_more_time(request.seconds).call(queries.load, thread, request, load.encode_ahead, key=load.key)

@@ -40,7 +40,7 @@ from compaction_store.rendering.given import System
 from compaction_store.rendering.view import SeenView, View
 from compaction_store.store._sync import auditing, exporting, pages, searching, verifying
 from compaction_store.store._sync.opening import open_database
-from compaction_store.store.last_seq_cache import LastSeqCache
+from compaction_store.store.known_threads import KnownThreads
 from compaction_store.store.text_search import TextSearch
 from compaction_store.store.thread_keys import thread_key
 from compaction_store.telemetry.telemetry import Telemetry
@@ -62,7 +62,7 @@ class Reader:
         self._counter = counter
         self._share = share
         self._callbacks: list[Callable[..., Any]] = []
-        self._last_seqs = LastSeqCache()
+        self._known_threads = KnownThreads()
         self._actor: str | None = None
         self._require_actor = False
 
@@ -162,7 +162,7 @@ class Reader:
         """
         key = self._key(thread_id)
         if isinstance(at, Compaction):
-            if self._key(at.thread_id) != key:
+            if at.thread_id != thread_id:
                 raise InvalidInput(f"at must be a compaction of thread {thread_id!r}, not of {at.thread_id!r}")
             at = at.pos
         if isinstance(at, datetime):
@@ -216,7 +216,7 @@ class Reader:
         if after is not None:
             arguments.instance(after, Compaction, "after")
         if thread_id is not None:
-            wanted = wanted._replace(thread_uid=self._key(thread_id).uid)
+            arguments.check_thread_id(thread_id)
         return self._log(thread_id, wanted, newest_first=newest_first, after=after)
 
     def _log(
@@ -229,10 +229,10 @@ class Reader:
     ) -> Iterator[Compaction]:
         """Yields the records that match a filter; the thread, if one is given, must exist."""
         start = None
+        if thread_id is not None:
+            wanted = wanted._replace(thread_uid=(self.thread(thread_id)).thread_uid)
         if after is not None:
-            start = CompactionKey(after.created_at, self._key(after.thread_id).uid, after.number)
-        elif thread_id is not None:
-            self.thread(thread_id)
+            start = CompactionKey(after.created_at, after.thread_uid, after.number)
         log = auditing.compaction_log(self._db, self._tenant, wanted, newest_first=newest_first, after=start)
         for record in log:
             yield record
@@ -240,7 +240,7 @@ class Reader:
     def compaction(self, thread_id: str, number: int) -> Compaction:
         """Returns the compaction record with a number."""
         arguments.number(number, "number", least=1)
-        for record in self._log(thread_id, CompactionFilter(self._key(thread_id).uid, number=number)):
+        for record in self._log(thread_id, CompactionFilter(number=number)):
             return record
         raise CompactionNotFound(f"no compaction {number}{arguments.about(thread_id)}")
 
@@ -257,7 +257,7 @@ class Reader:
         if compaction.start_seq is None or compaction.end_seq is None:
             return CompactionTree(compaction, ())
         span = (compaction.start_seq, compaction.end_seq)
-        wanted = CompactionFilter(self._key(compaction.thread_id).uid, within=span, outcome="applied")
+        wanted = CompactionFilter(compaction.thread_uid, within=span, outcome="applied")
         return records.tree(compaction, [record for record in self._log(None, wanted)])
 
     def search(self, text: str, *, thread_id: str | None = None, after: str = "") -> Iterator[Found]:

@@ -34,6 +34,6 @@ def _found(db: Connections, key: ThreadKey, thread: Thread, wanted: TextSearch) 
         if (found := wanted.in_message(thread.thread_id, message)) is not None:
             yield found
     if thread.last_number:
-        for record in auditing.compaction_log(db, key.tenant, CompactionFilter(key.uid)):
+        for record in auditing.compaction_log(db, key.tenant, CompactionFilter(thread.thread_uid)):
             if (found := wanted.in_record(record)) is not None:
                 yield found

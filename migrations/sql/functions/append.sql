@@ -1,14 +1,15 @@
 -- Appends one message in one round trip. The key is checked before expected_seq, so that a retry after a success is a
 -- replay and no conflict; p_fresh means that the key was made for this call and cannot exist yet. The time is read under
 -- the lock and never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at the pos in the
--- receipt. OUT parameters, because one row costs less than a result set.
+-- receipt. OUT parameters, because one row costs less than a result set. Here and in all functions that take p_thread_uid,
+-- it may be NULL, and the key is looked up by the name; a first append makes the thread.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
     p_seen_head bytea DEFAULT NULL::bytea,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
-    OUT replayed boolean
+    OUT replayed boolean, OUT written_uid uuid
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -40,20 +41,25 @@ BEGIN
     v_header := compaction_store.message_header(
         p_role, p_tokens, p_counter, p_key, NULL, p_receipt, v_meta_commitment
     );
+    IF p_thread_uid IS NULL THEN
+        SELECT t.thread_uid INTO p_thread_uid
+        FROM compaction_store.threads AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id;
+        IF NOT FOUND THEN
+            PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
+            -- A thread that is not there has no head.
+            IF p_expected_head IS NOT NULL THEN
+                PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
+            END IF;
+            p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id);
+        END IF;
+    END IF;
+    written_uid := p_thread_uid;
     -- A writer that gets the advisory lock at once need not wait for the row. Others lock the row before they read the clock,
     -- and so does a writer whose key must be looked up.
     IF NOT (p_fresh AND pg_try_advisory_xact_lock(uuid_hash_extended(p_thread_uid, 0))) THEN
         PERFORM compaction_store.queue_up(p_thread_uid);
         SELECT h.last_seq, h.erased_pos INTO v_last_seq, v_erased
         FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
-        IF NOT FOUND THEN
-            IF p_expected_seq > 0 THEN
-                RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
-            END IF;
-            PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
-            SELECT h.last_seq, h.erased_pos INTO v_last_seq, v_erased
-            FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
-        END IF;
         PERFORM compaction_store.refuse_erased(v_erased);
     END IF;
     IF NOT p_fresh AND p_key IS NOT NULL THEN
@@ -77,23 +83,19 @@ BEGIN
     END IF;
 
     v_at := clock_timestamp();
-    FOR i IN 1 .. 2 LOOP
-        UPDATE compaction_store.heads AS h
-        SET last_seq = h.last_seq + 1, last_pos = h.last_pos + 1, view_tokens = h.view_tokens + p_tokens,
-            last_at = compaction_store.next_at(h.last_pos, h.last_at, v_at),
-            head = compaction_store.entry(
-                h.head, h.last_pos + 1, h.last_seq + 1, compaction_store.next_at(h.last_pos, h.last_at, v_at),
-                v_header, v_commitment
-            )
-        WHERE h.thread_uid = p_thread_uid
-        RETURNING h.last_seq, h.last_pos, h.last_at, h.head, h.erased_pos
-        INTO first_seq, first_pos, written_at, chain_head, v_erased;
-        EXIT WHEN FOUND;
-        IF p_expected_seq > 0 THEN
-            RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
-        END IF;
-        PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
-    END LOOP;
+    UPDATE compaction_store.heads AS h
+    SET last_seq = h.last_seq + 1, last_pos = h.last_pos + 1, view_tokens = h.view_tokens + p_tokens,
+        last_at = compaction_store.next_at(h.last_pos, h.last_at, v_at),
+        head = compaction_store.entry(
+            h.head, h.last_pos + 1, h.last_seq + 1, compaction_store.next_at(h.last_pos, h.last_at, v_at),
+            v_header, v_commitment
+        )
+    WHERE h.thread_uid = p_thread_uid
+    RETURNING h.last_seq, h.last_pos, h.last_at, h.head, h.erased_pos
+    INTO first_seq, first_pos, written_at, chain_head, v_erased;
+    IF NOT FOUND THEN
+        PERFORM compaction_store.refuse_no_head(p_thread_uid, p_tenant, p_thread_id);
+    END IF;
     IF v_erased IS NOT NULL THEN
         PERFORM compaction_store.refuse_erased(v_erased);
     END IF;
@@ -107,8 +109,7 @@ BEGIN
         );
     END IF;
     IF p_expected_seq <> first_seq - 1 THEN
-        RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, first_seq - 1
-            USING ERRCODE = 'CS003', DETAIL = (first_seq - 1)::text;
+        PERFORM compaction_store.refuse_other_seq(p_expected_seq, first_seq - 1);
     END IF;
     INSERT INTO compaction_store.messages (
         thread_uid, seq, pos, created_at, tokens, tenant, role, counter, key, salt, commitment, entry,

@@ -5,7 +5,7 @@ CREATE FUNCTION compaction_store.append_many(
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
     p_seen_head bytea DEFAULT NULL::bytea,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
-    OUT replayed boolean
+    OUT replayed boolean, OUT written_uid uuid
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -41,16 +41,21 @@ BEGIN
     FOR i IN 1 .. v_count LOOP
         PERFORM compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
     END LOOP;
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
+    IF p_thread_uid IS NULL THEN
+        PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
+        -- A thread that is not there has no head.
+        IF p_expected_head IS NOT NULL THEN
+            PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
+        END IF;
+        p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id);
+    END IF;
+    written_uid := p_thread_uid;
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
-        IF p_expected_seq > 0 THEN
-            RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
-        END IF;
-        PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
-        SELECT h.last_seq, h.last_pos, h.head, h.last_at INTO STRICT v_seq, v_pos, v_head, v_at
-        FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+        PERFORM compaction_store.refuse_no_head(p_thread_uid, p_tenant, p_thread_id);
     END IF;
     IF v_erased IS NOT NULL THEN
         PERFORM compaction_store.refuse_erased(v_erased);
@@ -89,10 +94,7 @@ BEGIN
             p_thread_uid, v_seen, CASE WHEN v_seen = v_pos THEN v_seq END, p_seen_head
         );
     END IF;
-    IF p_expected_seq <> v_seq THEN
-        RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, v_seq
-            USING ERRCODE = 'CS003', DETAIL = v_seq::text;
-    END IF;
+    PERFORM compaction_store.refuse_other_seq(p_expected_seq, v_seq);
 
     v_at := compaction_store.next_at(v_pos, v_at, clock_timestamp());
     FOR i IN 1 .. v_count LOOP

@@ -7,7 +7,7 @@ CREATE FUNCTION compaction_store.append_observed(
     p_run_id uuid, p_observed text, p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
     p_seen_head bytea DEFAULT NULL::bytea,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
-    OUT replayed boolean
+    OUT replayed boolean, OUT written_uid uuid
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -22,16 +22,17 @@ DECLARE
 BEGIN
     -- A retry without observed compactions calls append, so one message must be stored the same way here.
     IF cardinality(p_payloads) = 1 THEN
-        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed FROM compaction_store.append(
+        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid FROM compaction_store.append(
             p_thread_uid, p_tenant, p_thread_id, p_payloads[1], p_salts, p_roles[1], p_tokens[1], p_counter, p_key,
             p_metas[1], p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head
         );
     ELSE
-        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed FROM compaction_store.append_many(
+        SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid FROM compaction_store.append_many(
             p_thread_uid, p_tenant, p_thread_id, p_payloads, p_salts, p_roles, p_tokens, p_counter, p_key, p_metas,
             p_receipt, p_expected_seq, p_fresh, p_expected_head, p_seen_head
         );
     END IF;
+    p_thread_uid := written_uid;
     IF replayed THEN
         -- The records of the first call follow its messages, and the last of them was its head.
         v_pos := first_pos + cardinality(p_payloads);
@@ -61,7 +62,7 @@ BEGIN
             first_seq + (r.value ->> 'message')::integer - 2 AS until
         FROM json_array_elements(p_observed::json) WITH ORDINALITY AS r (value, i)
     ) AS o;
-    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, first_pos, NULL, v_records);
+    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_thread_id, p_run_id, first_pos, NULL, v_records);
     SELECT h.head INTO chain_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
 END
 $$;

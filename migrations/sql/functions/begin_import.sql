@@ -2,7 +2,7 @@
 -- sent. Where Citus has distributed the tables, imports are refused: rows are staged in a table of the coordinator, which
 -- the node that has the thread cannot read.
 CREATE FUNCTION compaction_store.begin_import(
-    p_thread_uid uuid, p_tenant text, OUT found_pos bigint, OUT found_head bytea
+    p_thread_uid uuid, p_tenant text, p_thread_id text, OUT found_pos bigint, OUT found_head bytea
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

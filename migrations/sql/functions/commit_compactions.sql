@@ -2,13 +2,14 @@
 -- returns the same records. p_records is a JSON array. p_base_pos and p_base_head name the view that the run was planned
 -- on, by its pos and the entry there. The run is refused where the thread has another entry at that pos (as after a
 -- failover or a restore), where a record since then touches one of its spans, and where something that an attempt was
--- made from has been erased since then.
+-- made from has been erased since then. The login is the session's, whatever the caller sent.
 CREATE FUNCTION compaction_store.commit_compactions(
-    p_thread_uid uuid, p_tenant text, p_run_id uuid, p_base_pos bigint, p_base_head bytea, p_records text
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_base_pos bigint, p_base_head bytea, p_records text
 ) RETURNS TABLE (
     number bigint, pos bigint, created_at timestamptz, kind text, outcome text, start_seq bigint, end_seq bigint,
     tokens_before bigint, tokens_after bigint, source_count bigint, inputs bigint[], callback text, trigger text,
-    actor text, model text, counter text, revokes bigint, redacted_pos bigint, body text, entry bytea
+    actor text, login text, model text, counter text, revokes bigint, redacted_pos bigint, body text, entry bytea,
+    thread_uid uuid
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -36,6 +37,7 @@ DECLARE
     v_touched int8multirange;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
@@ -47,6 +49,7 @@ BEGIN
     END IF;
 
     PERFORM compaction_store.refuse_erased(v_head.erased_pos);
+    PERFORM compaction_store.refuse_unknown(p_thread_uid, v_head.last_pos, v_head.last_number);
     v_base_seq := compaction_store.seq_at(p_thread_uid, p_base_pos);
     IF p_base_head IS NOT NULL
         AND p_base_head IS DISTINCT FROM compaction_store.entry_at(p_thread_uid, p_base_pos, v_base_seq)
@@ -77,6 +80,7 @@ BEGIN
         v_row.pos := v_head.last_pos + 1;
         v_row.created_at := greatest(clock_timestamp(), v_head.last_at);
         v_row.redacted_pos := NULL;
+        v_row.login := session_user;
         -- A negative input is a record of this run: -1 its first, -2 its second.
         v_row.inputs := coalesce((
             SELECT array_agg(CASE WHEN i.n < 0 THEN v_first - 1 - i.n ELSE i.n END ORDER BY i.o)
@@ -192,13 +196,13 @@ BEGIN
         );
         INSERT INTO compaction_store.compactions (
             thread_uid, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before,
-            tokens_after, source_count, revokes, run_id, tenant, kind, outcome, callback, trigger, actor,
+            tokens_after, source_count, revokes, run_id, tenant, kind, outcome, callback, trigger, actor, login,
             model, counter, inputs, source_before, source_end, salt, commitment, entry, body
         ) VALUES (
             v_row.thread_uid, v_row.number, v_row.pos, v_row.created_at, v_row.redacted_pos,
             v_row.start_seq, v_row.end_seq, v_row.tokens_before, v_row.tokens_after, v_row.source_count,
             v_row.revokes, v_row.run_id, v_row.tenant, v_row.kind, v_row.outcome, v_row.callback,
-            v_row.trigger, v_row.actor, v_row.model, v_row.counter, v_row.inputs, v_row.source_before,
+            v_row.trigger, v_row.actor, v_row.login, v_row.model, v_row.counter, v_row.inputs, v_row.source_before,
             v_row.source_end, v_row.salt, v_row.commitment, v_row.entry, v_row.body
         );
         IF NOT FOUND THEN
@@ -210,6 +214,8 @@ BEGIN
         v_head.head := v_row.entry;
         v_head.view_tokens := v_head.view_tokens + v_change;
     END LOOP;
+    -- After an applied record of an unknown kind, nobody could read the view.
+    PERFORM compaction_store.refuse_unknown(p_thread_uid, v_head.last_pos, v_head.last_number);
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
         view_tokens = v_head.view_tokens,

@@ -19,6 +19,7 @@ AS $$
         || compaction_store.text_field(p_record.callback)
         || compaction_store.text_field(p_record.trigger)
         || compaction_store.text_field(p_record.actor)
+        || compaction_store.text_field(p_record.login)
         || compaction_store.text_field(p_record.model)
         || compaction_store.text_field(p_record.counter)
         || compaction_store.number_field(p_record.revokes)

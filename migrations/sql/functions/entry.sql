@@ -7,6 +7,6 @@ AS $$
     SELECT pg_catalog.sha256(
         E'\\x01'::bytea || p_previous || pg_catalog.int8send(p_pos) || pg_catalog.int8send(p_ordinal)
         || pg_catalog.int8send((EXTRACT(epoch FROM p_at - '1970-01-01 00:00+00'::timestamptz) * 1000000)::bigint)
-        || pg_catalog.sha256(E'\\x03'::bytea || p_header || p_commitment)
+        || p_commitment || p_header
     )
 $$;

@@ -11,7 +11,7 @@ DECLARE
     v_entry bytea;
 BEGIN
     IF p_pos = 0 THEN
-        SELECT compaction_store.genesis(t.tenant, t.thread_id) INTO v_entry
+        SELECT compaction_store.genesis(t.thread_uid, t.tenant, t.commitment) INTO v_entry
         FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
         RETURN v_entry;
     END IF;

@@ -1,8 +1,8 @@
--- Erases a whole thread: every message, every record, the metadata and the name. A stub remains, named after its
--- thread_uid, which still verifies; the event keeps the genesis, because nobody can compute it without the name. If the
+-- Erases a whole thread: every message, every record, the metadata and the name with its salt. A stub remains, named after
+-- its thread_uid, which still verifies, because the commitment to the name stays. The name is free for a new thread. If the
 -- thread is erased already, nothing is written and event_pos is NULL. p_dry_run is as for redact.
 CREATE FUNCTION compaction_store.erase(
-    p_thread_uid uuid, p_tenant text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
 )
 LANGUAGE plpgsql SECURITY DEFINER
@@ -12,10 +12,10 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_head compaction_store.heads;
-    v_genesis bytea;
     v_body text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
@@ -39,13 +39,10 @@ BEGIN
     IF p_dry_run IS NOT FALSE THEN
         RETURN;
     END IF;
-    SELECT compaction_store.genesis(t.tenant, t.thread_id) INTO STRICT v_genesis
-    FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
     event_pos := compaction_store.erase_content(
-        v_head, p_actor, p_salt,
-        format('{"genesis":"%s",%s', encode(v_genesis, 'hex'), substring(v_body FROM 2)), seqs, numbers
+        v_head, p_actor, p_salt, format('{"whole":%s,%s', true::text, substring(v_body FROM 2)), seqs, numbers
     );
-    UPDATE compaction_store.threads AS t SET thread_id = 'erased:' || t.thread_uid, metadata = '{}'
+    UPDATE compaction_store.threads AS t SET thread_id = 'erased:' || t.thread_uid, salt = NULL, metadata = '{}'
     WHERE t.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the name was not erased' USING ERRCODE = 'CS010';

@@ -1,6 +1,8 @@
 -- A page of a thread's events after a pos, oldest first.
-CREATE FUNCTION compaction_store.events(p_thread_uid uuid, p_tenant text, p_after bigint, p_limit integer)
-RETURNS TABLE (pos bigint, kind text, actor text, created_at timestamptz, body text)
+CREATE FUNCTION compaction_store.events(p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_limit integer)
+RETURNS TABLE (
+    pos bigint, kind text, critical boolean, actor text, login text, created_at timestamptz, body text, thread_uid uuid
+)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -9,12 +11,13 @@ DECLARE
     v_last_pos bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_pos INTO v_last_pos FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     RETURN QUERY
-        SELECT e.pos, e.kind, e.actor, e.created_at, e.body::text
+        SELECT e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, e.body::text, e.thread_uid
         FROM compaction_store.events AS e
         WHERE e.thread_uid = p_thread_uid AND e.pos > p_after AND e.pos <= v_last_pos
         ORDER BY e.pos LIMIT p_limit;

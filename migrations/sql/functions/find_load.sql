@@ -1,6 +1,6 @@
--- Returns the first seq and the number of messages that were stored under a key, if any.
-CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_key text)
-RETURNS TABLE (found_seq bigint, found_size integer)
+-- Returns the first seq and the number of messages that were stored under a key, if any, and the thread's key.
+CREATE FUNCTION compaction_store.find_load(p_thread_uid uuid, p_tenant text, p_thread_id text, p_key text)
+RETURNS TABLE (found_seq bigint, found_size integer, found_uid uuid)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -9,12 +9,13 @@ DECLARE
     v_last_seq bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     -- FOR UPDATE writes the row, so that under synchronous replication this answer waits for the standby, as the load did.
     SELECT h.last_seq INTO v_last_seq
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     RETURN QUERY
-        SELECT m.seq, coalesce(m.call_size, 1)
+        SELECT m.seq, coalesce(m.call_size, 1), m.thread_uid
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = p_thread_uid AND m.key = p_key AND m.seq <= v_last_seq;
 END

@@ -1,10 +1,9 @@
 -- Moves the rows that this transaction staged into the log, as one new thread. The chain is recomputed from the genesis
 -- over all three kinds of entries, and applied records are checked against their messages. If the thread exists, nothing is
 -- added, and its pos and head are returned. All staged rows are deleted, those of abandoned imports too.
--- The genesis of an erased thread is the one that its erasure event kept, since its name is gone. It cannot be recomputed,
--- so a stub proves neither its tenant nor its key, and is accepted only with p_stubs.
+-- An erased thread has no name and no salt; the commitment to its name is enough for its genesis.
 CREATE FUNCTION compaction_store.finish_import(
-    p_thread_uid uuid, p_tenant text, p_thread_id text, p_genesis bytea, p_metadata text, p_stubs boolean,
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_name_salt bytea, p_name_commitment bytea, p_metadata text,
     p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea,
     OUT found_pos bigint, OUT found_head bytea
 )
@@ -17,7 +16,7 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     v_import bigint := pg_current_xact_id()::text::bigint;
-    v_is_stub boolean := p_thread_id = 'erased:' || p_thread_uid;
+    v_genesis bytea := compaction_store.genesis(p_thread_uid, p_tenant, p_name_commitment);
     v_first_at timestamptz;
     v_sound boolean;
     v_counts bigint[];
@@ -25,17 +24,16 @@ DECLARE
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
-    IF v_is_stub AND p_stubs IS NOT TRUE THEN
-        RAISE EXCEPTION 'the bundle of an erased thread proves neither its tenant nor its key' USING ERRCODE = 'CS010';
-    END IF;
-    IF NOT v_is_stub AND (
-        p_thread_uid IS DISTINCT FROM compaction_store.thread_uid(p_tenant, p_thread_id)
-        OR p_genesis IS DISTINCT FROM compaction_store.genesis(p_tenant, p_thread_id)
-    ) THEN
-        RAISE EXCEPTION 'thread_uid is not that of the tenant and the thread' USING ERRCODE = 'CS008';
-    END IF;
-    IF NOT v_is_stub THEN
+    IF p_thread_id IS DISTINCT FROM 'erased:' || p_thread_uid THEN
         PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
+        IF (
+            octet_length(p_name_salt) = 16
+            AND compaction_store.name_commitment(p_name_salt, p_thread_id) = p_name_commitment
+        ) IS NOT TRUE THEN
+            RAISE EXCEPTION 'the name is not the one that the thread was made with' USING ERRCODE = 'CS010';
+        END IF;
+    ELSIF p_name_salt IS NOT NULL THEN
+        RAISE EXCEPTION 'an erased thread must have no salt' USING ERRCODE = 'CS010';
     END IF;
     PERFORM compaction_store.refuse_bad_document('metadata', p_metadata);
     PERFORM compaction_store.refuse_bad_message(s.body, s.role, s.meta)
@@ -52,17 +50,22 @@ BEGIN
     END IF;
     SELECT min(s.created_at) INTO v_first_at
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.pos = 1;
-    INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, metadata, created_at)
-    VALUES (p_thread_uid, p_tenant, p_thread_id, p_metadata::json, v_first_at)
+    IF compaction_store.born_in(p_thread_uid, v_first_at) IS NOT TRUE THEN
+        RAISE EXCEPTION 'the key must be a UUID of version 7 with the time of the first entry' USING ERRCODE = 'CS010';
+    END IF;
+    INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, metadata, created_at)
+    VALUES (p_thread_uid, p_tenant, p_thread_id, p_name_salt, p_name_commitment, p_metadata::json, v_first_at)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
-        PERFORM compaction_store.refuse_taken(p_thread_uid);
         SELECT h.last_pos, h.head INTO found_pos, found_head
         FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+        IF NOT FOUND THEN
+            PERFORM compaction_store.refuse_taken(p_tenant, p_thread_id);
+        END IF;
         DELETE FROM compaction_store.staged AS s WHERE s.staged_by = v_import;
         RETURN;
     END IF;
-    INSERT INTO compaction_store.heads (thread_uid, tenant, head) VALUES (p_thread_uid, p_tenant, p_genesis);
+    INSERT INTO compaction_store.heads (thread_uid, tenant, head) VALUES (p_thread_uid, p_tenant, v_genesis);
 
     INSERT INTO compaction_store.messages (
         thread_uid, tenant, seq, pos, created_at, redacted_pos, tokens, call_size, role, counter, key, salt, commitment,
@@ -74,19 +77,19 @@ BEGIN
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'message';
     INSERT INTO compaction_store.compactions (
         thread_uid, tenant, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before, tokens_after,
-        source_count, revokes, run_id, kind, outcome, callback, trigger, actor, model, counter, inputs, source_before,
-        source_end, salt, commitment, entry, body
+        source_count, revokes, run_id, kind, outcome, callback, trigger, actor, login, model, counter, inputs,
+        source_before, source_end, salt, commitment, entry, body
     )
     SELECT
         p_thread_uid, p_tenant, s.ordinal, s.pos, s.created_at, s.redacted_pos, s.start_seq, s.end_seq, s.tokens_before,
-        s.tokens_after, s.source_count, s.revokes, s.run_id, s.kind, s.outcome, s.callback, s.trigger, s.actor, s.model,
-        s.counter, s.inputs, s.source_before, s.source_end, s.salt, s.commitment, s.entry, s.body::json
+        s.tokens_after, s.source_count, s.revokes, s.run_id, s.kind, s.outcome, s.callback, s.trigger, s.actor, s.login,
+        s.model, s.counter, s.inputs, s.source_before, s.source_end, s.salt, s.commitment, s.entry, s.body::json
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'compaction';
     INSERT INTO compaction_store.events (
-        thread_uid, tenant, pos, created_at, kind, actor, salt, commitment, entry, body
+        thread_uid, tenant, pos, created_at, kind, critical, actor, login, salt, commitment, entry, body
     )
     SELECT
-        p_thread_uid, p_tenant, s.pos, s.created_at, s.kind, s.actor, s.salt, s.commitment, s.entry, s.body::json
+        p_thread_uid, p_tenant, s.pos, s.created_at, s.kind, s.critical, s.actor, s.login, s.salt, s.commitment, s.entry, s.body::json
     FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'event';
     DELETE FROM compaction_store.staged AS s
     WHERE s.staged_by = v_import OR s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
@@ -108,7 +111,7 @@ BEGIN
             row_number() OVER w AS place,
             count(*) FILTER (WHERE n.kind = 'message') OVER w AS seq,
             count(*) FILTER (WHERE n.kind = 'compaction') OVER w AS number,
-            lag(n.entry, 1, p_genesis) OVER w AS before,
+            lag(n.entry, 1, v_genesis) OVER w AS before,
             lag(n.created_at, 1, '-infinity') OVER w AS before_at
         FROM (
             SELECT 'message' AS kind, m.pos, m.seq AS ordinal, m.created_at, m.entry, m.commitment,
@@ -134,7 +137,7 @@ BEGIN
             FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid
             UNION ALL
             SELECT 'event', e.pos, 0, e.created_at, e.entry, e.commitment,
-                compaction_store.event_header(e.kind, e.actor),
+                compaction_store.event_header(e.kind, e.critical, e.actor, e.login),
                 e.tenant = p_tenant AND octet_length(e.salt) = 16
                     AND e.commitment = compaction_store.commitment(e.salt, e.body::text)
             FROM compaction_store.events AS e WHERE e.thread_uid = p_thread_uid

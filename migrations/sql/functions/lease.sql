@@ -2,7 +2,7 @@
 -- held_until is NULL when the run has the lease, else until when another run holds it; nothing but the clock ends a lease
 -- whose holder died. last_pos and head are the thread's now: a view read at them is still the newest.
 CREATE FUNCTION compaction_store.lease(
-    p_thread_uid uuid, p_tenant text, p_run_id uuid, p_seconds double precision,
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_seconds double precision,
     OUT held_until timestamptz, OUT last_pos bigint, OUT head bytea
 )
 LANGUAGE plpgsql SECURITY DEFINER
@@ -20,6 +20,7 @@ BEGIN
         RAISE EXCEPTION 'a lease must be for 0 to 3600 seconds' USING ERRCODE = 'CS019';
     END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.lease_until, h.lease_run, h.erased_pos, h.last_pos, h.head
     INTO v_until, v_run, v_erased, last_pos, head

@@ -4,7 +4,7 @@
 CREATE FUNCTION compaction_store.load(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counters text[], p_metas text[], p_key text, p_expected_seq bigint,
-    OUT first_seq bigint, OUT size integer, OUT replayed boolean
+    OUT first_seq bigint, OUT size integer, OUT replayed boolean, OUT written_uid uuid
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -60,16 +60,17 @@ BEGIN
         OFFSET 0
     ) AS h;
 
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
+    IF p_thread_uid IS NULL THEN
+        PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
+        p_thread_uid := compaction_store.open_thread(p_tenant, p_thread_id);
+    END IF;
+    written_uid := p_thread_uid;
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO v_seq, v_pos, v_head, v_at, v_erased
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
-        IF p_expected_seq > 0 THEN
-            RAISE EXCEPTION 'expected seq % and found none', p_expected_seq USING ERRCODE = 'CS003', DETAIL = '0';
-        END IF;
-        PERFORM compaction_store.open_thread(p_thread_uid, p_tenant, p_thread_id);
-        SELECT h.last_seq, h.last_pos, h.head, h.last_at, h.erased_pos INTO STRICT v_seq, v_pos, v_head, v_at, v_erased
-        FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+        PERFORM compaction_store.refuse_no_head(p_thread_uid, p_tenant, p_thread_id);
     END IF;
     PERFORM compaction_store.refuse_erased(v_erased);
     SELECT m.seq, coalesce(m.call_size, 1) INTO first_seq, size
@@ -79,10 +80,7 @@ BEGIN
     IF replayed THEN
         RETURN;
     END IF;
-    IF p_expected_seq <> v_seq THEN
-        RAISE EXCEPTION 'expected seq % and found %', p_expected_seq, v_seq
-            USING ERRCODE = 'CS003', DETAIL = v_seq::text;
-    END IF;
+    PERFORM compaction_store.refuse_other_seq(p_expected_seq, v_seq);
 
     v_at := compaction_store.next_at(v_pos, v_at, clock_timestamp());
     FOR i IN 1 .. v_count LOOP

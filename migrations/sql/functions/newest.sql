@@ -1,6 +1,6 @@
 -- Returns the newest messages of a thread, newest first. Never folded.
 CREATE FUNCTION compaction_store.newest(
-    p_thread_uid uuid, p_tenant text, p_limit integer
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_limit integer
 ) RETURNS TABLE (
     seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
     redacted_pos bigint
@@ -17,6 +17,7 @@ DECLARE
     v_last_seq bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_seq INTO v_last_seq FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';

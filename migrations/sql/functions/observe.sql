@@ -1,7 +1,7 @@
 -- Records compactions that a provider made by itself, for messages that were loaded; p_records is as for
 -- commit_compactions. Records made from erased messages are refused, whenever those were erased. Returns false if another
 -- call recorded this run before; a retry of the same call is recognized by its salt.
-CREATE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_records text)
+CREATE FUNCTION compaction_store.observe(p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_records text)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -13,6 +13,7 @@ DECLARE
     v_last_number bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     -- The loader's role must not be able to change a view.
     IF EXISTS (
@@ -29,7 +30,7 @@ BEGIN
     IF v_ours IS NOT NULL THEN
         RETURN v_ours;
     END IF;
-    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_run_id, 0, NULL, p_records);
+    PERFORM compaction_store.commit_compactions(p_thread_uid, p_tenant, p_thread_id, p_run_id, 0, NULL, p_records);
     RETURN true;
 END
 $$;

@@ -1,24 +1,24 @@
--- Inserts the rows of a thread at its first append. Of two first appends at once, one waits for the other here. The
--- thread's creation time is also the time of its first entry, so the chain covers it.
-CREATE FUNCTION compaction_store.open_thread(p_thread_uid uuid, p_tenant text, p_thread_id text) RETURNS void
+-- Inserts the rows of a thread at its first append and returns its key. Of two first appends at once, one waits for the
+-- other here, and gets its key. The thread's creation time is also the time of its first entry, so the chain covers it.
+CREATE FUNCTION compaction_store.open_thread(p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_thread_uid uuid := compaction_store.new_thread_uid(v_now);
+    v_salt bytea := substring(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())) FOR 16);
+    v_commitment bytea := compaction_store.name_commitment(v_salt, p_thread_id);
 BEGIN
-    IF p_thread_uid IS DISTINCT FROM compaction_store.thread_uid(p_tenant, p_thread_id) THEN
-        RAISE EXCEPTION 'thread_uid is not that of the tenant and the thread' USING ERRCODE = 'CS008';
-    END IF;
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
-    INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, created_at)
-    VALUES (p_thread_uid, p_tenant, p_thread_id, v_now)
+    INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, created_at)
+    VALUES (v_thread_uid, p_tenant, p_thread_id, v_salt, v_commitment, v_now)
     ON CONFLICT DO NOTHING;
-    INSERT INTO compaction_store.heads (thread_uid, tenant, last_at, head)
-    VALUES (p_thread_uid, p_tenant, v_now, compaction_store.genesis(p_tenant, p_thread_id))
-    ON CONFLICT (thread_uid) DO NOTHING;
     IF NOT FOUND THEN
-        PERFORM compaction_store.refuse_taken(p_thread_uid);
+        RETURN compaction_store.find_thread(p_tenant, p_thread_id);
     END IF;
+    INSERT INTO compaction_store.heads (thread_uid, tenant, last_at, head)
+    VALUES (v_thread_uid, p_tenant, v_now, compaction_store.genesis(v_thread_uid, p_tenant, v_commitment));
+    RETURN v_thread_uid;
 END
 $$;

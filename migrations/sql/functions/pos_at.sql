@@ -1,6 +1,6 @@
 -- Returns the last pos not later than a time; 0 before the thread's first entry. Not STABLE, because the planner would
 -- call it to estimate a condition, and it sets the tenant.
-CREATE FUNCTION compaction_store.pos_at(p_thread_uid uuid, p_tenant text, p_moment timestamptz) RETURNS bigint
+CREATE FUNCTION compaction_store.pos_at(p_thread_uid uuid, p_tenant text, p_thread_id text, p_moment timestamptz) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -14,6 +14,7 @@ DECLARE
     v_at timestamptz;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_seq, h.last_number, h.last_pos INTO v_high, v_last_number, v_last_pos
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN

@@ -1,8 +1,8 @@
 -- Records a hold, a release or a retention. Each call has a new salt, so a call with a known salt is a retry and writes
 -- nothing.
 CREATE FUNCTION compaction_store.record_event(
-    p_thread_uid uuid, p_tenant text, p_kind text, p_actor text, p_salt bytea, p_body text,
-    OUT event_pos bigint, OUT written_at timestamptz
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_kind text, p_actor text, p_salt bytea, p_body text,
+    OUT event_pos bigint, OUT written_at timestamptz, OUT written_login text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -13,6 +13,7 @@ DECLARE
     v_head compaction_store.heads;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     IF (p_kind IN ('hold', 'release', 'retention')) IS NOT TRUE
         OR (p_kind = 'retention' AND compaction_store.retained_until(p_body) IS NULL)
@@ -23,13 +24,14 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    SELECT e.pos, e.created_at INTO event_pos, written_at FROM compaction_store.events AS e
+    SELECT e.pos, e.created_at, e.login INTO event_pos, written_at, written_login FROM compaction_store.events AS e
     WHERE e.thread_uid = p_thread_uid AND e.pos <= v_head.last_pos AND e.kind = p_kind AND e.salt = p_salt;
     IF FOUND THEN
         RETURN;
     END IF;
     PERFORM compaction_store.refuse_erased(v_head.erased_pos);
+    written_login := session_user;
     SELECT w.event_pos, w.written_at INTO event_pos, written_at
-    FROM compaction_store.write_event(v_head, p_kind, p_actor, p_salt, p_body) AS w;
+    FROM compaction_store.write_event(v_head, p_kind, false, p_actor, p_salt, p_body) AS w;
 END
 $$;

@@ -3,7 +3,7 @@
 -- retry and returns the first result. p_insist overrides holds and retentions, which the event then lists. With p_dry_run
 -- nothing is written, and seqs and numbers are what would be erased.
 CREATE FUNCTION compaction_store.redact(
-    p_thread_uid uuid, p_tenant text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
     p_insist boolean, p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
 )
 LANGUAGE plpgsql SECURITY DEFINER
@@ -17,6 +17,7 @@ DECLARE
     v_body text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
@@ -32,10 +33,10 @@ BEGIN
         RAISE EXCEPTION 'no seq %', upper(v_wanted) - 1 USING ERRCODE = 'CS014', DETAIL = v_head.last_seq::text;
     END IF;
     SELECT range_agg(int8range(m.seq, m.seq, '[]')) INTO seqs
-    FROM unnest(v_wanted) AS w (range)
+    FROM (SELECT lower(r), upper(r) FROM unnest(v_wanted) AS r OFFSET 0) AS w (first, last)
     CROSS JOIN LATERAL (
         SELECT g.seq FROM compaction_store.messages AS g
-        WHERE g.thread_uid = p_thread_uid AND g.seq >= lower(w.range) AND g.seq < upper(w.range)
+        WHERE g.thread_uid = p_thread_uid AND g.seq >= w.first AND g.seq < w.last
             AND g.redacted_pos IS NULL
         OFFSET 0
     ) AS m;

@@ -8,9 +8,9 @@ BEGIN
     PERFORM compaction_store.refuse_bad_document('body', p_body);
     IF EXISTS (
         SELECT FROM json_object_keys(compaction_store.parsable(p_body)::json) AS k (name)
-        WHERE k.name IN ('seqs', 'records', 'genesis', 'overrides')
+        WHERE k.name IN ('seqs', 'records', 'whole', 'overrides')
     ) THEN
-        RAISE EXCEPTION 'the body must not have the names seqs, records, genesis or overrides' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the body must not have the names seqs, records, whole or overrides' USING ERRCODE = 'CS019';
     END IF;
     IF cardinality(p_overrides) = 0 THEN
         RETURN p_body;

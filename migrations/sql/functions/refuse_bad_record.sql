@@ -1,5 +1,5 @@
 -- Raises an error if the body of a compaction record breaks a rule of docs/integrity.md, section 2, or if its token count
--- would make later appends overflow. A replacement may be a system message only if the span has one: compaction must not
+-- would make later appends overflow. What a record of an unknown kind holds is not known. A replacement may be a system message only if the span has one: compaction must not
 -- give text more authority.
 CREATE FUNCTION compaction_store.refuse_bad_record(p_record compaction_store.compactions, p_body text) RETURNS void
 LANGUAGE plpgsql
@@ -8,7 +8,9 @@ DECLARE
     v_messages json;
 BEGIN
     PERFORM compaction_store.refuse_bad_document('body', p_body);
-    IF p_record.outcome <> 'applied' OR p_record.kind = 'revocation' THEN
+    IF p_record.outcome <> 'applied'
+        OR p_record.kind NOT IN ('summary', 'truncation', 'removal', 'rewind', 'clear', 'adoption')
+    THEN
         RETURN;
     END IF;
     IF (p_record.tokens_after BETWEEN 0 AND 2147483647) IS NOT TRUE THEN

@@ -1,5 +1,5 @@
 -- Trigger before every UPDATE and DELETE of append-only tables. It lets erasures through: content and salt become NULL,
--- redacted_pos is set, and nothing else differs; and a thread's name becomes that of its stub. Rows are compared with *=,
+-- redacted_pos is set, and nothing else differs; and a thread's name becomes that of its stub, without its salt. Rows are compared with *=,
 -- by their bytes, because json has no equality.
 CREATE FUNCTION compaction_store.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
@@ -29,6 +29,7 @@ BEGIN
             RETURN NEW;
         END IF;
         OLD.thread_id := 'erased:' || OLD.thread_uid;
+        OLD.salt := NULL;
         OLD.metadata := '{}';
         IF OLD *= NEW THEN
             RETURN NEW;

@@ -1,13 +1,13 @@
--- Raises an error if a thread cannot be made because its key exists, but not in this tenant with a head. Then it belongs to
--- another tenant, as an imported stub with a key that is not its own, or rows were changed by hand.
-CREATE FUNCTION compaction_store.refuse_taken(p_thread_uid uuid) RETURNS void
+-- Raises an error if a thread cannot be imported because its name is another thread's, or its key another tenant's.
+CREATE FUNCTION compaction_store.refuse_taken(p_tenant text, p_thread_id text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid) THEN
+    IF compaction_store.find_thread(p_tenant, p_thread_id) IS NULL THEN
         RAISE EXCEPTION 'the key of the thread is taken: another tenant has it, or its rows were changed'
             USING ERRCODE = 'CS020';
     END IF;
+    RAISE EXCEPTION 'the name is taken by another thread' USING ERRCODE = 'CS022';
 END
 $$;

@@ -1,5 +1,6 @@
 -- Checks the applied records of an imported thread: each must match the messages of its span, and the view must contain
 -- every message exactly once. commit_compactions ensures this for the records it writes; a chain can be valid without it.
+-- Records of unknown kinds are left out: views refuse a thread that has one.
 CREATE FUNCTION compaction_store.refuse_unsound_records(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -12,7 +13,8 @@ BEGIN
     LEFT JOIN compaction_store.messages AS b ON b.thread_uid = c.thread_uid AND b.seq = c.start_seq - 1
     LEFT JOIN compaction_store.messages AS m ON m.thread_uid = c.thread_uid AND m.seq = c.end_seq
     LEFT JOIN compaction_store.compactions AS r ON r.thread_uid = c.thread_uid AND r.number = c.revokes
-    WHERE c.thread_uid = p_thread_uid AND c.outcome = 'applied' AND (CASE
+    WHERE c.thread_uid = p_thread_uid AND c.outcome = 'applied'
+        AND c.kind IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption') AND (CASE
         WHEN c.kind = 'revocation' THEN r.outcome = 'applied' AND r.kind <> 'revocation' AND r.number < c.number
             AND r.start_seq = c.start_seq AND r.end_seq = c.end_seq
         ELSE m.pos < c.pos AND c.source_count = c.end_seq - c.start_seq + 1 AND c.source_end = m.entry
@@ -28,6 +30,7 @@ BEGIN
             ) AS covered_to
             FROM compaction_store.compactions AS c
             WHERE c.thread_uid = p_thread_uid AND c.outcome = 'applied' AND c.revokes IS NULL
+                AND c.kind IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
                 AND c.redacted_pos IS NULL
                 AND NOT EXISTS (
                     SELECT FROM compaction_store.compactions AS r

@@ -1,5 +1,5 @@
 -- Gives a lease back. p_stalled means that the run made no progress: the thread is not due again until its view has grown.
-CREATE FUNCTION compaction_store.release(p_thread_uid uuid, p_tenant text, p_run_id uuid, p_stalled boolean)
+CREATE FUNCTION compaction_store.release(p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_stalled boolean)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -8,6 +8,7 @@ SET lock_timeout = '5s'
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     UPDATE compaction_store.heads AS h
     SET lease_run = NULL, lease_until = NULL,

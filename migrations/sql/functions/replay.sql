@@ -1,6 +1,6 @@
 -- Returns a page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded.
 CREATE FUNCTION compaction_store.replay(
-    p_thread_uid uuid, p_tenant text, p_after bigint, p_until bigint, p_limit integer
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_until bigint, p_limit integer
 ) RETURNS TABLE (
     seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
     redacted_pos bigint
@@ -17,6 +17,7 @@ DECLARE
     v_last_seq bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_seq INTO v_last_seq FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';

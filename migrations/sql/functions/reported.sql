@@ -1,7 +1,7 @@
 -- Finds the newest reply, among the last p_among messages, that has a receipt and reports the tokens of its request, and
 -- returns what the view in its receipt took by the store's own counts. Payload and meta are searched as text, because json
 -- cannot take apart text with \u0000. Both are compact JSON, so inside a string the quotes would be escaped.
-CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_among integer)
+CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_thread_id text, p_among integer)
 RETURNS TABLE (seq bigint, view_tokens bigint, payload text, meta text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -17,6 +17,7 @@ DECLARE
     v_pos bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_seq, h.last_number INTO v_last_seq, v_last_number
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     SELECT r.seq, r.view_pos, r.payload, r.meta INTO seq, v_pos, payload, meta

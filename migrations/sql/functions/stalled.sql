@@ -1,6 +1,6 @@
 -- Returns the newest records, newest first, back to the last message, event or other record that is not a rejected attempt.
 -- The caller reads in the body whether an attempt was rejected for making no progress.
-CREATE FUNCTION compaction_store.stalled(p_thread_uid uuid, p_tenant text, p_limit integer)
+CREATE FUNCTION compaction_store.stalled(p_thread_uid uuid, p_tenant text, p_thread_id text, p_limit integer)
 RETURNS TABLE (callback text, start_seq bigint, end_seq bigint, body text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -13,6 +13,7 @@ DECLARE
     v_after bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_number, h.last_pos, h.erased_pos INTO v_last_number, v_last_pos, v_erased_pos
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     -- Refused here, so that no callback runs for a thread that takes no record.

@@ -1,7 +1,7 @@
-CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text)
+CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
-    view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint
+    view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint, thread_uid uuid
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -9,9 +9,10 @@ SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     RETURN QUERY
         SELECT t.thread_id, t.metadata::text, t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-            h.last_at, h.head, h.erased_pos
+            h.last_at, h.head, h.erased_pos, h.thread_uid
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid;

@@ -1,8 +1,8 @@
 -- Returns the state of a thread for a verifier. Times are in microseconds, NULL if infinite. seq_at, number_at and entry_at
 -- are those at p_pos, from which a verification can continue.
-CREATE FUNCTION compaction_store.thread_state(p_thread_uid uuid, p_tenant text, p_pos bigint)
+CREATE FUNCTION compaction_store.thread_state(p_thread_uid uuid, p_tenant text, p_thread_id text, p_pos bigint)
 RETURNS TABLE (
-    thread_id text, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
+    thread_uid uuid, thread_id text, name_salt bytea, name_commitment bytea, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
     last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea,
     metadata text
 )
@@ -19,11 +19,12 @@ DECLARE
     v_entry bytea;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     v_seq := compaction_store.seq_at(p_thread_uid, p_pos);
     v_number := compaction_store.number_at(p_thread_uid, p_pos);
     v_entry := compaction_store.entry_at(p_thread_uid, p_pos, v_seq);
     RETURN QUERY
-        SELECT t.thread_id, t.metadata::text = '{}', compaction_store.microseconds(t.created_at), h.last_seq,
+        SELECT t.thread_uid, t.thread_id, t.salt, t.commitment, t.metadata::text = '{}', compaction_store.microseconds(t.created_at), h.last_seq,
             h.last_number, h.last_pos, compaction_store.microseconds(h.last_at), h.head, h.erased_pos, v_seq,
             v_number,
             v_entry,

@@ -1,10 +1,10 @@
 -- Returns what the model should see at a pos (NULL: now): the active records, and the messages between them by index ranges.
--- The first row has the entry of the chain at that pos as head. A record's row has its number, and its whole body as
+-- The first row has the thread's key, and the entry of the chain at that pos as head. A record's row has its number, and its whole body as
 -- payload, because json cannot take fields out of text with \u0000.
-CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_at bigint)
+CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
-    created_at timestamptz, kind text, callback text, head bytea
+    created_at timestamptz, kind text, callback text, head bytea, thread_uid uuid
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -24,6 +24,7 @@ DECLARE
     v_end bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_pos, h.last_seq, h.last_number, h.head INTO v_last_pos, v_last_seq, v_last_number, v_head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
@@ -39,6 +40,10 @@ BEGIN
         END IF;
         v_last_pos := p_at;
     END IF;
+    -- Without records and events there is nothing unknown.
+    IF v_last_pos > v_last_seq THEN
+        PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
+    END IF;
     -- Outer records come before those inside them, which are skipped. There is one query for each record and each gap: with
     -- few active records this is faster than one query that sorts all rows; with hundreds it takes up to twice as long.
     IF v_last_number > 0 THEN
@@ -51,14 +56,16 @@ BEGIN
             IF v_start > v_next THEN
                 RETURN QUERY
                     SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
-                        m.created_at, NULL::text, NULL::text, CASE WHEN m.seq = 1 THEN v_head END
+                        m.created_at, NULL::text, NULL::text, CASE WHEN m.seq = 1 THEN v_head END,
+                        CASE WHEN m.seq = 1 THEN p_thread_uid END
                     FROM compaction_store.messages AS m
                     WHERE m.thread_uid = p_thread_uid AND m.seq >= v_next AND m.seq < v_start
                     ORDER BY m.seq;
             END IF;
             RETURN QUERY
                 SELECT v_last_pos, c.start_seq, c.end_seq, c.number, c.pos, c.body::text, c.tokens_after,
-                    c.created_at, c.kind, c.callback, CASE WHEN c.start_seq = 1 THEN v_head END
+                    c.created_at, c.kind, c.callback, CASE WHEN c.start_seq = 1 THEN v_head END,
+                    CASE WHEN c.start_seq = 1 THEN p_thread_uid END
                 FROM compaction_store.compactions AS c
                 WHERE c.thread_uid = p_thread_uid AND c.number = v_number;
             v_next := v_end + 1;
@@ -66,7 +73,8 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
-            m.created_at, NULL::text, NULL::text, CASE WHEN m.seq = 1 THEN v_head END
+            m.created_at, NULL::text, NULL::text, CASE WHEN m.seq = 1 THEN v_head END,
+            CASE WHEN m.seq = 1 THEN p_thread_uid END
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = p_thread_uid AND m.seq >= v_next AND m.seq <= v_last_seq
         ORDER BY m.seq;

@@ -1,6 +1,6 @@
--- Writes an event and moves the head, which the caller has locked.
+-- Writes an event and moves the head, which the caller has locked. p_critical says that the event changes what a view is.
 CREATE FUNCTION compaction_store.write_event(
-    p_head compaction_store.heads, p_kind text, p_actor text, p_salt bytea, p_body text,
+    p_head compaction_store.heads, p_kind text, p_critical boolean, p_actor text, p_salt bytea, p_body text,
     OUT event_pos bigint, OUT written_at timestamptz
 )
 LANGUAGE plpgsql
@@ -17,13 +17,14 @@ BEGIN
     event_pos := p_head.last_pos + 1;
     written_at := greatest(clock_timestamp(), p_head.last_at);
     v_entry := compaction_store.entry(
-        p_head.head, event_pos, 0, written_at, compaction_store.event_header(p_kind, p_actor), v_commitment
+        p_head.head, event_pos, 0, written_at,
+        compaction_store.event_header(p_kind, p_critical, p_actor, session_user), v_commitment
     );
     INSERT INTO compaction_store.events (
-        thread_uid, pos, created_at, tenant, kind, actor, salt, commitment, entry, body
+        thread_uid, pos, created_at, tenant, kind, critical, actor, login, salt, commitment, entry, body
     ) VALUES (
-        p_head.thread_uid, event_pos, written_at, p_head.tenant, p_kind, p_actor, p_salt, v_commitment, v_entry,
-        p_body::json
+        p_head.thread_uid, event_pos, written_at, p_head.tenant, p_kind, p_critical, p_actor, session_user, p_salt,
+        v_commitment, v_entry, p_body::json
     );
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the event was not stored' USING ERRCODE = 'CS010';

@@ -32,9 +32,9 @@ BEGIN
     -- The only columns the loader may write directly; finish_import checks them. staged_by must stay the transaction's.
     GRANT INSERT (
         type, ordinal, pos, created_at, redacted_pos, salt, commitment, entry, body, tokens,
-        call_size, role, counter, key, receipt, meta_commitment, meta, kind, outcome, start_seq,
+        call_size, role, counter, key, receipt, meta_commitment, meta, critical, kind, outcome, start_seq,
         end_seq, tokens_before, tokens_after, source_count, revokes, run_id, callback, trigger,
-        actor, model, inputs, source_before, source_end
+        actor, login, model, inputs, source_before, source_end
     ) ON compaction_store.staged TO compaction_store_loader;
     -- Opening a store reads the revision of the schema.
     GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader;

@@ -1,5 +1,7 @@
--- Append-only, one row for each record, whatever its outcome. body is one JSON document with a salted commitment of its own,
--- so that it can be erased: summary_text, replacement, prompt, reason, error, provider payload, usage.
+-- Append-only, one row for each record, whatever its outcome. Kinds and outcomes are open lists: a later release may write
+-- others. A record changes what a view is if and only if its outcome is applied. login is the session's, written by the
+-- functions. body is one JSON document with a salted commitment of its own, so that it can be erased: summary_text,
+-- replacement, prompt, reason, authority, error, provider payload, usage.
 CREATE TABLE compaction_store.compactions (
     thread_uid uuid NOT NULL,
     number bigint NOT NULL,
@@ -19,6 +21,7 @@ CREATE TABLE compaction_store.compactions (
     callback text COLLATE "C",
     trigger text COLLATE "C",
     actor text COLLATE "C",
+    login text COLLATE "C" NOT NULL,
     model text COLLATE "C",
     counter text COLLATE "C",
     inputs bigint[] NOT NULL DEFAULT '{}',
@@ -30,8 +33,8 @@ CREATE TABLE compaction_store.compactions (
     body json,
     CONSTRAINT compactions_pkey PRIMARY KEY (thread_uid, number),
     CONSTRAINT compactions_tenant_check CHECK (tenant <> ''),
-    CONSTRAINT compactions_kind_check CHECK (kind IN ('summary', 'truncation', 'removal', 'revocation')),
-    CONSTRAINT compactions_outcome_check CHECK (outcome IN ('applied', 'rejected', 'failed', 'observed')),
+    CONSTRAINT compactions_kind_check CHECK (kind ~ '^[a-z][a-z0-9_]{0,62}$'),
+    CONSTRAINT compactions_outcome_check CHECK (outcome ~ '^[a-z][a-z0-9_]{0,62}$'),
     CONSTRAINT compactions_span_check CHECK (
         (start_seq IS NOT NULL AND end_seq IS NOT NULL AND start_seq BETWEEN 1 AND end_seq)
         OR (start_seq IS NULL AND end_seq IS NULL AND outcome <> 'applied')
@@ -58,3 +61,7 @@ CREATE INDEX compactions_revokes_idx
     ON compaction_store.compactions (thread_uid, revokes)
     INCLUDE (number, pos, tenant)
     WHERE outcome = 'applied' AND revokes IS NOT NULL;
+-- Applied records of unknown kinds, which views refuse. Must be the condition in refuse_unknown.
+CREATE INDEX compactions_unknown_idx ON compaction_store.compactions (thread_uid, pos)
+    WHERE outcome = 'applied'
+        AND kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption');

@@ -20,7 +20,6 @@ from support.handmade_bundles import Line, Thread, entry, golden, rich, said, se
 import compaction_store as cs
 from compaction_store import offline
 from compaction_store.errors import InvalidThreadId, PermissionDenied
-from compaction_store.integrity import chain
 from compaction_store.messages import encoding
 from compaction_store.models import Imported
 from compaction_store.postgres import queries
@@ -182,38 +181,10 @@ def test_the_golden_bundles_can_be_imported_and_exported_again(store: Face, face
         return
     reopened = faces.open(url, tenant=said(lines)[0]["tenant"])
     thread_id = said(lines)[0]["thread_id"]
-    reopened.import_bundle(lines, stubs="erased" in name)
+    reopened.import_bundle(lines)
     assert list(reopened.export(thread_id))[1:-1] == lines[1:-1]
     assert reopened.verify(thread_id).findings == ()
     assert reopened.thread(thread_id).metadata == encoding.decode(said(lines)[0]["metadata"])
-
-
-def test_an_erased_thread_is_exported_as_what_is_left_of_it(store: Face, other: Face) -> None:
-    busy(store)
-    store.erase("t", reason="asked")
-    lines = list(store.export("t"))
-    stub = f"erased:{chain.thread_uid('default', 't')}"
-    assert said(lines)[0]["thread_id"] == stub
-    assert b'"t"' not in b"".join(lines)
-    assert list(store.export(stub))[1:-1] == lines[1:-1]
-    report = cs.verify_bundle(lines)
-    assert (report.thread_id, report.level, report.findings, report.withheld) == (stub, "content", (), 0)
-    assert other.import_bundle(lines, stubs=True).thread_id == stub
-    assert other.thread("t") == store.thread("t")
-    assert other.verify("t").findings == other.verify(stub).findings == ()
-    with pytest.raises(cs.ThreadErased):
-        other.append("t", {})
-    with pytest.raises(cs.ThreadErased):
-        other.set_metadata("t", {})
-
-
-def test_a_bundle_from_before_an_erasure_does_not_undo_it(store: Face) -> None:
-    busy(store)
-    lines = list(store.export("t"))
-    store.erase("t", reason="asked")
-    with pytest.raises(cs.ThreadExists):
-        store.import_bundle(lines)
-    assert all(message.redacted for message in store.replay("t"))
 
 
 def test_lines_come_from_a_file_or_from_wherever(store: Face, other: Face, tmp_path: Any) -> None:
@@ -383,8 +354,7 @@ def test_a_bundle_that_does_not_prove_itself_leaves_nothing(store: Face, superus
 
 
 def test_an_empty_bundle_is_refused(store: Face, superuser: psycopg.Connection[Any]) -> None:
-    manifest = said(golden()["bundle-1.jsonl"])[0]
-    genesis = chain.genesis(manifest["tenant"], manifest["thread_id"]).hex()
+    manifest, genesis = said(golden()["bundle-1.jsonl"])[0], rich().genesis.hex()
     empty = sealed([manifest | {"last_pos": 0, "last_seq": 0, "last_number": 0, "head": genesis}])
     assert cs.verify_bundle(empty).findings == ()
     with pytest.raises(cs.InvalidBundle, match="no entries"):
@@ -452,6 +422,9 @@ def test_rows_that_were_changed_on_their_way_are_refused(store: Face, other: Fac
             ("compactions", "NEW.end_seq := NEW.end_seq + 1"),
             ("compactions", "NEW.body := '{}'"),
             ("events", "NEW.actor := 'nobody'"),
+            ("events", "NEW.login := 'nobody'"),
+            ("events", "NEW.critical := NOT NEW.critical"),
+            ("compactions", "NEW.login := 'nobody'"),
             ("events", "RETURN NULL"),
         ):
             behind.execute(

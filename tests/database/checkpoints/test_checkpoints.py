@@ -6,20 +6,21 @@ import json
 import shutil
 import tempfile
 import threading
+import uuid
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import KEY, OTHER, contradictions, cut, uid
+from support.checkpoints import KEY, OTHER, contradictions, cut
+from support.keys import key_of
 
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.checkpoints import check_proof, notes
 from compaction_store.checkpoints.tree import Tree
 from compaction_store.errors import InvalidCheckpoint, NotPrimary
-from compaction_store.integrity import chain
 
 
 @pytest.mark.alters_roles
@@ -250,22 +251,25 @@ def test_two_processes_never_append_after_the_same_line(log: cs.CheckpointLog) -
     assert list(log) == [first, second]
 
 
-def test_a_proof_shows_one_thread_and_travels_with_its_bundle(checked: Any, log: cs.CheckpointLog) -> None:
-    proof = log.proof("default", "b")
-    proved = check_proof(proof, "default", "b", KEY.key)
+def test_a_proof_shows_one_thread_and_travels_with_its_bundle(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
+    uids = {name: key_of(root, name) for name in ("a", "b", "c")}
+    proof = log.proof(uids["b"])
+    proved = check_proof(proof, uids["b"], KEY.key)
     assert (proved.pos, proved.entry) == (5, checked.thread("b").head)
     assert tuple(proof) == ("note", "proof", "leaf_index", "key")
     text = json.dumps(proof)
     for name in ("a", "c"):
-        assert uid(name).hex not in text
+        assert uids[name].hex not in text
         assert checked.thread(name).head.hex() not in text
     lines = list(checked.export("b", checkpoint=proof))
     assert cs.verify_bundle(lines).findings == ()
     assert json.loads(lines[0])["checkpoint"] == proof
     with pytest.raises(InvalidCheckpoint):
-        log.proof("default", "never there")
+        check_proof(proof, uids["a"], KEY.key)
     with pytest.raises(InvalidCheckpoint):
-        cs.CheckpointLog(log.path.parent / "none", KEY.key).proof("default", "b")
+        log.proof(uuid.uuid4())
+    with pytest.raises(InvalidCheckpoint):
+        cs.CheckpointLog(log.path.parent / "none", KEY.key).proof(uids["b"])
 
 
 def test_a_verification_goes_on_from_an_earlier_report(store: Any, root: Any) -> None:
@@ -299,8 +303,8 @@ def test_a_redaction_is_seen_by_a_verification_that_goes_on(store: Any) -> None:
     store.redact("a", [2, 5], reason="asked")
     report = store.verify("a", since=first)
     assert (report.findings, report.redacted, report.redactions) == ((), 2, 1)
-    store.erase("a", reason="asked")
-    report = store.verify("a", since=first)
+    stub = store.erase("a", reason="asked").thread_id
+    report = store.verify(stub, since=first)
     assert (report.findings, report.since, report.redacted) == ((), 0, 10)
 
 
@@ -314,15 +318,18 @@ def test_progress_is_reported_and_ends_at_the_end(store: Any) -> None:
     told.clear()
     reports = list(store.verify_all(progress=lambda done, total: told.append((done, total))))
     assert told == [(1, 3), (2, 3), (3, 3)]
-    by_key = sorted("abc", key=lambda name: chain.thread_uid("default", name))
+    by_key = sorted("abc", key=lambda name: store.thread(name).thread_uid)
     assert [report.thread_id for report in reports] == by_key
     first = reports[0]
-    assert first.thread_uid == chain.thread_uid("default", by_key[0])
+    assert first.thread_uid == store.thread(by_key[0]).thread_uid
     for after in (first, first.thread_id, first.thread_uid):
         assert [report.thread_id for report in store.verify_all(after=after)] == by_key[1:]
+    assert [report.thread_id for report in store.verify_all(after="")] == by_key
     for wrong in (1, cs.Report("", "schema", 0, 0, (), b""), "x" * 300):
         with pytest.raises(cs.InvalidInput):
             list(store.verify_all(after=wrong))
+    with pytest.raises(cs.ThreadNotFound):
+        list(store.verify_all(after="never there"))
 
 
 def test_a_finding_in_a_message_names_the_records_that_cover_it(store: Any, root: Any) -> None:

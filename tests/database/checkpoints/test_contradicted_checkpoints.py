@@ -6,14 +6,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.checkpoints import KEY, contradictions, cut, uid
+from support.checkpoints import KEY, contradictions, cut
+from support.keys import key_of
 
 import compaction_store as cs
 
 
 def drop(root: psycopg.Connection[Any], thread_id: str) -> None:
+    uid = key_of(root, thread_id)
     for table in ("threads", "heads", "messages", "compactions", "events"):
-        root.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", (uid(thread_id),))
+        root.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", (uid,))
 
 
 def refusal(store: Any, log: cs.CheckpointLog) -> str:
@@ -28,14 +30,16 @@ def refusal(store: Any, log: cs.CheckpointLog) -> str:
 
 
 def test_a_thread_that_is_gone_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
+    uid = key_of(root, "b")
     drop(root, "b")
     assert refusal(checked, log).endswith("the thread is gone")
     [what] = contradictions(checked, log)
-    assert what.startswith(f"thread_uid {uid('b')}: the thread was at pos 5 at the checkpoint of ")
-    report = checked.verify("b", level="checkpoint", checkpoints=log)
-    assert [finding.what.endswith("and is gone") for finding in report.findings[-1:]] == [True]
-    with pytest.raises(cs.ThreadNotFound):
-        checked.verify("never there", level="checkpoint", checkpoints=log)
+    assert what.startswith(f"thread_uid {uid}: the thread was at pos 5 at the checkpoint of ")
+    assert what.endswith("and is gone")
+    # The name was the only way to the key, so that one thread cannot be told from one that never was.
+    for name in ("b", "never there"):
+        with pytest.raises(cs.ThreadNotFound):
+            checked.verify(name, level="checkpoint", checkpoints=log)
 
 
 def test_a_rollback_is_not_signed_over(checked: Any, log: cs.CheckpointLog, root: Any) -> None:
@@ -84,8 +88,30 @@ def test_a_grown_thread_is_found_by_whatever_stands_at_its_old_pos(store: Any, l
 
 
 def test_an_erased_thread_is_still_held_by_a_checkpoint(checked: Any, log: cs.CheckpointLog) -> None:
-    checked.erase("b", reason="asked")
+    stub = checked.erase("b", reason="asked").thread_id
     assert contradictions(checked, log) == []
     assert checked.checkpoint(KEY, log).size == 3
-    report = checked.verify("b", level="checkpoint", checkpoints=log)
+    report = checked.verify(stub, level="checkpoint", checkpoints=log)
     assert (report.findings, report.level, report.covered) == ((), "checkpoint", 6)
+    with pytest.raises(cs.ThreadNotFound):
+        checked.verify("b", level="checkpoint", checkpoints=log)
+
+
+def test_a_new_thread_under_a_free_name_is_not_the_one_that_had_it(
+    checked: Any, log: cs.CheckpointLog, root: Any
+) -> None:
+    """An erasure frees a name, and so does a superuser who deletes a thread. Only the second is a contradiction."""
+    checked.erase("b", reason="asked")
+    gone = key_of(root, "c")
+    drop(root, "c")
+    checked.append("b", {"n": 1}, expected_seq=0)
+    with pytest.raises(cs.ThreadWentBack):
+        checked.append("c", {"n": 1}, expected_seq=0)
+    for name in ("b", "c"):
+        report = checked.verify(name, level="checkpoint", checkpoints=log)
+        assert report.notes[-1] == "no checkpoint was made over the thread yet"
+        assert checked.verify(name).findings == ()
+    [what] = contradictions(checked, log)
+    assert what.startswith(f"thread_uid {gone}: ")
+    assert what.endswith("and is gone")
+    assert refusal(checked, log).endswith("the thread is gone")

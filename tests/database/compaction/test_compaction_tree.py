@@ -21,8 +21,8 @@ def record(number: int, span: tuple[int, int], **more: Any) -> Compaction:
         "thread_id": "t", "number": number, "pos": number, "created_at": datetime(2024, 1, 2, tzinfo=UTC),
         "kind": "summary", "outcome": "applied", "start_seq": span[0], "end_seq": span[1], "tokens_before": None,
         "tokens_after": None, "source_count": None, "inputs": (), "run_id": UUID(int=1), "callback": None,
-        "trigger": None, "actor": None, "model": None, "counter": None, "revokes": None, "redacted_pos": None,
-        "superseded_by": None, "revoked_by": None, "body": None,
+        "trigger": None, "actor": None, "login": "app", "model": None, "counter": None, "revokes": None,
+        "redacted_pos": None, "superseded_by": None, "revoked_by": None, "body": None, "thread_uid": UUID(int=2),
     }  # fmt: skip
     return Compaction(**base | more)
 

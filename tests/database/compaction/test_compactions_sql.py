@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.keys import key_of
 from support.view_base import base as base_at
 
 import compaction_store as cs
-from compaction_store.integrity import chain
 
 COUNT = 12
 
@@ -26,9 +26,9 @@ class Thread:
         self.store = store
         self.connection = connection
         self.thread_id = uuid.uuid4().hex
-        self.uid = chain.thread_uid("default", self.thread_id)
         if messages:
             self.append(messages)
+            self.uid = key_of(connection, self.thread_id)
 
     def append(self, count: int) -> None:
         self.store.append(
@@ -43,10 +43,11 @@ class Thread:
         tenant: str = "default",
     ) -> list[tuple[int, int]]:
         return self.connection.execute(
-            "SELECT number, pos FROM compaction_store.commit_compactions(%s, %s, %s, %s, %s, %s)",
+            "SELECT number, pos FROM compaction_store.commit_compactions(%s, %s, %s, %s, %s, %s, %s)",
             (
                 self.uid,
                 tenant,
+                self.thread_id,
                 run_id or uuid.uuid4(),
                 *base_at(self.connection, self.uid, base),
                 json.dumps(records),
@@ -134,7 +135,7 @@ def test_the_function_itself_says_what_a_record_was_made_from(thread: Thread) ->
         "thread_uid": str(uuid.uuid4()), "number": 99, "pos": 99, "tenant": "other", "run_id": str(uuid.uuid4()),
         "created_at": "2001-01-01T00:00:00Z", "redacted_pos": 5, "tokens_before": 1, "source_count": 1,
         "source_before": "\\x00", "source_end": "\\x00", "salt": "\\x00", "commitment": "\\x00", "entry": "\\x00",
-        "body": {"lie": True},
+        "body": {"lie": True}, "login": "nobody",
     }  # fmt: skip
     run_id = uuid.uuid4()
     thread.commit(summary(3, 6, actor="me", callback="app.compact", inputs=[4], **lies), run_id=run_id)
@@ -148,6 +149,7 @@ def test_the_function_itself_says_what_a_record_was_made_from(thread: Thread) ->
     told = ("number", "pos", "tenant", "run_id", "redacted_pos", "tokens_before", "source_count", "inputs", "actor")
     assert [columns[c] for c in told] == [1, COUNT + 1, "default", str(run_id), None, 40, 4, [4], "me"]
     assert (columns["source_before"], columns["source_end"]) == (entries[2], entries[6])
+    assert columns["login"] == thread.connection.info.user
     assert "lie" not in columns["body"]
     thread.check()
 
@@ -266,8 +268,16 @@ def test_the_same_run_again_returns_its_numbers_and_writes_nothing(thread: Threa
 def test_a_run_is_written_whole_or_not_at_all(thread: Thread) -> None:
     assert refusal(thread, summary(2, 3), summary(3, 4)) == "CS004"
     assert refusal(thread, summary(2, 3), record(kind="summary", outcome="unheard of")) == "23514"
+    assert refusal(thread, summary(2, 3), record(kind="Summary", outcome="failed")) == "23514"
     assert refusal(thread, summary(2, 3), {"columns": {}, "salt": "00" * 16, "body": "not json"}) == "22P02"
     assert thread.commit() == []
+
+
+def test_a_kind_that_is_not_known_is_recorded_and_never_applied(thread: Thread) -> None:
+    assert refusal(thread, summary(2, 3, kind="unheard_of")) == "CS021"
+    thread.commit(record(kind="unheard_of", outcome="failed"), record(kind="summary", outcome="unheard_of"))
+    assert thread.elements() == raw((1, COUNT))
+    thread.check()
 
 
 @pytest.mark.parametrize("outcome", ["failed", "rejected", "observed"])

@@ -14,9 +14,7 @@ import pytest
 from support.handmade_bundles import Thread
 
 import compaction_store as cs
-from compaction_store.integrity import chain
 
-UID = chain.thread_uid("default", "t")
 LATE, EARLY = "2099-01-01T00:00:00.000000Z", "2001-01-01T00:00:00.000000Z"
 
 
@@ -38,13 +36,13 @@ def refused(connection: psycopg.Connection[Any], statement: str, *parameters: An
 
 
 def redact(connection: psycopg.Connection[Any], seq: int, body: str, *, insist: bool | None = True) -> str | None:
-    statement = "SELECT compaction_store.redact(%s, 'default', %s::int8[], %s::int8[], 'app', %s, %s, %s::bool)"
-    return refused(connection, statement, UID, [seq], [seq], os.urandom(16), body, insist)
+    statement = "SELECT compaction_store.redact(NULL, 'default', 't', %s::int8[], %s::int8[], 'app', %s, %s, %s::bool)"
+    return refused(connection, statement, [seq], [seq], os.urandom(16), body, insist)
 
 
 def record_event(connection: psycopg.Connection[Any], kind: str, body: str) -> str | None:
-    statement = "SELECT compaction_store.record_event(%s, 'default', %s, 'app', %s, %s)"
-    return refused(connection, statement, UID, kind, os.urandom(16), body)
+    statement = "SELECT compaction_store.record_event(NULL, 'default', 't', %s, 'app', %s, %s)"
+    return refused(connection, statement, kind, os.urandom(16), body)
 
 
 def test_the_chain_says_which_holds_were_overridden_whatever_the_caller_says(
@@ -65,11 +63,12 @@ def test_the_chain_says_which_holds_were_overridden_whatever_the_caller_says(
 
 def test_the_erasure_of_a_thread_says_so_too(login: psycopg.Connection[Any], store: Any) -> None:
     store.hold("t", reason="claim 815")
-    erase = "SELECT compaction_store.erase(%s, 'default', 'app', %s, %s, %s::bool)"
-    assert refused(login, erase, UID, os.urandom(16), '{"reason":"r"}', False) == "CS013"
-    assert refused(login, erase, UID, os.urandom(16), '{"reason":"r"}', True) is None
-    assert [e.body.get("overrides") for e in store.events("t") if e.kind == "redaction"] == [[4]]
-    assert store.verify("t").findings == ()
+    erase = "SELECT compaction_store.erase(NULL, 'default', 't', 'app', %s, %s, %s::bool)"
+    assert refused(login, erase, os.urandom(16), '{"reason":"r"}', False) == "CS013"
+    stub = f"erased:{store.thread('t').thread_uid}"
+    assert refused(login, erase, os.urandom(16), '{"reason":"r"}', True) is None
+    assert [e.body.get("overrides") for e in store.events(stub) if e.kind == "redaction"] == [[4]]
+    assert store.verify(stub).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -77,11 +76,11 @@ def test_the_erasure_of_a_thread_says_so_too(login: psycopg.Connection[Any], sto
     [
         '{"seqs":[[1,1]],"reason":"r"}',
         '{"reason":"r","records":[]}',
-        '{"reason":"r","genesis":"00"}',
+        '{"reason":"r","whole":true}',
         '{"reason":"r","overrides":[1]}',
         '{"reason":"r","\\u0073eqs":[[1,2]]}',
         '{"reason":"r","reason":"another"}',
-        '{"reason":"\\u0000","gen\\u0065sis":null}',
+        '{"reason":"\\u0000","whol\\u0065":null}',
         "[1]",
     ],
 )
@@ -133,9 +132,9 @@ def test_to_release_what_is_not_held_is_an_event_and_changes_nothing(store: Any)
 
 @pytest.mark.parametrize("seconds", ["9e9", "3601", "0", "-1", "'NaN'", "'Infinity'", "NULL"])
 def test_no_lease_lasts_without_end(login: psycopg.Connection[Any], seconds: str) -> None:
-    lease = f"SELECT compaction_store.lease(%s, 'default', %s, {seconds}::float8)"
-    assert refused(login, lease, UID, uuid.uuid4()) == "CS019"
-    assert refused(login, lease.replace(seconds, "3600"), UID, uuid.uuid4()) is None
+    lease = "SELECT compaction_store.lease(NULL, 'default', 't', %s, {}::float8)"
+    assert refused(login, lease.format(seconds), uuid.uuid4()) == "CS019"
+    assert refused(login, lease.format("3600"), uuid.uuid4()) is None
 
 
 def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
@@ -144,7 +143,7 @@ def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
     for face in ("_async", "_sync"):
         monkeypatch.setattr(f"compaction_store.store.{face}.compacting._LONGEST_QUEUE", 0.3)
     taken = login.execute(
-        "SELECT held_until FROM compaction_store.lease(%s, 'default', %s, 3600)", (UID, uuid.uuid4())
+        "SELECT held_until FROM compaction_store.lease(NULL, 'default', 't', %s, 3600)", (uuid.uuid4(),)
     ).fetchall()
     assert taken == [(None,)]
     # The view does not fit the window, so that the run waits for the other.

@@ -88,7 +88,7 @@ def test_a_revocation_costs_one(filled: Any, sent: list[str]) -> None:
 def test_the_same_run_again_returns_the_same_records(store: Any, superuser: psycopg.Connection[Any]) -> None:
     store.append("t", [{"role": "user", "content": f"message {i}"} for i in range(20)])
     first = store.compact("t", lambda ctx: ctx.compact(1, 5, "five"))
-    again = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', %s, 1, NULL, '[]')"
+    again = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', 't', %s, 1, NULL, '[]')"
     uid = superuser.execute("SELECT thread_uid FROM compaction_store.heads").fetchall()[0][0]
     rows = [superuser.execute(again, (uid, first[0].run_id)).fetchall() for _ in range(2)]
     assert rows[0] == rows[1]

@@ -1,4 +1,4 @@
-"""Erasing a whole thread leaves a stub that still verifies."""
+"""Erasing a whole thread leaves a stub that still verifies, and its name is free."""
 
 from __future__ import annotations
 
@@ -9,82 +9,138 @@ from typing import Any
 import psycopg
 import pytest
 from support.faces import Face, Faces
-from support.redactable_thread import LATER, PLAIN, SECRET, STUB, check, commit, dump, events, record, span
+from support.keys import key_of
+from support.redactable_thread import LATER, PLAIN, SECRET, check, commit, dump, events, record, rows, span
 
 import compaction_store as cs
-from compaction_store.integrity import chain
+from compaction_store.integrity import chain, erasure
+
+HI = {"role": "user", "content": "hi"}
 
 
-def test_an_erased_thread_leaves_a_stub_that_verifies_under_either_name(
-    thread: Face, superuser: psycopg.Connection[Any]
-) -> None:
+def test_an_erased_thread_leaves_a_stub_that_verifies(thread: Face, superuser: psycopg.Connection[Any]) -> None:
     thread.set_metadata("t", {"title": SECRET})
     thread.compact("t", span(1, 4), lambda ctx: ctx.compact(5, 5, PLAIN * 20))
     thread.redact("t", 7, reason="before")
+    before = thread.thread("t")
+    [(salt, commitment)] = rows(superuser, "SELECT salt, commitment FROM compaction_store.threads")
+    assert chain.is_name(salt, "t", commitment)
     done = thread.erase("t", reason="asked for", actor="clerk")
-    assert done == cs.Redaction(16, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12), (1, 2))
-    state = thread.thread("t")
-    assert (state.thread_id, state.metadata, state.erased_pos, state.last_pos) == (STUB, {}, 16, 16)
-    assert [t.thread_id for t in thread.threads()] == [STUB]
-    assert events(thread)[-1].body == {
-        "seqs": [[1, 6], [8, 12]], "records": [[1, 2]], "genesis": chain.genesis("default", "t").hex(),
-        "reason": "asked for",
+    stub = erasure.stub_name(before.thread_uid)
+    assert done == cs.Redaction(stub, 16, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12), (1, 2))
+    state = thread.thread(stub)
+    assert (state.thread_id, state.thread_uid, state.created_at) == (stub, before.thread_uid, before.created_at)
+    assert (state.metadata, state.erased_pos, state.last_pos) == ({}, 16, 16)
+    assert [t.thread_id for t in thread.threads()] == [stub]
+    assert events(thread, stub)[-1].body == {
+        "seqs": [[1, 6], [8, 12]], "records": [[1, 2]], "whole": True, "reason": "asked for",
     }  # fmt: skip
     everything = dump(superuser)
     assert SECRET not in everything
     assert "nothing to see" not in everything
-    for name in ("t", STUB):
-        check(thread, name)
-        assert [(m.payload, m.redacted) for m in thread.replay(name)] == [(None, True)] * 12
-        assert thread.view(name).messages == [None] * 12
-        assert [c.body for c in thread.compactions(name)] == [None, None]
-        assert thread.view(name, at=thread.compaction(name, 1)).elements[0].messages == (None,)
-    assert [c.thread_id for c in thread.compactions()] == [STUB, STUB]
-    assert thread.verify("t").notes == ()
-    assert "genesis that the erasure kept" not in str(thread.verify(STUB, level="structure").notes)
-    [note] = thread.verify(STUB).notes
-    assert "could not be computed" in note
-    assert "genesis" in note
+    # Without the salt, the commitment tells nobody whether a guessed name is right.
+    assert salt.hex() not in everything
+    assert rows(superuser, "SELECT salt, commitment FROM compaction_store.threads") == [(None, commitment)]
+    check(thread, stub)
+    assert [(m.payload, m.redacted) for m in thread.replay(stub)] == [(None, True)] * 12
+    assert thread.view(stub).messages == [None] * 12
+    assert [c.body for c in thread.compactions(stub)] == [None, None]
+    assert thread.view(stub, at=thread.compaction(stub, 1)).elements[0].messages == (None,)
+    assert [c.thread_id for c in thread.compactions()] == [stub, stub]
+    # The genesis follows from what is left, so there is nothing that could not be checked.
+    assert thread.verify(stub).notes == thread.verify(stub, level="structure").notes == ()
 
 
-def test_nothing_is_added_to_an_erased_thread(thread: Face, superuser: psycopg.Connection[Any]) -> None:
-    thread.append("t", [{"role": "user", "content": "x"}] * 2, key="two")
-    thread.erase("t", reason="r")
-    before = thread.thread("t")
-    hi = {"role": "user", "content": "hi"}
+def test_nothing_is_added_to_a_stub(thread: Face, superuser: psycopg.Connection[Any]) -> None:
+    stub = thread.erase("t", reason="r").thread_id
+    before = thread.thread(stub)
     budget = cs.TokenBudget(context_window=100)
     calls: list[Callable[[str], Any]] = [
-        lambda name: thread.append(name, hi),
-        lambda name: thread.append(name, [hi, hi]),
+        lambda name: thread.append(name, HI),
+        lambda name: thread.append(name, [HI, HI]),
         lambda name: thread.append(name, {"role": "user", "content": PLAIN}, key="k4"),
         lambda name: thread.append(name, {"role": "user", "content": [{"type": "compaction", "content": "c"}]}),
-        lambda name: thread.load(name, [hi]),
+        lambda name: thread.load(name, [HI]),
         lambda name: thread.set_metadata(name, {"a": 1}),
         lambda name: thread.compact(name, span(1, 2)),
         lambda name: thread.compact(name, span(1, 2), budget=budget),
         lambda name: thread.revoke(name, 1),
         lambda name: thread.hold(name, reason="r"),
         lambda name: thread.retain(name, LATER, reason="r"),
+        lambda name: thread.redact(name, 5, reason="r"),
+        lambda name: thread.erase(name, reason="r"),
     ]
     for call in calls:
-        for name in ("t", STUB, f"erased:{uuid.uuid4()}"):
+        for name in (stub, f"erased:{uuid.uuid4()}"):
             with pytest.raises(cs.ThreadErased):
                 call(name)
     with pytest.raises(psycopg.Error) as caught:
-        commit(superuser, record(1, 2))
+        commit(superuser, record(1, 2), name=stub)
     assert caught.value.sqlstate == "CS012"
-    assert thread.erase("t", reason="again") == cs.Redaction(None, (), ())
-    assert thread.redact("t", 5, reason="again") == cs.Redaction(None, (), ())
-    assert thread.thread("t") == before
+    assert thread.thread(stub) == before
     assert list(thread.due(budget)) == []
-    check(thread)
+    check(thread, stub)
+
+
+_BY_KEY = {
+    "append": "append(%(uid)s, 'default', 't', '{}', %(salt)s, NULL, 1, 'c', %(key)s, NULL, NULL, NULL)",
+    "append, with a new key": (
+        "append(%(uid)s, 'default', 't', '{}', %(salt)s, NULL, 1, 'c', %(key)s, NULL, NULL, NULL, true)"
+    ),
+    "append_many": (
+        "append_many(%(uid)s, 'default', 't', '{\"{}\",\"{}\"}', %(salt)s || %(salt)s, ARRAY[NULL, NULL]::text[],"
+        " '{1,1}', 'c', %(key)s, ARRAY[NULL, NULL]::text[], NULL, NULL)"
+    ),
+    "load": (
+        "load(%(uid)s, 'default', 't', '{\"{}\"}', %(salt)s, ARRAY[NULL]::text[], '{1}', '{c}', NULL, %(key)s, NULL)"
+    ),
+    "set_metadata": "set_metadata(%(uid)s, 'default', 't', '{\"a\":1}')",
+    "record_event": "record_event(%(uid)s, 'default', 't', 'hold', NULL, %(salt)s, '{\"reason\":\"r\"}')",
+}
+
+
+@pytest.mark.parametrize("what", _BY_KEY)
+def test_a_caller_who_knows_the_key_from_before_the_erasure_reaches_the_stub_and_no_new_thread(
+    thread: Face, superuser: psycopg.Connection[Any], what: str
+) -> None:
+    uid = key_of(superuser, "t")
+    stub = thread.erase("t", reason="r").thread_id
+    thread.append("t", HI)
+    before = thread.thread(stub), thread.thread("t")
+    given = {"uid": uid, "salt": bytes(16), "key": "new"}
+    with pytest.raises(psycopg.Error) as caught:
+        superuser.execute(f"SELECT compaction_store.{_BY_KEY[what]}", given)
+    assert caught.value.sqlstate == "CS012", caught.value
+    assert (thread.thread(stub), thread.thread("t")) == before
+    superuser.execute(f"SELECT compaction_store.{_BY_KEY[what]}", given | {"uid": before[1].thread_uid})
+
+
+@pytest.mark.parametrize("messages", [0, 4, 12, 20])
+def test_a_compaction_of_a_thread_that_is_erased_meanwhile_is_refused(thread: Face, url: str, messages: int) -> None:
+    """Even where a new thread with as many messages has the name."""
+    old = thread.thread("t")
+
+    def compact(ctx: cs.CompactionContext) -> None:
+        with cs.Store.open(url) as other:
+            other.erase("t", reason="r")
+            for _ in range(messages):
+                other.append("t", {"role": "user", "content": PLAIN})
+        ctx.compact(1, 2, "short")
+
+    with pytest.raises((cs.Conflict, cs.ThreadNotFound)):
+        thread.compact("t", compact)
+    for found in thread.threads():
+        assert (found.last_number, found.last_seq) == (0, 12 if found.thread_uid == old.thread_uid else messages)
+        check(thread, found.thread_id)
 
 
 def test_a_thread_of_which_all_is_erased_already_loses_its_name(thread: Face) -> None:
     thread.redact("t", range(1, 13), reason="r")
-    assert thread.erase("t", reason="r") == cs.Redaction(14, (), ())
-    check(thread)
-    check(thread, STUB)
+    done = thread.erase("t", reason="r")
+    assert done == cs.Redaction(done.thread_id, 14, (), ())
+    check(thread, done.thread_id)
+    with pytest.raises(cs.ThreadNotFound):
+        thread.thread("t")
 
 
 def test_a_stub_is_one_of_its_tenant(faces: Faces, url: str) -> None:
@@ -93,12 +149,121 @@ def test_a_stub_is_one_of_its_tenant(faces: Faces, url: str) -> None:
         store.append("t", [{"role": "user", "content": "x"}] * 3, key="k")
         store.compact("t", lambda ctx: ctx.compact(1, 1, "s", allow={"larger"}))
     one.redact("t", 1, reason="r")
-    one.erase("t", reason="r")
+    stub = one.erase("t", reason="r").thread_id
     assert [m.redacted for m in other.replay("t")] == [False] * 3
     assert other.thread("t").thread_id == "t"
     for call in (other.thread, other.verify, other.view, lambda name: list(other.replay(name))):
         with pytest.raises(cs.ThreadNotFound):
-            call(STUB)
+            call(stub)
     assert [c.redacted for c in other.compactions("t")] == [False]
-    check(one)
+    check(one, stub)
     check(other)
+
+
+# ---- the name is free
+
+
+def _reads(store: Any) -> list[Callable[[str], Any]]:
+    """Whatever finds a thread by its name."""
+    return [
+        store.thread, store.view, store.verify, lambda name: store.view(name, at=1),
+        lambda name: store.message(name, 1), lambda name: list(store.replay(name)),
+        lambda name: list(store.compactions(name)), lambda name: store.compaction(name, 1),
+        lambda name: list(store.events(name)), lambda name: store.explain(name, 1), lambda name: store.seen_by(name, 1),
+        lambda name: list(store.export(name)), lambda name: list(store.search("secret", thread_id=name)),
+        lambda name: store.verify(name, level="structure"), lambda name: store.redact(name, 1, reason="r"),
+        lambda name: store.erase(name, reason="r"), lambda name: store.hold(name, reason="r"),
+        lambda name: store.set_metadata(name, {}), lambda name: store.compact(name, span(1, 2)),
+    ]  # fmt: skip
+
+
+def test_the_name_of_an_erased_thread_leads_nowhere(thread: Face) -> None:
+    thread.erase("t", reason="r")
+    for read in _reads(thread):
+        with pytest.raises(cs.ThreadNotFound):
+            read("t")
+    assert [report.findings for report in thread.verify_all()] == [()]
+
+
+def test_a_new_thread_under_the_name_has_nothing_of_the_old_one(thread: Face) -> None:
+    thread.compact("t", span(1, 4, f"old {SECRET}"))
+    thread.hold("t", reason="old")
+    thread.release("t", reason="old")
+    thread.set_metadata("t", {"old": True})
+    old = thread.thread("t")
+    stub = thread.erase("t", reason="old").thread_id
+    # The key of an old message is as free as the name is.
+    appended = thread.append("t", [{"role": "user", "content": f"new {i} {PLAIN}"} for i in range(3)], key="k1")
+    assert [m.seq for m in appended] == [1, 2, 3]
+    state = thread.thread("t")
+    assert (state.thread_id, state.last_pos, state.last_number, state.metadata) == ("t", 3, 0, {})
+    assert state.thread_uid != old.thread_uid
+    assert state.created_at > old.created_at
+    assert [m.payload["content"][:5] for m in thread.replay("t")] == ["new 0", "new 1", "new 2"]
+    assert [(e.seq, e.number) for e in thread.view("t").elements] == [(1, None), (2, None), (3, None)]
+    assert (list(thread.compactions("t")), events(thread)) == ([], [])
+    with pytest.raises(cs.PositionNotFound):
+        thread.view("t", at=4)
+    with pytest.raises(cs.CompactionNotFound):
+        thread.compaction("t", 1)
+    assert list(thread.search("old")) == []
+    assert [found.thread_id for found in thread.search("new 1")] == ["t"]
+    assert b"old" not in b"".join(thread.export("t"))
+    assert cs.verify_bundle(list(thread.export("t"))).entries == 3
+    assert [m.payload for m in thread.replay(stub)] == [None] * 12
+    assert {t.thread_id for t in thread.threads()} == {"t", stub}
+    reports = {report.thread_id: report for report in thread.verify_all()}
+    assert [reports[name].findings for name in ("t", stub)] == [(), ()]
+    assert (reports["t"].thread_uid, reports[stub].thread_uid) == (state.thread_uid, old.thread_uid)
+    thread.compact("t", span(1, 2))
+    assert [c.thread_uid for c in thread.compactions("t")] == [state.thread_uid]
+    assert {c.thread_id for c in thread.compactions()} == {"t", stub}
+    check(thread)
+    check(thread, stub)
+
+
+def test_a_name_can_be_erased_and_used_any_number_of_times(store: Face) -> None:
+    stubs = []
+    for turn in range(3):
+        store.append("t", {"role": "user", "content": f"turn {turn}"}, key="k")
+        stubs.append(store.erase("t", reason="r").thread_id)
+    store.append("t", {"role": "user", "content": "now"}, key="k")
+    assert {t.thread_id for t in store.threads()} == {"t", *stubs}
+    assert [m.payload["content"] for m in store.replay("t")] == ["now"]
+    for name in ("t", *stubs):
+        check(store, name)
+
+
+def test_another_store_that_used_the_name_before_the_erasure_gets_the_new_thread(faces: Faces, url: str) -> None:
+    """Nothing that a store remembers of a thread is remembered under its name alone."""
+    one, other = faces.open(url), faces.open(url)
+    other.append("t", [HI] * 5)
+    other.compact("t", lambda ctx: ctx.compact(1, 2, "s", allow={"larger"}))
+    seen = other.view("t")
+    log = list(other.compactions("t"))
+    stub = one.erase("t", reason="r").thread_id
+    # The seqs begin again, and yet no message was lost.
+    assert other.append("t", HI)[0].seq == 1
+    assert [m.seq for m in other.append("t", [HI, HI])] == [2, 3]
+    assert other.load("t", [HI]).last_seq == 4
+    assert one.append("t", HI)[0].seq == 5
+    for store in (one, other):
+        assert store.thread("t").thread_uid != log[0].thread_uid
+        assert (store.view("t").pos, store.thread("t").last_seq) == (5, 5)
+        check(store)
+        check(store, stub)
+    # What came from the old thread still names it.
+    assert [c.thread_id for c in other.compactions(after=log[0])] == []
+    assert other.tree(log[0]).inside == ()
+    with pytest.raises(cs.Conflict):
+        other.append("t", HI, view=seen)
+
+
+def test_two_stores_that_append_under_a_freed_name_in_turn_share_one_thread(faces: Faces, url: str) -> None:
+    one, other = faces.open(url), faces.open(url)
+    for turn in range(5):
+        one.append("t", HI)
+        assert other.append("t", HI)[0].seq == 2, turn
+        one.erase("t", reason="r")
+    assert [t.last_seq for t in one.threads()] == [2] * 5
+    assert [report.findings for report in one.verify_all()] == [()] * 5

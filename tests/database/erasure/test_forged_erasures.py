@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 from support.faces import Face, Faces
-from support.redactable_thread import BEFORE, LEVELS, STUB, UID, check, dump, events, span
+from support.keys import key_of
+from support.redactable_thread import BEFORE, LEVELS, check, dump, events, span
 
 import compaction_store as cs
 from compaction_store.errors import PermissionDenied
-from compaction_store.integrity import chain
+from compaction_store.integrity import chain, erasure
 
 
 @pytest.fixture
 def tampered(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     for table in ("messages", "compactions", "events", "threads", "heads"):
         superuser.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL".encode())
+    superuser.execute("ALTER TABLE compaction_store.threads DROP CONSTRAINT threads_stub_check")
     return superuser
 
 
@@ -79,6 +82,10 @@ def test_content_that_was_put_back_is_found(
     "change",
     [
         "threads SET thread_id = 't'",
+        "threads SET thread_id = 't', salt = '\\x00112233445566778899aabbccddeeff'",
+        "threads SET salt = '\\x00112233445566778899aabbccddeeff'",
+        "threads SET commitment = sha256('t')",
+        "threads SET created_at = created_at - interval '1 second'",
         "threads SET thread_id = 'erased:' || gen_random_uuid()",
         "threads SET metadata = '{\"a\":1}'",
         "heads SET erased_pos = NULL",
@@ -88,41 +95,65 @@ def test_content_that_was_put_back_is_found(
         "messages SET redacted_pos = NULL WHERE seq = 3",
         "events SET body = NULL WHERE kind = 'redaction'",
         "events SET kind = 'hold' WHERE kind = 'redaction'",
+        "events SET critical = false WHERE kind = 'redaction'",
+        "events SET login = 'nobody' WHERE kind = 'redaction'",
         "events SET body = '{\"seqs\":[[1,12]],\"records\":[]}' WHERE kind = 'redaction'",
     ],
 )
 def test_a_change_to_a_stub_is_found(thread: Face, tampered: psycopg.Connection[Any], change: str) -> None:
     thread.hold("t", reason="r")
     thread.erase("t", reason="r", override="o")
+    [stub] = thread.threads()
     assert tampered.execute(f"UPDATE compaction_store.{change}".encode()).rowcount == 1
     is_content = "SET body" in change or "payload" in change
-    for name in ("t", STUB):
-        for level in LEVELS:
-            assert bool(thread.verify(name, level=level).findings) == (level == "content" or not is_content)
+    [now] = thread.threads()
+    assert (now.thread_uid, now.thread_id == stub.thread_id) == (stub.thread_uid, "thread_id" not in change)
+    for level in LEVELS:
+        assert bool(thread.verify(now.thread_id, level=level).findings) == (level == "content" or not is_content)
+        [report] = thread.verify_all(level=level)
+        assert bool(report.findings) == (level == "content" or not is_content)
 
 
 def test_a_live_thread_that_is_called_erased_is_found(thread: Face, tampered: psycopg.Connection[Any]) -> None:
-    for change in (f"threads SET thread_id = '{STUB}', metadata = '{{}}'", "heads SET erased_pos = last_pos"):
-        tampered.execute(f"UPDATE compaction_store.{change}".encode())
-        for level in LEVELS:
-            assert thread.verify("t", level=level).findings != ()
-            assert thread.verify(STUB, level=level).findings != ()
+    stub = erasure.stub_name(key_of(tampered, "t"))
+    for change in (f"threads SET thread_id = '{stub}', metadata = '{{}}'", "heads SET erased_pos = last_pos"):
+        for more in ("", "threads SET salt = NULL"):
+            for each in filter(None, (change, more)):
+                tampered.execute(f"UPDATE compaction_store.{each}".encode())
+            for level in LEVELS:
+                assert thread.verify(stub, level=level).findings != ()
+                [report] = thread.verify_all(level=level)
+                assert report.findings != ()
 
 
 def test_a_chain_made_of_anothers_entries_does_not_pass_for_a_stub(
-    thread: Face, tampered: psycopg.Connection[Any]
+    thread: Face, tampered: psycopg.Connection[Any], url: str
 ) -> None:
-    """It is found by its old name. Without the name, a note says that this could not be checked."""
-    other = chain.thread_uid("default", "other")
+    """Its key is in the genesis, and so is the tenant."""
     thread.append("other", [{"role": "user", "content": "x"}] * 3)
-    thread.erase("other", reason="r")
+    stub = thread.erase("other", reason="r").thread_id
+    uid, other = key_of(tampered, "t"), key_of(tampered, stub)
     for table in ("messages", "events", "threads", "heads"):
-        tampered.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = '{UID}'".encode())
-        tampered.execute(f"UPDATE compaction_store.{table} SET thread_uid = '{UID}'".encode())
-    tampered.execute(b"UPDATE compaction_store.threads SET thread_id = 'erased:' || thread_uid")
-    assert other != UID
-    assert thread.verify("t").findings != ()
-    assert thread.verify(STUB).notes != ()
+        tampered.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = '{uid}'".encode())
+    check(thread, stub)
+    # Another key with the same time, another tenant, the commitment of another name.
+    forged = UUID(bytes=other.bytes[:8] + bytes(8 * [0xAA]))
+    for change, back in (
+        (f"thread_uid = '{forged}'", f"thread_uid = '{other}'"), ("tenant = 'other'", "tenant = 'default'"),
+    ):  # fmt: skip
+        for way in (change, back):
+            for table in ("messages", "events", "threads", "heads"):
+                tampered.execute(f"UPDATE compaction_store.{table} SET {way}".encode())
+            tampered.execute(b"UPDATE compaction_store.threads SET thread_id = 'erased:' || thread_uid")
+            tenant = "other" if way == "tenant = 'other'" else "default"
+            with cs.Store.open(url, tenant=tenant) as store:
+                [report] = store.verify_all()
+                found = [(finding.pos, finding.what) for finding in report.findings]
+            expected = (1, "the entry does not follow from its columns and the entry before")
+            assert found == ([] if way == back else [expected])
+    commitment = chain.name_commitment(bytes(16), "another").hex()
+    tampered.execute(f"UPDATE compaction_store.threads SET commitment = '\\x{commitment}'".encode())
+    assert thread.verify(stub).findings[0].pos == 1
 
 
 _REFUSED = """
@@ -131,6 +162,12 @@ threads SET thread_id = 'erased:' || gen_random_uuid(), metadata = '{}'
 threads SET thread_id = 'erased:' || thread_uid, metadata = '{"a":1}'
 threads SET thread_id = 'erased:' || thread_uid, tenant = 'other', metadata = '{}'
 threads SET thread_uid = gen_random_uuid()
+threads SET thread_id = 'other'
+threads SET salt = NULL
+threads SET thread_id = 'erased:' || thread_uid, metadata = '{}'
+threads SET thread_id = 'erased:' || thread_uid, salt = NULL, metadata = '{"a":1}'
+threads SET thread_id = 'erased:' || thread_uid, salt = NULL, metadata = '{}', commitment = sha256('')
+threads SET commitment = sha256('')
 messages SET payload = NULL, meta = NULL, salt = NULL WHERE seq = 1
 messages SET payload = NULL, meta = NULL, redacted_pos = 13 WHERE seq = 1
 messages SET payload = NULL, salt = NULL, redacted_pos = 13 WHERE seq = 1
@@ -142,7 +179,10 @@ messages SET payload = '{}' WHERE seq = 5
 compactions SET body = NULL, redacted_pos = 13
 compactions SET body = NULL, salt = NULL
 compactions SET body = NULL, salt = NULL, redacted_pos = 13, actor = 'x'
+compactions SET login = 'x'
 events SET body = NULL
+events SET login = 'x'
+events SET critical = false
 """
 
 
@@ -184,14 +224,16 @@ def test_the_application_erases_by_the_functions_alone(faces: Faces, login: str)
     store = faces.open(login)
     for write in _WRITES:
         write(store)
-    assert [e.kind for e in events(store)] == ["hold", "release", "retention", "redaction", "redaction"]
-    check(store)
+    [stub] = [t.thread_id for t in store.threads()]
+    assert [e.kind for e in events(store, stub)] == ["hold", "release", "retention", "redaction", "redaction"]
+    assert {e.login for e in events(store, stub)} == {f"cs_redactor_{os.getpid()}"}
+    check(store, stub)
     with psycopg.connect(login, autocommit=True) as connection:
         connection.execute("SELECT set_config('compaction_store.tenant', 'default', false)")
         for statement in (
             "UPDATE compaction_store.messages SET payload = NULL",
             "INSERT INTO compaction_store.events SELECT * FROM compaction_store.events",
-            "SELECT compaction_store.write_event(h, 'redaction', NULL, '', '{}') FROM compaction_store.heads AS h",
+            "SELECT compaction_store.write_event(h, 'hold', true, NULL, '', '{}') FROM compaction_store.heads AS h",
             "SELECT compaction_store.erase_content(h, NULL, '', '{}', '{}', '{}') FROM compaction_store.heads AS h",
             "SELECT compaction_store.derived_records(gen_random_uuid(), '{}')",
         ):

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 from support.faces import Face
-from support.redactable_thread import BEFORE, LATER, UID, check, events, rows, span
+from support.keys import key_of
+from support.redactable_thread import BEFORE, LATER, check, events, rows, span
 
 import compaction_store as cs
 from compaction_store.integrity import erasure
@@ -75,9 +76,10 @@ def test_a_hold_and_a_retention_are_overridden_with_a_reason_that_is_recorded(th
     assert events(thread)[-1].body["override"] == "the court said so"
     with pytest.raises(cs.Held):
         thread.redact("t", 6, reason="r")
-    assert thread.erase("t", reason="r", override="and again").pos == 16
-    assert events(thread)[-1].body["override"] == "and again"
-    check(thread)
+    done = thread.erase("t", reason="r", override="and again")
+    assert done.pos == 16
+    assert events(thread, done.thread_id)[-1].body["override"] == "and again"
+    check(thread, done.thread_id)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,7 @@ def test_a_hold_and_a_retention_are_overridden_with_a_reason_that_is_recorded(th
         ("redaction", '{"seqs":[],"records":[]}'),
         ("import", "{}"),
         ("checkpoint", "{}"),
+        ("later_kind", "{}"),
         (None, "{}"),
         ("retention", '{"reason":"x"}'),
         ("retention", '{"reason":"x","until":"2031-01-01T00:00:00.000000Z"}'),
@@ -98,9 +101,12 @@ def test_a_hold_and_a_retention_are_overridden_with_a_reason_that_is_recorded(th
 def test_the_function_records_no_other_events(
     thread: Face, superuser: psycopg.Connection[Any], kind: str, body: str
 ) -> None:
-    with pytest.raises(psycopg.Error):
-        rows(superuser, "SELECT compaction_store.record_event(%s, 'default', %s, NULL, '\\x00', %s)", UID, kind, body)
+    call = "SELECT compaction_store.record_event(NULL, 'default', 't', %s, NULL, %s, %s)"
+    with pytest.raises(psycopg.Error) as caught:
+        rows(superuser, call, kind, bytes(16), body)
+    assert caught.value.sqlstate in {"CS008", "CS019", "22007", "22008", "22P02"}
     assert events(thread) == []
+    rows(superuser, call, "hold", bytes(16), "{}")
 
 
 def test_the_same_call_again_after_its_reply_was_lost_is_the_same_event(
@@ -108,31 +114,31 @@ def test_the_same_call_again_after_its_reply_was_lost_is_the_same_event(
 ) -> None:
     """The store retries with the same salt, so the result of the first attempt is returned."""
     salt = os.urandom(16)
+    uid = key_of(superuser, "t")
     thread.compact("t", span(4, 6))
 
     def redact() -> list[tuple[Any, ...]]:
         return rows(
             superuser,
             "SELECT * FROM compaction_store.redact"
-            "(%s, 'default', %s::int8[], %s::int8[], NULL, %s, '{\"r\":1}', false)",
-            UID, [5, 9], [5, 10], salt,
+            "(%s, 'default', 't', %s::int8[], %s::int8[], NULL, %s, '{\"r\":1}', false)",
+            uid, [5, 9], [5, 10], salt,
         )  # fmt: skip
 
     def hold() -> list[tuple[Any, ...]]:
-        return rows(
-            superuser, "SELECT * FROM compaction_store.record_event(%s, 'default', 'hold', NULL, %s, '{}')", UID, salt
-        )  # fmt: skip
+        call = "SELECT * FROM compaction_store.record_event(%s, 'default', 't', 'hold', NULL, %s, '{}')"
+        return rows(superuser, call, uid, salt)
 
     def erase() -> list[tuple[Any, ...]]:
-        return rows(
-            superuser, "SELECT * FROM compaction_store.erase(%s, 'default', NULL, %s, '{\"r\":1}', true)", UID, salt
-        )
+        call = "SELECT * FROM compaction_store.erase(%s, 'default', 't', NULL, %s, '{\"r\":1}', true)"
+        return rows(superuser, call, uid, salt)
 
     for act in (redact, hold, erase):
         salt = os.urandom(16)
-        first, state = act(), thread.thread("t")
+        first = act()
+        [state] = thread.threads()
         assert act() == first
-        assert thread.thread("t") == state
+        assert list(thread.threads()) == [state]
         assert first[0][0] == state.last_pos
-    assert erasure.redaction(first[0]).seqs == (1, 2, 3, 4, 6, 7, 8, 11, 12)
-    check(thread)
+    assert erasure.redaction("t", first[0]).seqs == (1, 2, 3, 4, 6, 7, 8, 11, 12)
+    check(thread, f"erased:{uid}")

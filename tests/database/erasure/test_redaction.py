@@ -20,7 +20,7 @@ def test_a_redaction_leaves_nothing_of_the_content_and_everything_else(
     before = list(thread.replay("t"))
     assert SECRET in dump(superuser)
     done = thread.redact("t", [5], reason="asked for", actor="clerk", legal_basis="Art. 17")
-    assert done == cs.Redaction(13, (5,), ())
+    assert done == cs.Redaction("t", 13, (5,), ())
     after = list(thread.replay("t"))
     assert after[:4] + after[5:] == before[:4] + before[5:]
     assert after[4] == before[4]._replace(payload=None, meta=None, redacted=True, text=None)
@@ -38,7 +38,7 @@ def test_a_redaction_leaves_nothing_of_the_content_and_everything_else(
 
 
 def test_many_are_erased_in_one_event(thread: Face) -> None:
-    assert thread.redact("t", (s for s in [9, 2, 1, 3, 2]), reason="r") == cs.Redaction(13, (1, 2, 3, 9), ())
+    assert thread.redact("t", (s for s in [9, 2, 1, 3, 2]), reason="r") == cs.Redaction("t", 13, (1, 2, 3, 9), ())
     assert events(thread)[0].body["seqs"] == [[1, 3], [9, 9]]
     assert thread.redact("t", range(1, 13), reason="r").seqs == (4, 5, 6, 7, 8, 10, 11, 12)
     assert [m.redacted for m in thread.replay("t")] == [True] * 12
@@ -48,9 +48,9 @@ def test_many_are_erased_in_one_event(thread: Face) -> None:
 def test_what_is_erased_already_is_no_event(thread: Face) -> None:
     thread.redact("t", 5, reason="r")
     before = thread.thread("t")
-    assert thread.redact("t", [5], reason="again") == cs.Redaction(None, (), ())
+    assert thread.redact("t", [5], reason="again") == cs.Redaction("t", None, (), ())
     assert thread.thread("t") == before
-    assert thread.redact("t", [5, 6], reason="again") == cs.Redaction(14, (6,), ())
+    assert thread.redact("t", [5, 6], reason="again") == cs.Redaction("t", 14, (6,), ())
     assert thread.explain("t", 6).redaction == events(thread)[1]
     check(thread)
 
@@ -96,12 +96,12 @@ def test_a_reason_says_something(thread: Face) -> None:
 def test_a_reason_may_be_any_text(thread: Face, text: str) -> None:
     thread.redact("t", 5, reason=text, legal_basis=text, override=text)
     thread.hold("t", reason=text)
-    thread.erase("t", reason=text, override=text)
-    assert [event.reason for event in events(thread)] == [text] * 3
-    assert events(thread)[0].body == {
+    stub = thread.erase("t", reason=text, override=text).thread_id
+    assert [event.reason for event in events(thread, stub)] == [text] * 3
+    assert events(thread, stub)[0].body == {
         "seqs": [[5, 5]], "records": [], "reason": text, "legal_basis": text, "override": text,
     }  # fmt: skip
-    check(thread)
+    check(thread, stub)
 
 
 def test_a_thread_must_be_there(store: Face) -> None:

@@ -79,6 +79,9 @@ def build(store: cs.Store) -> list[str]:
             store.redact(name, [6], reason="asked")
             store.revoke(name, 2, reason="r")
         store.append(name, {"role": "user", "content": "last"})
+    store.append("erased", [{"role": "user", "content": f"said {i}"} for i in range(3)], meta=[{"n": 1}] * 3)
+    store.compact("erased", lambda ctx: ctx.compact(1, 2, "less"), force=True)
+    names.append(store.erase("erased", reason="asked").thread_id)
     return names
 
 
@@ -93,13 +96,15 @@ def cells(root: psycopg.Connection[Any]) -> list[Cell]:
     ]
 
 
-def changed(cell: Cell, old: Any, rng: random.Random) -> Any:  # noqa: PLR0911 — one type after another
-    """Returns another value of a column's type, near to the old one or far from it."""
+def changed(cell: Cell, old: Any, rng: random.Random) -> Any:  # noqa: C901, PLR0911 — one type after another
+    """Another value of a column's type: near to the old one or far from it."""
     if cell.is_nullable and old is not None and rng.random() < 0.1:
         return None
     if cell.kind in {"bigint", "integer"}:
         near = rng.choice([1, -1, 2, 10, 1000])
         return rng.choice([(old or 0) + near, rng.randrange(-5, 30), rng.randrange(2**31)])
+    if cell.kind == "boolean":
+        return not old
     if cell.kind == "text":
         letters = list(old or "")
         if letters and rng.random() < 0.5:
@@ -127,11 +132,11 @@ def changed(cell: Cell, old: Any, rng: random.Random) -> Any:  # noqa: PLR0911 �
 
 
 def is_found(store: cs.Store, names: list[str]) -> bool:
-    """Returns whether `verify` of the thread or `verify_all` finds anything."""
+    """Whether anything shows: in the threads by their names, or among all of them if a name leads nowhere."""
     try:
         return any(store.verify(name).findings for name in names)
     except cs.ThreadNotFound:
-        return True
+        return any(report.findings for report in store.verify_all())
 
 
 class Mutator:
@@ -169,7 +174,7 @@ class Mutator:
 
 def campaign(store: cs.Store, root: psycopg.Connection[Any], changes: int) -> None:
     names = build(store)
-    by_uid = {store._key(name).uid: name for name in names}
+    by_uid = {store.thread(name).thread_uid: name for name in names}
     rng = random.Random(SEED)
     mutator = Mutator(root, rng)
     everything = [cell for cell in cells(root) if cell.table != "staged"]

@@ -13,7 +13,6 @@ import psycopg
 import pytest
 
 from compaction_store.errors import InvalidThreadId
-from compaction_store.integrity import chain
 from compaction_store.messages import documents
 
 _BACKSLASH = "\\"
@@ -116,9 +115,9 @@ def _append(connection: psycopg.Connection[Any], thread_id: str, payload: str, *
     tenant = given.get("tenant", "default")
     return _refused(
         connection,
-        "SELECT compaction_store.append(%s, %s, %s, %s, %s, %s, %s, 'x', %s, %s, NULL, NULL)",
-        chain.thread_uid(tenant, thread_id), tenant, thread_id, payload, os.urandom(16), given.get("role", "user"),
-        given.get("tokens", 1), given.get("key"), given.get("meta"),
+        "SELECT compaction_store.append(NULL, %s, %s, %s, %s, %s, %s, 'x', %s, %s, NULL, NULL)",
+        tenant, thread_id, payload, os.urandom(16), given.get("role", "user"), given.get("tokens", 1), given.get("key"),
+        given.get("meta"),
     )  # fmt: skip
 
 
@@ -126,9 +125,9 @@ def _append_two(connection: psycopg.Connection[Any], thread_id: str, payload: st
     one = '{"role":"user","content":"first"}'
     return _refused(
         connection,
-        "SELECT compaction_store.append_many(%s, 'default', %s, %s::text[], %s, %s::text[], %s::int[], 'x', %s,"
+        "SELECT compaction_store.append_many(NULL, 'default', %s, %s::text[], %s, %s::text[], %s::int[], 'x', %s,"
         " %s::text[], NULL, NULL)",
-        chain.thread_uid("default", thread_id), thread_id, [one, payload], os.urandom(32),
+        thread_id, [one, payload], os.urandom(32),
         ["user", given.get("role", "user")], [1, 1], given.get("key"), [None, given.get("meta")],
     )  # fmt: skip
 
@@ -192,13 +191,12 @@ def test_an_append_that_the_library_would_make_is_taken_in_sql_and_verifies(
     assert list(store.replay("t"))[-1].role == role
 
 
-@pytest.mark.parametrize(
-    "name", ["", "n" * 256, "ä" * 128, "erased:", "erased:x", f"erased:{chain.thread_uid('default', 't')}"]
-)
+@pytest.mark.parametrize("name", ["", "n" * 256, "ä" * 128, "erased:", "erased:x", "erased:{uid}"])
 def test_a_name_that_the_library_refuses_opens_no_thread_in_sql(
     login: psycopg.Connection[Any], name: str, store: Any
 ) -> None:
     store.append("t", {"role": "user", "content": "hi"})
+    name = name.format(uid=store.thread("t").thread_uid)
     assert _append(login, name, _OK) == "CS018"
     assert _append_two(login, name, _OK) == "CS018"
     assert [thread.thread_id for thread in store.threads()] == ["t"]
@@ -213,12 +211,11 @@ def test_a_tenant_that_the_library_refuses_opens_no_thread_in_sql(login: psycopg
 def test_the_loader_opens_no_thread_of_such_a_name(superuser: psycopg.Connection[Any]) -> None:
     superuser.execute("SET ROLE compaction_store_loader")
     for name in ("", "n" * 256, f"erased:{uuid.uuid4()}"):
-        uid = chain.thread_uid("default", name)
         load = (
-            "SELECT compaction_store.load(%s, 'default', %s, ARRAY['{\"role\":\"user\"}'], %s, ARRAY['user'], ARRAY[1],"
-            " ARRAY['c'], ARRAY[NULL]::text[], 'k', NULL)"
+            "SELECT compaction_store.load(NULL, 'default', %s, ARRAY['{\"role\":\"user\"}'], %s, ARRAY['user'],"
+            " ARRAY[1], ARRAY['c'], ARRAY[NULL]::text[], 'k', NULL)"
         )
-        assert _refused(superuser, load, uid, name, bytes(16)) == "CS018"
+        assert _refused(superuser, load, name, bytes(16)) == "CS018"
 
 
 def test_no_two_threads_have_one_name_even_after_a_superusers_rename(
@@ -238,8 +235,9 @@ def test_metadata_that_the_library_refuses_is_refused_in_sql(
     login: psycopg.Connection[Any], metadata: str, store: Any
 ) -> None:
     store.append("t", {"role": "user", "content": "hi"})
-    uid = chain.thread_uid("default", "t")
-    assert _refused(login, "SELECT compaction_store.set_metadata(%s, 'default', %s)", uid, metadata) == "CS019"
+    for uid in (None, store.thread("t").thread_uid):
+        statement = "SELECT compaction_store.set_metadata(%s, 'default', 't', %s)"
+        assert _refused(login, statement, uid, metadata) == "CS019"
     assert store.thread("t").metadata == {}
 
 
@@ -253,7 +251,7 @@ def _base(store: Any) -> tuple[int, bytes]:
     return thread.last_pos, thread.head
 
 
-_COMMIT = "SELECT compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s)"
+_COMMIT = "SELECT compaction_store.commit_compactions(NULL, 'default', 't', %s, %s, %s, %s)"
 _STAND_IN = '{"replacement":[{"role":"user","content":"x"}]}'
 
 
@@ -279,10 +277,9 @@ def test_a_record_that_the_library_would_not_write_is_refused_in_sql(
     login: psycopg.Connection[Any], body: str, columns: dict[str, Any], store: Any
 ) -> None:
     store.append("t", [{"role": "user", "content": "hi"}] * 3)
-    commit, uid = _COMMIT, chain.thread_uid("default", "t")
-    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(body, **columns)) == "CS019"
+    assert _refused(login, _COMMIT, uuid.uuid4(), *_base(store), _record(body, **columns)) == "CS019"
     assert list(store.compactions()) == []
-    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(_STAND_IN)) is None
+    assert _refused(login, _COMMIT, uuid.uuid4(), *_base(store), _record(_STAND_IN)) is None
     assert len(store.view("t").elements) == 2
 
 
@@ -291,17 +288,15 @@ def test_a_system_message_is_shortened_by_a_system_message_in_sql_too(
 ) -> None:
     store.append("t", [{"role": "system", "content": "long"}, {"role": "user", "content": "hi"}])
     body = '{"replacement":[{"role":"system","content":"l"},{"role":"user","content":"hi"}]}'
-    commit, uid = _COMMIT, chain.thread_uid("default", "t")
-    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(body)) == "CS019"
-    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(body, kind="truncation")) is None
+    assert _refused(login, _COMMIT, uuid.uuid4(), *_base(store), _record(body)) == "CS019"
+    assert _refused(login, _COMMIT, uuid.uuid4(), *_base(store), _record(body, kind="truncation")) is None
 
 
 def test_no_figure_that_an_append_or_a_record_brings_stops_the_appends_after_it(
     login: psycopg.Connection[Any], store: Any
 ) -> None:
     store.append("t", [{"role": "user", "content": "hi"}] * 3)
-    commit, uid = _COMMIT, chain.thread_uid("default", "t")
-    assert _refused(login, commit, uid, uuid.uuid4(), *_base(store), _record(_STAND_IN, tokens_after=2**31 - 1)) is None
+    assert _refused(login, _COMMIT, uuid.uuid4(), *_base(store), _record(_STAND_IN, tokens_after=2**31 - 1)) is None
     login.execute("RESET ROLE")
     login.execute("UPDATE compaction_store.heads SET view_tokens = 1::int8 << 50")
     for _ in range(3):

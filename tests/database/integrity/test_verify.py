@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from support.keys import key_of
 from support.paths import ROOT
 from support.view_base import base
 
@@ -79,10 +80,10 @@ def commit(connection: psycopg.Connection[Any], thread_id: str, *records: dict[s
         }
         for columns in records
     ]  # fmt: skip
-    uid = chain.thread_uid("default", thread_id)
+    uid = key_of(connection, thread_id)
     return connection.execute(
-        "SELECT * FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s)",
-        (uid, uuid.uuid4(), *base(connection, uid), json.dumps(texts)),
+        "SELECT * FROM compaction_store.commit_compactions(%s, 'default', %s, %s, %s, %s, %s)",
+        (uid, thread_id, uuid.uuid4(), *base(connection, uid), json.dumps(texts)),
     ).fetchall()
 
 
@@ -92,25 +93,6 @@ def full_record(start: int, end: int) -> dict[str, Any]:
         "callback": "app.compact", "trigger": "budget", "actor": "me", "model": "model-1", "counter": "bytes/4",
         "inputs": [1, 2],
     }  # fmt: skip
-
-
-def add_event(connection: psycopg.Connection[Any], thread_id: str) -> None:
-    """Adds an event to the chain by hand."""
-    uid = chain.thread_uid("default", thread_id)
-    head, pos, at = connection.execute(
-        "SELECT head, last_pos, last_at FROM compaction_store.heads WHERE thread_uid = %s", (uid,)
-    ).fetchall()[0]
-    salt, body = bytes(16), '{"reason":"audit"}'
-    commitment = chain.commitment(salt, body.encode())
-    leaf = chain.leaf(chain.event_header(kind="hold", actor="me"), commitment)
-    entry = chain.entry(head, pos + 1, 0, chain.microseconds(at), leaf)
-    connection.execute(
-        "INSERT INTO compaction_store.events VALUES (%s, %s, %s, 'default', 'hold', 'me', %s, %s, %s, %s)",
-        (uid, pos + 1, at, salt, commitment, entry, body),
-    )
-    connection.execute(
-        "UPDATE compaction_store.heads SET head = %s, last_pos = %s WHERE thread_uid = %s", (entry, pos + 1, uid)
-    )
 
 
 @pytest.fixture
@@ -126,7 +108,7 @@ def thread(keeper: cs.Store, tampered: psycopg.Connection[Any]) -> str:
     commit(tampered, thread_id, failed, failed)
     commit(tampered, thread_id, full_record(2, 6))
     commit(tampered, thread_id, full_record(8, 9))
-    add_event(tampered, thread_id)
+    keeper.hold(thread_id, reason="audit", actor="me")
     return thread_id
 
 
@@ -134,7 +116,8 @@ def findings(keeper: cs.Store, thread_id: str, level: Level = "content") -> tupl
     try:
         return keeper.verify(thread_id, level=level).findings
     except cs.ThreadNotFound:
-        return (cs.Finding(None, "the thread is gone"),)
+        # The name leads nowhere: only a walk over everything that is stored shows what is left of the thread.
+        return tuple(finding for report in keeper.verify_all(level=level) for finding in report.findings)
 
 
 def test_the_columns_under_test_are_all_there_are(tampered: psycopg.Connection[Any]) -> None:
@@ -161,6 +144,7 @@ _OTHER = {
     "integer": ["{c} + 1", "7", "0", "-1"],
     "text": ["{c} || 'x'", "{c} || ' '", "upper({c})", "''", "'forged'"],
     "bytea": ["set_byte({c}, 0, get_byte({c}, 0) # 1)", "{c} || '\\x00'::bytea", "''::bytea", "sha256('forged')"],
+    "boolean": ["NOT {c}"],
     "uuid": ["'00000000-0000-8000-8000-000000000000'::uuid"],
     "timestamp with time zone": [
         "{c} + interval '1 microsecond'", "{c} - interval '1 microsecond'", "{c} + interval '1 year'",
@@ -178,7 +162,7 @@ class Tamperer:
 
     def __init__(self, connection: psycopg.Connection[Any], thread_id: str) -> None:
         self.connection = connection
-        self.uid = chain.thread_uid("default", thread_id)
+        self.uid = key_of(connection, thread_id)
 
     def run(self, statement: str, *parameters: Any) -> int:
         return self.connection.execute(statement.encode(), parameters or None).rowcount
@@ -297,7 +281,7 @@ def forged_message(tamperer: Tamperer, *, seq: int, pos: int, previous: bytes) -
     header = chain.message_header(
         role="user", tokens=1, counter="c", key=None, call_size=None, receipt=None, meta_commitment=None
     )
-    entry = chain.entry(previous, pos, seq, chain.microseconds(at), chain.leaf(header, commitment))
+    entry = chain.entry(previous, pos, seq, chain.microseconds(at), commitment, header)
     tamperer.run(
         "INSERT INTO compaction_store.messages"
         " (thread_uid, seq, pos, created_at, tokens, tenant, role, counter, salt, commitment, entry, payload)"
@@ -361,7 +345,7 @@ def test_a_forged_record_is_found(
         "INSERT INTO compaction_store.compactions SELECT (json_populate_record(c, json_build_object("
         " 'thread_uid', %s::text, 'number', %s::int8, 'pos', %s::int8, 'start_seq', 11, 'end_seq', 12))).*"
         " FROM compaction_store.compactions AS c WHERE thread_uid = %s AND number = 4",
-        str(chain.thread_uid("default", other)), number, pos, tamperer.uid,
+        str(key_of(tamperer.connection, other)), number, pos, tamperer.uid,
     )  # fmt: skip
     assert findings(keeper, other, level)
 
@@ -376,7 +360,7 @@ def test_a_forged_event_is_found_in_a_thread_without_events(
     tamperer.run(
         "INSERT INTO compaction_store.events SELECT (json_populate_record(e, json_build_object("
         " 'thread_uid', %s::text, 'pos', %s::int8))).* FROM compaction_store.events AS e WHERE thread_uid = %s",
-        str(chain.thread_uid("default", other)), pos, tamperer.uid,
+        str(key_of(tamperer.connection, other)), pos, tamperer.uid,
     )  # fmt: skip
     assert thread != other
     assert findings(keeper, other, level)
@@ -404,21 +388,36 @@ def test_a_row_moved_to_another_thread_is_found_in_both(
     keeper.append(other, [{"role": "user", "content": str(i)} for i in range(11)])
     tamperer.run(
         "UPDATE compaction_store.messages SET thread_uid = %s WHERE thread_uid = %s AND seq = 12",
-        chain.thread_uid("default", other), tamperer.uid,
+        key_of(tamperer.connection, other), tamperer.uid,
     )  # fmt: skip
     tamperer.run("UPDATE compaction_store.heads SET last_seq = 12, last_pos = 12 WHERE last_seq = 11")
     assert findings(keeper, thread, level)
     assert findings(keeper, other, level)
 
 
-def test_a_chain_renamed_to_another_thread_is_found(keeper: cs.Store, tamperer: Tamperer, thread: str) -> None:
-    other = uuid.uuid4().hex
-    uid = chain.thread_uid("default", other)
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_chain_moved_to_another_key_of_the_same_time_is_found(
+    keeper: cs.Store, tamperer: Tamperer, thread: str, level: Any
+) -> None:
+    uid = uuid.UUID(int=tamperer.uid.int ^ 1)
     for table in TABLES:
         tamperer.run(f"UPDATE compaction_store.{table} SET thread_uid = %s WHERE thread_uid = %s", uid, tamperer.uid)
-    tamperer.run("UPDATE compaction_store.threads SET thread_id = %s", other)
-    assert findings(keeper, thread)
-    assert findings(keeper, other, "structure")
+    assert [(found.pos, found.what) for found in findings(keeper, thread, level)] == [
+        (1, "the entry does not follow from its columns and the entry before")
+    ]
+
+
+def test_a_chain_under_another_name_is_found_where_the_name_was_and_where_it_is(
+    keeper: cs.Store, tamperer: Tamperer, thread: str
+) -> None:
+    other = uuid.uuid4().hex
+    tamperer.run("UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", other, tamperer.uid)
+    with pytest.raises(cs.ThreadNotFound):
+        keeper.verify(thread)
+    for name in (thread, other):
+        assert [found.what for found in findings(keeper, name, "structure")] == [
+            "the name is not the one that the thread was made with"
+        ]
 
 
 def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
@@ -427,7 +426,7 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
     thread = uuid.uuid4().hex
     keeper.append(thread, [{"n": i} for i in range(10)])
     kept = keeper.verify(thread)
-    uid = chain.thread_uid("default", thread)
+    uid = key_of(tamperer.connection, thread)
     tamperer.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > 8", uid)
     assert findings(keeper, thread)
     tamperer.run(
@@ -442,8 +441,8 @@ def test_a_tail_cut_with_its_head_is_seen_by_a_head_kept_elsewhere(
 
 def test_a_redaction_is_counted_and_is_no_finding(keeper: cs.Store, tamperer: Tamperer, thread: str) -> None:
     erased = keeper.redact(thread, [1, 5], reason="asked", override="told to")
-    # The two failed records have no span, so they may repeat anything. The other two were made from them.
-    assert erased == cs.Redaction(LAST + 1, (1, 5), (1, 2, 3, 4))
+    # The two that failed have no span, so that they may repeat anything; the other two have them among their inputs.
+    assert erased == cs.Redaction(thread, LAST + 1, (1, 5), (1, 2, 3, 4))
     for level in LEVELS:
         report = keeper.verify(thread, level=level)
         assert (report.findings, report.redacted, report.redactions) == ((), 6, 1)
@@ -585,11 +584,10 @@ def test_appends_and_records_during_a_verification_are_no_findings(url: str) -> 
 def test_a_byte_cannot_move_between_salt_and_content(
     store: Any, superuser: psycopg.Connection[Any], level: Level
 ) -> None:
-    uid = chain.thread_uid("default", "t")
-    append = "SELECT compaction_store.append(%s, 'default', 't', %s, %s, 'user', 1, 'n', 'k', NULL, NULL, NULL)"
+    append = "SELECT compaction_store.append(NULL, 'default', 't', %s, %s, 'user', 1, 'n', 'k', NULL, NULL, NULL)"
     with pytest.raises(psycopg.Error, match="a salt is 16 bytes"):
-        superuser.execute(append, (uid, "{}", b"short"))
-    superuser.execute(append, (uid, '{"role":"user"}', b"fifteen bytes.. "))
+        superuser.execute(append, ("{}", b"short"))
+    superuser.execute(append, ('{"role":"user"}', b"fifteen bytes.. "))
     assert store.verify("t", level=level).findings == ()
     superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER ALL")
     superuser.execute(

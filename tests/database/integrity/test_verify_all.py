@@ -16,16 +16,16 @@ from uuid import UUID
 import psycopg
 import pytest
 from support.faces import Face, Faces
+from support.keys import key_of
 from support.superuser_edits import TABLES, as_role, unlock
 
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import erasure
 from compaction_store.postgres import cursor
 from compaction_store.postgres.queries import listing
 
 NAMES = ("alpha", "beta", "gamma", "delta")
-UIDS = {name: chain.thread_uid("acme", name) for name in NAMES}
 KEY = SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 AUDITOR = "compaction_store_auditor"
 
@@ -47,6 +47,12 @@ def forger(url: str, superuser: psycopg.Connection[Any], log: cs.CheckpointLog) 
         store.checkpoint(KEY, log)
     unlock(superuser)
     return superuser
+
+
+@pytest.fixture
+def uids(forger: psycopg.Connection[Any]) -> dict[str, UUID]:
+    """The keys of the four threads, by name."""
+    return {name: key_of(forger, name, "acme") for name in NAMES}
 
 
 @pytest.fixture(params=["sync, auditor", "async, superuser"])
@@ -81,69 +87,97 @@ def said(reader: Face, uid: UUID) -> str:
 
 
 def test_what_is_sound_has_a_report_for_each_key_and_no_finding(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], log: cs.CheckpointLog
 ) -> None:
     stored = {row[0] for row in forger.execute("SELECT thread_uid FROM compaction_store.heads WHERE tenant = 'acme'")}
     found = list(readers["acme"].verify_all())
     assert [report.thread_uid for report in found] == sorted(stored)
-    assert {report.thread_id: report.thread_uid for report in found} == UIDS
+    assert {report.thread_id: report.thread_uid for report in found} == uids
     assert wrong(readers["acme"]) == wrong(readers["globex"]) == set()
     assert wrong(readers["acme"], level="checkpoint", checkpoints=log) == set()
 
 
-@pytest.mark.parametrize("name", ["alpha", "", "x" * 300, "nobody", "\x7f", f"erased:{UIDS['alpha']}", "x" * 5000])
+_NOT_ITS_NAME = "the name is not the one that the thread was made with"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("alpha", f"other threads of the tenant have the same name; {_NOT_ITS_NAME}"),
+        ("", f"the thread is stored under an invalid name; {_NOT_ITS_NAME}"),
+        ("x" * 300, f"the thread is stored under an invalid name; {_NOT_ITS_NAME}"),
+        ("nobody", _NOT_ITS_NAME),
+        ("\x7f", _NOT_ITS_NAME),
+        ("erased:{alpha}", "the thread has the name of another thread's stub; the thread is called erased"),
+        ("erased:{beta}", "the thread is called erased, and its head does not say so"),
+        ("x" * 5000, "the thread is stored under an invalid name; the thread is stored under another name"),
+    ],
+)
 def test_a_thread_under_a_name_that_is_not_its_own_is_walked_and_reported(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog, name: str
+    forger: psycopg.Connection[Any],
+    readers: dict[str, Face],
+    log: cs.CheckpointLog,
+    uids: dict[str, UUID],
+    name: str,
+    what: str,
 ) -> None:
-    """Its content is verified too: the same report has a message that was rewritten."""
-    change(forger, "UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", name, UIDS["beta"])
+    """Its content as well: a message that was rewritten besides is found in the same report."""
+    name = name.format(**uids)
+    change(forger, "UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", name, uids["beta"])
     change(
         forger,
         'UPDATE compaction_store.messages SET payload = \'{"role":"user"}\' WHERE thread_uid = %s AND seq = 5',
-        UIDS["beta"],
+        uids["beta"],
     )
     found = reports(readers["acme"])
-    assert set(found) == set(UIDS.values())
-    assert wrong(readers["acme"]) == {UIDS["beta"]}
-    assert wrong(readers["acme"], level="structure") == {UIDS["beta"]}
-    what = said(readers["acme"], UIDS["beta"])
-    assert "under a name that does not lead to its thread_uid" in what
-    assert "not what was committed to" in what
-    assert found[UIDS["beta"]].entries == 8
-    assert UIDS["beta"] in wrong(readers["acme"], level="checkpoint", checkpoints=log)
+    assert set(found) == set(uids.values())
+    # Two threads of one name are both reported: nobody can tell which of them a reader gets by it.
+    expected = {uids["beta"], uids["alpha"]} if name == "alpha" else {uids["beta"]}
+    assert wrong(readers["acme"]) == wrong(readers["acme"], level="structure") == expected
+    told = [finding.what for finding in found[uids["beta"]].findings]
+    assert any("not what was committed to" in finding for finding in told)
+    assert "; ".join(finding for finding in told if "committed to" not in finding).startswith(what)
+    assert found[uids["beta"]].entries == 8
+    assert uids["beta"] in wrong(readers["acme"], level="checkpoint", checkpoints=log)
 
 
 def test_two_threads_that_change_keys_are_both_reported(
-    forger: psycopg.Connection[Any], readers: dict[str, Face]
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID]
 ) -> None:
     for table in ("threads", "heads"):
         for old, new in (("alpha", None), ("beta", "alpha"), (None, "beta")):
-            uids = [UIDS.get(name or "", UUID(int=5)) for name in (new, old)]
-            change(forger, f"UPDATE compaction_store.{table} SET thread_uid = %s WHERE thread_uid = %s", *uids)
-        assert {UIDS["alpha"], UIDS["beta"]} <= wrong(readers["acme"], level="structure")
+            keys = [uids.get(name or "", UUID(int=5)) for name in (new, old)]
+            change(forger, f"UPDATE compaction_store.{table} SET thread_uid = %s WHERE thread_uid = %s", *keys)
+        assert {uids["alpha"], uids["beta"]} <= wrong(readers["acme"], level="structure")
 
 
 @pytest.mark.parametrize("tables", [("threads",), ("heads",), ("threads", "heads"), TABLES[2:], TABLES])
 def test_a_thread_under_another_tenant_is_reported_on_both_sides_or_missed_at_the_checkpoint(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog, tables: tuple[str, ...]
+    forger: psycopg.Connection[Any],
+    readers: dict[str, Face],
+    uids: dict[str, UUID],
+    log: cs.CheckpointLog,
+    tables: tuple[str, ...],
 ) -> None:
     for table in tables:
-        change(forger, f"UPDATE compaction_store.{table} SET tenant = 'globex' WHERE thread_uid = %s", UIDS["beta"])
-    assert wrong(readers["acme"]) == (set() if tables == TABLES else {UIDS["beta"]})
-    assert wrong(readers["globex"]) == {UIDS["beta"]}
-    assert wrong(readers["acme"], level="checkpoint", checkpoints=log) & {UIDS["beta"], None}
+        change(forger, f"UPDATE compaction_store.{table} SET tenant = 'globex' WHERE thread_uid = %s", uids["beta"])
+    assert wrong(readers["acme"]) == (set() if tables == TABLES else {uids["beta"]})
+    assert wrong(readers["globex"]) == {uids["beta"]}
+    assert wrong(readers["acme"], level="checkpoint", checkpoints=log) & {uids["beta"], None}
 
 
-@pytest.mark.parametrize("names", [("globex", "alpha"), ("globex", "beta")])
+@pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_thread_in_the_guise_of_another_tenants_is_reported(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], names: tuple[str, str]
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], name: str
 ) -> None:
+    theirs = key_of(forger, "alpha", "globex")
     change(
         forger,
-        "UPDATE compaction_store.threads SET tenant = %s, thread_id = %s WHERE thread_uid = %s",
-        *names, UIDS["beta"],
+        "UPDATE compaction_store.threads SET tenant = 'globex', thread_id = %s WHERE thread_uid = %s",
+        name, uids["beta"],
     )  # fmt: skip
-    assert wrong(readers["acme"]) == wrong(readers["globex"]) == {UIDS["beta"]}
+    assert wrong(readers["acme"]) == {uids["beta"]}
+    assert wrong(readers["globex"]) == ({uids["beta"], theirs} if name == "alpha" else {uids["beta"]})
 
 
 @pytest.mark.parametrize(
@@ -167,39 +201,44 @@ def test_a_thread_in_the_guise_of_another_tenants_is_reported(
 def test_rows_left_of_a_thread_are_reported(
     forger: psycopg.Connection[Any],
     readers: dict[str, Face],
+    uids: dict[str, UUID],
     log: cs.CheckpointLog,
     statements: tuple[str, ...],
     what: str,
 ) -> None:
-    tables = {table: f"compaction_store.{table} WHERE thread_uid = '{UIDS['beta']}'" for table in TABLES}
+    tables = {table: f"compaction_store.{table} WHERE thread_uid = '{uids['beta']}'" for table in TABLES}
     for statement in statements:
         change(forger, statement.format(**tables))
-    assert wrong(readers["acme"], level="structure") == {UIDS["beta"]}
-    assert what in said(readers["acme"], UIDS["beta"])
+    assert wrong(readers["acme"], level="structure") == {uids["beta"]}
+    assert what in said(readers["acme"], uids["beta"])
     found = reports(readers["acme"], level="checkpoint", checkpoints=log)
-    assert any("checkpoint" in finding.what for finding in found[UIDS["beta"]].findings)
+    assert any("checkpoint" in finding.what for finding in found[uids["beta"]].findings)
 
 
 def test_a_thread_of_which_nothing_is_left_is_missed_at_the_checkpoint(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], log: cs.CheckpointLog
 ) -> None:
     for table in TABLES:
-        forger.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [UIDS["beta"]])
+        forger.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [uids["beta"]])
     assert wrong(readers["acme"]) == set()
     [finding] = reports(readers["acme"], level="checkpoint", checkpoints=log)[None].findings[-1:]
-    assert str(UIDS["beta"]) in finding.what
+    assert str(uids["beta"]) in finding.what
 
 
 def test_a_thread_of_the_checkpoint_must_have_been_walked_and_not_only_be_there(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], log: cs.CheckpointLog
 ) -> None:
-    """Only threads after the start of the walk are reported as missing."""
-    for uid in UIDS.values():
+    """Behind the place where a walk goes on, and nowhere else."""
+    for uid in uids.values():
         change(forger, "UPDATE compaction_store.threads SET thread_id = 'alpha' WHERE thread_uid = %s", uid)
-    first, *others = sorted(UIDS.values())
-    assert wrong(readers["acme"], level="checkpoint", checkpoints=log) == set(UIDS.values()) - {UIDS["alpha"]}
+    first, *others = sorted(uids.values())
+    found = reports(readers["acme"], level="checkpoint", checkpoints=log)
+    assert {uid for uid, report in found.items() if report.findings} == set(uids.values())
+    assert [finding.what for finding in found[uids["alpha"]].findings] == [
+        "other threads of the tenant have the same name"
+    ]
     for table in TABLES:
-        forger.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = ANY (%s)".encode(), [[*UIDS.values()]])
+        forger.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = ANY (%s)".encode(), [[*uids.values()]])
     assert wrong(readers["acme"], level="checkpoint", checkpoints=log) == {None}
     told = [reports(readers["acme"], level="checkpoint", checkpoints=log, after=uid) for uid in (None, first)]
     assert [len(found[None].findings) for found in told] == [4, 3]
@@ -207,21 +246,28 @@ def test_a_thread_of_the_checkpoint_must_have_been_walked_and_not_only_be_there(
 
 
 def test_an_erased_thread_and_another_that_is_called_as_its_stub(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], url: str
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], url: str
 ) -> None:
     with cs.Store.open(url, tenant="acme") as store:
         store.release("beta", reason="r")
         store.erase("beta", reason="r")
-    stub = erasure.stub_name(UIDS["beta"])
+    stub = erasure.stub_name(uids["beta"])
     assert wrong(readers["acme"]) == set()
-    change(forger, "UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", stub, UIDS["gamma"])
+    change(forger, "UPDATE compaction_store.threads SET thread_id = %s WHERE thread_uid = %s", stub, uids["gamma"])
     found = reports(readers["acme"])
-    assert [found[UIDS[name]].thread_id for name in ("beta", "gamma")] == [stub, stub]
-    assert wrong(readers["acme"]) == {UIDS["gamma"]}
+    assert [found[uids[name]].thread_id for name in ("beta", "gamma")] == [stub, stub]
+    assert wrong(readers["acme"]) == {uids["beta"], uids["gamma"]}
+    assert [finding.what for finding in found[uids["beta"]].findings] == [
+        "other threads of the tenant have the same name"
+    ]
+    assert "the thread has the name of another thread's stub" in said(readers["acme"], uids["gamma"])
 
 
 _VALUES = {
-    "threads": ("created_at = '294276-12-31'", "created_at = 'infinity'", "created_at = '4713-01-01 BC'"),
+    "threads": (
+        "created_at = '294276-12-31'", "created_at = 'infinity'", "created_at = '4713-01-01 BC'", "salt = NULL",
+        "salt = ''", "salt = salt || '\\x00'", "commitment = ''", "commitment = sha256('x')",
+    ),
     "heads": (
         "last_at = '294276-12-31'", "head = ''", "last_seq = 9223372036854775807", "last_pos = -9223372036854775808",
         "last_pos = 9223372036854775807", "last_number = -1", "erased_pos = -9223372036854775808",
@@ -238,16 +284,18 @@ _VALUES = {
         "created_at = '294276-12-31'", "body = '[]'", "body = ('{\"a\":' || repeat('9', 5000) || '}')::json",
         "body = '{}'", "inputs = '{NULL}'", "inputs = '{{1,2},{3,4}}'", "source_end = ''", "start_seq = NULL",
         "outcome = ''", "end_seq = -9223372036854775808", "number = 9223372036854775807", "tokens_after = -1",
+        "login = ''", "login = repeat('x', 100000)", "kind = 'of_a_later_release'", "outcome = 'of_a_later_release'",
     ),
     "events": (
         "created_at = '294276-12-31'", "body = '1'", "kind = 'redaction'", "kind = ''", "salt = NULL",
         "body = (repeat('{\"a\":', 3000) || '1' || repeat('}', 3000))::json", "pos = 9223372036854775807",
+        "critical = NOT critical", "login = ''", "login = 'somebody else'", "kind = 'of_a_later_release'",
     ),
 }  # fmt: skip
 
 
 def test_no_value_in_any_column_ends_the_walk(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], log: cs.CheckpointLog
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], log: cs.CheckpointLog
 ) -> None:
     missed = []
     for table, values in _VALUES.items():
@@ -255,10 +303,10 @@ def test_no_value_in_any_column_ends_the_walk(
             row = {"messages": " AND seq = 5", "compactions": " AND number = 1"}.get(table, "")
             with forger.transaction(force_rollback=False):
                 forger.execute(f"CREATE TEMP TABLE kept AS TABLE compaction_store.{table}".encode())
-                change(forger, f"UPDATE compaction_store.{table} SET {value} WHERE thread_uid = %s{row}", UIDS["beta"])
+                change(forger, f"UPDATE compaction_store.{table} SET {value} WHERE thread_uid = %s{row}", uids["beta"])
             for options in ({}, {"level": "structure"}, {"level": "checkpoint", "checkpoints": log}):
                 content = options == {"level": "structure"} and value.startswith(("payload", "body", "meta ="))
-                if not content and UIDS["beta"] not in wrong(readers["acme"], **options):
+                if not content and uids["beta"] not in wrong(readers["acme"], **options):
                     missed.append((table, value, options))
             change(forger, f"DELETE FROM compaction_store.{table}")
             names = ", ".join(
@@ -277,13 +325,13 @@ def test_no_value_in_any_column_ends_the_walk(
 
 @pytest.mark.parametrize("column", ["messages.payload", "messages.meta", "compactions.body", "events.body"])
 def test_a_column_that_holds_no_json_ends_no_walk(
-    forger: psycopg.Connection[Any], readers: dict[str, Face], column: str
+    forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], column: str
 ) -> None:
     table, name = column.split(".")
     forger.execute(f"ALTER TABLE compaction_store.{table} ALTER {name} TYPE text".encode())
     for text in ("x", "", '{"a":', "NaN", '{"a":1}{'):
         change(forger, f"UPDATE compaction_store.{table} SET {name} = %s", text)
-        assert wrong(readers["acme"]) == set(UIDS.values())
+        assert wrong(readers["acme"]) == set(uids.values())
 
 
 def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
@@ -296,8 +344,8 @@ def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
         " SELECT gen_random_uuid(), 'acme', '' FROM generate_series(1, 1000)"
     )
     superuser.execute(
-        "INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id)"
-        " SELECT gen_random_uuid(), 'acme', 'n' || i FROM generate_series(1, 700) AS i"
+        "INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, created_at)"
+        " SELECT gen_random_uuid(), 'acme', 'n' || i, '', '', now() FROM generate_series(1, 700) AS i"
     )
     superuser.execute(
         "INSERT INTO compaction_store.messages"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 from support.faces import Face, Faces
-from support.handmade_bundles import START, Thread, golden
+from support.handmade_bundles import START, Thread, golden, new_key, said, sealed
+from support.keys import key_of
 
 import compaction_store as cs
 from compaction_store.deploy import roles
@@ -18,7 +21,6 @@ from compaction_store.errors import ThreadDamaged
 from compaction_store.integrity import chain
 
 TENANT = "default"
-UID = chain.thread_uid(TENANT, "t")
 HI = {"role": "user", "content": "hi"}
 _YEAR = 31_557_600 * 1_000_000
 _DAY = 86_400 * 1_000_000
@@ -62,8 +64,8 @@ _DENIED = {
     "COPY of a transaction": "COPY compaction_store.staged (staged_by, type, pos) FROM STDIN",
     "the owner's role": "SET ROLE compaction_store_owner",
     "an append": "SELECT compaction_store.append(NULL, 'x', 'x', 'x', NULL, 'x', 1, 'x', 'x', 'x', 'x', 1)",
-    "a release": "SELECT compaction_store.record_event(NULL, 'x', 'release', 'x', NULL, 'x')",
-    "a record in force": "SELECT compaction_store.commit_compactions(NULL, 'x', NULL, 1, NULL, 'x')",
+    "a release": "SELECT compaction_store.record_event(NULL, 'x', 'x', 'release', 'x', NULL, 'x')",
+    "a record in force": "SELECT compaction_store.commit_compactions(NULL, 'x', 'x', NULL, 1, NULL, 'x')",
 }  # fmt: skip
 
 
@@ -73,8 +75,10 @@ def test_what_the_loaders_role_may_not_do(loader: str, what: str) -> None:
         mine.execute(_DENIED[what])
 
 
-def test_a_load_of_another_tenants_thread_is_a_thread_of_its_own(faces: Faces, url: str, loader: str) -> None:
-    """The key is a hash of tenant and name, so another tenant's key is not a thread of this one."""
+def test_a_load_of_another_tenants_thread_is_a_thread_of_its_own(
+    faces: Faces, url: str, loader: str, superuser: psycopg.Connection[Any]
+) -> None:
+    """The key of another tenant's thread leads nowhere, and the answer is that of a key that nobody has."""
     theirs = faces.open(url, tenant="theirs")
     theirs.append("t", HI)
     mine = faces.open(loader, tenant="mine")
@@ -84,19 +88,27 @@ def test_a_load_of_another_tenants_thread_is_a_thread_of_its_own(faces: Faces, u
         "SELECT compaction_store.load(%s, 'mine', 't', ARRAY['{\"role\":\"user\"}'], %s, '{user}', '{1}', '{c}', NULL,"
         " 'k', NULL)"
     )
-    with psycopg.connect(loader, autocommit=True) as sql, pytest.raises(psycopg.Error) as caught:
-        sql.execute(call, (chain.thread_uid("theirs", "t"), bytes(16)))
-    assert caught.value.sqlstate == "CS008"
+    told = []
+    for uid in (key_of(superuser, "t", "theirs"), uuid.uuid4()):
+        with psycopg.connect(loader, autocommit=True) as sql, pytest.raises(psycopg.Error) as caught:
+            sql.execute(call, (uid, bytes(16)))
+        assert caught.value.sqlstate == "CS001"
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+    assert (theirs.thread("t").last_seq, mine.thread("t").last_seq) == (1, 2)
 
 
-def test_a_record_of_a_loader_is_never_in_force(faces: Faces, url: str, loader: str) -> None:
+def test_a_record_of_a_loader_is_never_in_force(
+    faces: Faces, url: str, loader: str, superuser: psycopg.Connection[Any]
+) -> None:
     faces.open(url).append("t", [HI] * 3)
     records = (
         '[{"columns":{"kind":"removal","outcome":"applied","start_seq":1,"end_seq":2,"tokens_after":0},'
         '"salt":"00000000000000000000000000000000","body":"{\\"replacement\\":[]}"}]'
     )
+    uid = key_of(superuser, "t")
     with psycopg.connect(loader, autocommit=True) as sql, pytest.raises(psycopg.Error) as caught:
-        sql.execute("SELECT compaction_store.observe(%s, %s, %s, %s)", (UID, TENANT, UID, records))
+        sql.execute("SELECT compaction_store.observe(%s, %s, 't', %s, %s)", (uid, TENANT, uid, records))
     assert caught.value.sqlstate == "CS008"
 
 
@@ -130,8 +142,8 @@ def test_what_an_import_left_staged_neither_shows_nor_blocks(
 
 def _finish(sql: psycopg.Connection[Any], thread: Thread, **changed: Any) -> Any:
     given = {
-        "uid": chain.thread_uid(thread.tenant, thread.thread_id), "tenant": thread.tenant, "name": thread.thread_id,
-        "genesis": thread.genesis, "metadata": "{}", "stubs": False, "seq": 1, "number": 0, "pos": 1,
+        "uid": thread.uid, "tenant": thread.tenant, "name": thread.thread_id, "salt": thread.name_salt,
+        "commitment": thread.name_commitment, "metadata": "{}", "seq": 1, "number": 0, "pos": 1,
         "head": bytes.fromhex(thread.entries[-1]["entry"]),
     } | changed  # fmt: skip
     return sql.execute(
@@ -157,14 +169,23 @@ def _stage(sql: psycopg.Connection[Any], thread: Thread) -> None:
     ("changed", "state"),
     [
         ({}, None),
-        ({"tenant": "theirs"}, "CS008"),
-        ({"name": "other"}, "CS008"),
-        ({"uid": chain.thread_uid("theirs", "t-1")}, "CS008"),
-        ({"genesis": bytes(32)}, "CS008"),
+        ({"tenant": "theirs"}, "CS010"),
+        ({"name": "other"}, "CS010"),
+        ({"uid": new_key("theirs", "t-1")}, "CS010"),
+        ({"uid": UUID("6c84fb90-12c4-11e1-840d-7b25c5ee775a")}, "CS010"),
+        ({"uid": new_key(TENANT, "t-1", START + 1_000)}, "CS010"),
+        ({"uid": UUID(int=Thread().uid.int & ~(0xF << 76) | 8 << 76)}, "CS010"),
+        ({"salt": None}, "CS010"),
+        ({"salt": bytes(16)}, "CS010"),
+        ({"salt": bytes(15), "commitment": chain.name_commitment(bytes(15), "t-1")}, "CS010"),
+        ({"commitment": bytes(32)}, "CS010"),
+        ({"salt": bytes(16), "commitment": chain.name_commitment(bytes(16), "t-1")}, "CS010"),
+        ({"name": f"erased:{Thread().uid}"}, "CS010"),
+        ({"name": f"erased:{new_key('theirs', 't-1')}"}, "CS018"),
         ({"head": bytes(32)}, "CS010"),
         ({"seq": 2, "pos": 2}, "CS010"),
         ({"metadata": "[]"}, "CS019"),
-        ({"name": "", "uid": chain.thread_uid(TENANT, ""), "genesis": chain.genesis(TENANT, "")}, "CS018"),
+        ({"name": "", "commitment": chain.name_commitment(Thread().name_salt or b"", "")}, "CS018"),
     ],
     ids=str,
 )
@@ -191,16 +212,26 @@ def test_an_import_in_sql_adds_to_no_thread_that_is_there(url: str, loader: str)
     thread = Thread()
     thread.message('{"role":"user","content":"hi"}')
     with cs.Store.open(url) as store, psycopg.connect(loader) as sql:
+        store.import_bundle(thread.lines())
         store.append("t-1", HI)
         before = store.thread("t-1")
         _stage(sql, thread)
-        assert _finish(sql, thread) == [(1, before.head)]
+        assert _finish(sql, thread) == [(2, before.head)]
         sql.commit()
         assert store.thread("t-1") == before
+        # A thread that has the name and another key is in the way.
+        other = Thread(uid=new_key(TENANT, "other"))
+        other.message('{"role":"user","content":"hi"}')
+        _stage(sql, other)
+        with pytest.raises(psycopg.Error, match="the name is taken by another thread") as caught:
+            _finish(sql, other)
+        assert caught.value.sqlstate == "CS022"
+        sql.rollback()
+        assert list(store.threads()) == [before]
 
 
 def _at(microseconds: int) -> Thread:
-    thread = Thread()
+    thread = Thread(uid=new_key(TENANT, "t-1", microseconds))
     thread.message('{"role":"user","content":"hi"}', microseconds=microseconds)
     return thread
 
@@ -236,49 +267,43 @@ def test_a_clock_that_is_somewhat_ahead_is_no_reason(store: Face, superuser: psy
     assert store.verify("t-1").findings == ()
 
 
-# ---- stubs, which prove neither their tenant nor their key
+# ---- stubs, which prove their tenant and their key
 
 
-def _claiming(tenant: str, name: str) -> list[bytes]:
-    """Makes the bundle of an erased thread of the default tenant, with a key that its author chose."""
+def test_the_bundle_of_an_erased_thread_is_taken_for_what_it_is(
+    faces: Faces, url: str, loader: str, superuser: psycopg.Connection[Any]
+) -> None:
+    store, theirs = faces.open(loader), faces.open(loader, tenant="theirs")
     thread = Thread()
     thread.message('{"role":"user","content":"hi"}')
     thread.erase()
-    thread.thread_id = f"erased:{chain.thread_uid(tenant, name)}"
-    return thread.lines()
-
-
-def test_the_bundle_of_an_erased_thread_is_taken_only_when_asked(
-    faces: Faces, loader: str, superuser: psycopg.Connection[Any]
-) -> None:
-    store = faces.open(loader)
-    lines = _claiming(TENANT, "not there yet")
-    with pytest.raises(cs.InvalidBundle, match="stubs=True") as caught:
-        store.import_bundle(lines)
-    assert caught.value.line == 1
-    with pytest.raises(cs.InvalidInput, match="stubs must be"):
-        store.import_bundle(lines, stubs="yes")
-    uid = chain.thread_uid(TENANT, "not there yet")
-    thread = Thread()
-    thread.message("{}")
-    with psycopg.connect(loader, autocommit=True) as sql, pytest.raises(psycopg.Error) as refused:
-        _finish(sql, thread, uid=uid, name=f"erased:{uid}")
-    assert refused.value.sqlstate == "CS010"
+    manifest, *entries = said(thread.lines())
+    other = str(new_key(TENANT, "not there yet"))
+    for change in (
+        {"tenant": "theirs"}, {"thread_uid": other}, {"thread_uid": other, "thread_id": f"erased:{other}"},
+        {"thread_id": f"erased:{other}"}, {"name_commitment": "00" * 32}, {"name_salt": "00" * 16},
+        {"thread_id": "t-1"}, {"thread_id": "t-1", "name_salt": Thread().name_salt.hex()},  # type: ignore[union-attr]
+    ):  # fmt: skip
+        lines = sealed([manifest | change, *entries])
+        assert cs.verify_bundle(lines).findings
+        with pytest.raises(cs.InvalidBundle):
+            (theirs if "tenant" in change else store).import_bundle(lines)
     assert count(superuser, "threads") == 0
-    assert store.import_bundle(lines, stubs=True).added
+    assert store.import_bundle(thread.lines()).added
+    assert [t.thread_id for t in faces.open(url).threads()] == [f"erased:{thread.uid}"]
 
 
 def test_a_key_that_another_tenant_has_is_said_to_be_taken(faces: Faces, url: str) -> None:
+    """No two threads are made with one key; whoever makes bundles by hand can make two."""
     mine, theirs = faces.open(url), faces.open(url, tenant="theirs")
-    mine.import_bundle(_claiming("theirs", "t"), stubs=True)
-    bundle = Thread("theirs", "t")
-    bundle.message('{"role":"user","content":"hi"}')
-    for write in (
-        lambda: theirs.append("t", HI), lambda: theirs.append("t", [HI, HI], key="k"),
-        lambda: theirs.load("t", [HI]), lambda: theirs.import_bundle(bundle.lines()),
-    ):  # fmt: skip
-        with pytest.raises(ThreadDamaged, match="the key of the thread is taken: another tenant has it"):
-            write()  # type: ignore[no-untyped-call]
+    bundles = {tenant: Thread(tenant, "t", uid=new_key(TENANT, "t")) for tenant in (TENANT, "theirs")}
+    for bundle in bundles.values():
+        bundle.message('{"role":"user","content":"hi"}')
+        assert cs.verify_bundle(bundle.lines()).findings == ()
+    mine.import_bundle(bundles[TENANT].lines())
+    with pytest.raises(ThreadDamaged, match="the key of the thread is taken: another tenant has it"):
+        theirs.import_bundle(bundles["theirs"].lines())
     with pytest.raises(cs.ThreadNotFound):
         theirs.thread("t")
-    assert theirs.append("another", HI)[0].seq == 1
+    assert theirs.append("t", HI)[0].seq == 1
+    assert mine.verify("t").findings == theirs.verify("t").findings == ()

@@ -15,11 +15,10 @@ import compaction_store as cs
 from compaction_store.errors import (
     PermissionDenied,
 )
-from compaction_store.integrity import chain
 from compaction_store.models import ToLoad
 from compaction_store.postgres import queries
 
-KEY = queries.ThreadKey(chain.thread_uid("default", "t"), "default", "t")
+KEY = queries.ThreadKey(None, "default", "t")
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_lists_that_do_not_fit_each_other_are_refused(
     store: Any, superuser: psycopg.Connection[Any], wrong: dict[str, Any]
 ) -> None:
     call = (
-        "SELECT first_seq FROM compaction_store.load(%s, %s, 't', %s::text[], %s, %s::text[], %s::int[], %s::text[],"
+        "SELECT first_seq FROM compaction_store.load(%s, %s, %s, %s::text[], %s, %s::text[], %s::int[], %s::text[],"
         " %s::text[], %s, %s)"
     )
     with pytest.raises(psycopg.Error) as caught:

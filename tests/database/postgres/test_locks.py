@@ -15,12 +15,12 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.keys import key_of
 from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.errors import PermissionDenied
-from compaction_store.integrity import chain
 
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 # The former lock numbers of checkpoints and migrations.
@@ -206,7 +206,7 @@ def test_the_queue_of_appends_can_be_kept_from_strangers(faces: Any, url: str, s
     block = re.search(r"```sql\n(DO .*?)```", page, re.DOTALL)
     assert block is not None
     superuser.execute(block[1])
-    uid = chain.thread_uid("default", "t")
+    uid = key_of(superuser, "t")
     for function in functions:
         name, arguments = function.rstrip(")").split("(")
         values = "uuid_hash_extended(%(uid)s, 0)" if arguments == "bigint" else "1, 2"

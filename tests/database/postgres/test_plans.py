@@ -13,14 +13,15 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from support.keys import key_of
 from support.paths import ROOT
 from support.view_base import base
 
 from compaction_store import CompactionContext, Store, TokenBudget, migrate
-from compaction_store.integrity import chain
 from compaction_store.postgres import cursor as driver
 from compaction_store.postgres import queries as ledger
 from compaction_store.postgres.queries import one_thread
@@ -29,8 +30,8 @@ _SQL = ROOT / "migrations" / "sql" / "functions"
 _MESSAGES = 20_000
 _RECORDS = 100
 _TYPES = {
-    "p_thread_uid": "uuid", "p_after": "bigint", "p_until": "bigint", "p_limit": "integer", "p_at": "bigint",
-    "p_last_number": "bigint", "v_last_number": "bigint",
+    "p_thread_uid": "uuid", "p_tenant": "text", "p_thread_id": "text", "p_after": "bigint", "p_until": "bigint",
+    "p_limit": "integer", "p_at": "bigint", "p_last_number": "bigint", "v_last_number": "bigint",
     "v_last_pos": "bigint", "v_last_seq": "bigint", "v_next": "bigint", "v_number": "bigint",
     "v_start": "bigint", "v_head": "bytea",
 }  # fmt: skip
@@ -54,7 +55,13 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _explain(
-    connection: Any, query: str, values: dict[str, Any], mode: str = "force_custom_plan", *, run: bool = False
+    connection: Any,
+    query: str,
+    values: dict[str, Any],
+    mode: str = "force_custom_plan",
+    *,
+    run: bool = False,
+    seqscan: str = "on",
 ) -> dict[str, Any]:
     """The plan of a statement as the functions' owner gets it, under row-level security."""
     query = re.sub(r"^\s*--.*$", "", query, flags=re.MULTILINE)
@@ -67,6 +74,7 @@ def _explain(
         connection.execute("SET LOCAL ROLE compaction_store_owner")
         connection.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
         connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
+        connection.execute(f"SET LOCAL enable_seqscan = {seqscan}")
         connection.execute(f"PREPARE {statement} ({', '.join(_TYPES[name] for name in used)}) AS {query}")
         options = "ANALYZE, BUFFERS, FORMAT JSON" if run else "FORMAT JSON"
         found = connection.execute(f"EXPLAIN ({options}) EXECUTE {statement} ({literals})").fetchone()[0]
@@ -74,10 +82,17 @@ def _explain(
     return plan
 
 
-def _values(thread_id: str) -> dict[str, Any]:
+def _known(connection: psycopg.Connection[Any], thread_id: str) -> UUID:
+    """A thread's key; any key if the thread is not there."""
+    found = connection.execute("SELECT compaction_store.find_thread('default', %s)", (thread_id,)).fetchall()[0][0]
+    return found or uuid4()
+
+
+def _values(connection: psycopg.Connection[Any], thread_id: str) -> dict[str, Any]:
     """Parameters in the middle of a long thread; for the view, between two of its records."""
     return {
-        "p_thread_uid": chain.thread_uid("default", thread_id), "p_after": 5_000, "p_until": 2**62, "p_limit": 256,
+        "p_thread_uid": _known(connection, thread_id), "p_tenant": "default", "p_thread_id": thread_id,
+        "p_after": 5_000, "p_until": 2**62, "p_limit": 256,
         "p_at": _MESSAGES + _RECORDS, "v_last_pos": _MESSAGES + _RECORDS, "v_last_seq": _MESSAGES,
         "p_last_number": _RECORDS, "v_last_number": _RECORDS, "v_next": 5_051, "v_number": 52, "v_start": 5_101,
         "v_head": r"\x00",
@@ -104,13 +119,16 @@ def _fill(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         # The other threads have records too: in a table of one thread, reading all of it would be right.
         for thread_id, those in (("long", records), *((t, records[:10]) for t in "abc")):
-            uid = chain.thread_uid("default", thread_id)
+            uid = key_of(connection, thread_id)
             written = connection.execute(
                 "SELECT count(*)"
-                " FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), %s, %s, %s)",
-                (uid, *base(connection, uid), json.dumps(those)),
+                " FROM compaction_store.commit_compactions(%s, 'default', %s, gen_random_uuid(), %s, %s, %s)",
+                (uid, thread_id, *base(connection, uid), json.dumps(those)),
             ).fetchone()
             assert written == (len(those),)
+        with Store.open(url) as store:
+            store.hold("a", reason="a test")
+            store.release("a", reason="it is over")
         connection.execute("VACUUM ANALYZE")
 
 
@@ -129,7 +147,7 @@ def full(server: Any) -> Iterator[str]:
 def _check(url: str, function: str, mode: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         for query in _statements(function):
-            plan = _explain(connection, query, _values("a"), mode)
+            plan = _explain(connection, query, _values(connection, "a"), mode)
             scanned = {n.get("Relation Name") for n in _nodes(plan) if n["Node Type"] == "Seq Scan"}
             assert scanned.isdisjoint({"messages", "compactions"}), json.dumps(plan, indent=1)
             if function in {"replay", "newest"}:
@@ -152,10 +170,49 @@ def test_full_tables_with_statistics_are_read_by_index(full: str, function: str,
 def test_the_active_records_are_found_without_reading_a_row_of_the_log(full: str, mode: str) -> None:
     with psycopg.connect(full, autocommit=True) as connection:
         connection.execute("VACUUM compaction_store.compactions")
-        plan = _explain(connection, _statements("active")[0], _values("a"), mode)
+        plan = _explain(connection, _statements("active")[0], _values(connection, "a"), mode)
     scans = [n for n in _nodes(plan) if "Scan" in n["Node Type"] and "Index Name" in n]
     indexes = {(n["Node Type"], n["Index Name"]) for n in scans if "compactions" in n["Index Name"]}
     assert indexes == {("Index Only Scan", "compactions_in_force_idx"), ("Index Only Scan", "compactions_revokes_idx")}
+
+
+def _assignments(function: str, table: str) -> list[str]:
+    """The queries of a function that put what they find in a table into variables, without the variables."""
+    body = (_SQL / f"{function}.sql").read_text(encoding="utf-8").partition("$$")[2]
+    found = re.findall(r"SELECT [^;]*? INTO [^;]*?;", body, re.DOTALL)
+    return [re.sub(r" INTO \w+", "", one).rstrip(";") for one in found if f"compaction_store.{table} AS" in one]
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("database", ["url", "full"])
+def test_the_key_of_a_name_is_found_by_the_unique_index(
+    request: pytest.FixtureRequest, database: str, mode: str
+) -> None:
+    functions = [
+        path.stem
+        for path in sorted(_SQL.glob("*.sql"))
+        if re.search(r"thread_id = p_thread_id", path.read_text(encoding="utf-8"))
+    ]
+    assert functions == ["append", "find_thread"]
+    with psycopg.connect(request.getfixturevalue(database), autocommit=True) as connection:
+        for function in functions:
+            [query] = _assignments(function, "threads")
+            # As in every function that a client calls.
+            plan = _explain(connection, query, _values(connection, "a"), mode, seqscan="off")
+            [scan] = [n for n in _nodes(plan) if "Relation Name" in n]
+            assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "threads_tenant_thread_id_idx")
+            assert re.search(r"tenant = .* AND \(*thread_id = ", scan["Index Cond"])
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_a_view_finds_in_two_indexes_that_nothing_in_its_thread_is_unknown(full: str, mode: str) -> None:
+    with psycopg.connect(full, autocommit=True) as connection:
+        values = _values(connection, "a")
+        [query] = _assignments("refuse_unknown", "compactions")
+        nodes = list(_nodes(_explain(connection, query, values, mode, run=True, seqscan="off")))
+    scans = [n for n in nodes if "Relation Name" in n]
+    assert {n.get("Index Name") for n in scans} == {"compactions_unknown_idx", "events_unknown_idx"}
+    assert all(n["Actual Rows"] == n.get("Rows Removed by Filter", 0) == 0 for n in scans), scans
 
 
 def test_the_newest_twenty_cost_the_same_in_a_thread_two_hundred_times_as_long(full: str) -> None:
@@ -163,7 +220,7 @@ def test_the_newest_twenty_cost_the_same_in_a_thread_two_hundred_times_as_long(f
     with psycopg.connect(full, autocommit=True) as connection:
         connection.execute("VACUUM compaction_store.messages")
         for thread_id in ("short", "long"):
-            values = _values(thread_id) | {"p_limit": 20}
+            values = _values(connection, thread_id) | {"p_limit": 20}
             plan = _explain(connection, _statements("newest")[0], values, run=True)
             assert plan["Actual Rows"] == 20
             # Only rows that are returned are read.
@@ -282,35 +339,37 @@ def _rows_read(connection: Any, call: str, parameters: Sequence[Any]) -> tuple[i
 
 _READ = (
     "SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables"
-    " WHERE relname IN ('messages', 'compactions')"
+    " WHERE relname IN ('messages', 'compactions', 'threads')"
 )
-_UID = chain.thread_uid("default", "long")
 
 
 # The later calls of a connection are planned once for all values.
 @pytest.mark.parametrize("calls_before", [0, 8])
+@pytest.mark.parametrize("by", ["key", "name"])
 @pytest.mark.parametrize(
     ("call", "parameters"),
     [
-        ("view(%s, 'default', NULL)", ()),
-        ("view(%s, 'default', %s)", (_LONG + 150,)),
-        ("view(%s, 'default', %s)", (200,)),
-        ("replay(%s, 'default', %s, NULL, 16)", (4_000,)),
-        ("replay(%s, 'default', %s, %s, 2000)", (4_000, 4_001)),
-        ("newest(%s, 'default', %s)", (20,)),
-        ("entries(%s, 'default', 'message', %s, false, 100)", (4_000,)),
-        ("entries(%s, 'default', 'compaction', %s, true, 10)", (50,)),
+        ("view(%s, 'default', 'long', NULL)", ()),
+        ("view(%s, 'default', 'long', %s)", (_LONG + 150,)),
+        ("view(%s, 'default', 'long', %s)", (200,)),
+        ("replay(%s, 'default', 'long', %s, NULL, 16)", (4_000,)),
+        ("replay(%s, 'default', 'long', %s, %s, 2000)", (4_000, 4_001)),
+        ("newest(%s, 'default', 'long', %s)", (20,)),
+        ("entries(%s, 'default', 'long', 'message', %s, false, 100)", (4_000,)),
+        ("entries(%s, 'default', 'long', 'compaction', %s, true, 10)", (50,)),
     ],
 )
 def test_a_call_reads_the_rows_it_returns_and_hardly_any_other(
-    uneven: str, call: str, parameters: tuple[int, ...], calls_before: int
+    uneven: str, call: str, parameters: tuple[int, ...], calls_before: int, by: str
 ) -> None:
     with psycopg.connect(uneven, autocommit=True) as connection:
+        uid = key_of(connection, "long") if by == "key" else None
         statement = f"SELECT * FROM compaction_store.{call}"
         for _ in range(calls_before):
-            connection.execute(statement, (_UID, *parameters))
-        returned, read = _rows_read(connection, statement, (_UID, *parameters))
+            connection.execute(statement, (uid, *parameters))
+        returned, read = _rows_read(connection, statement, (uid, *parameters))
     assert returned > 0
+    assert read.pop("threads") == (by == "name")
     # A pos is found among the records by bisection.
     assert sum(read.values()) <= returned + 10, read
 
@@ -318,11 +377,12 @@ def test_a_call_reads_the_rows_it_returns_and_hardly_any_other(
 @pytest.mark.parametrize("calls_before", [0, 8])
 def test_the_newest_report_of_a_usage_is_looked_for_at_the_end_only(uneven: str, calls_before: int) -> None:
     with psycopg.connect(uneven, autocommit=True) as connection:
-        statement = "SELECT * FROM compaction_store.reported(%s, 'default', 100)"
+        statement = "SELECT * FROM compaction_store.reported(%s, 'default', 'long', 100)"
         for _ in range(calls_before):
-            connection.execute(statement, (_UID,))
-        returned, read = _rows_read(connection, statement, (_UID,))
+            connection.execute(statement, (None,))
+        returned, read = _rows_read(connection, statement, (None,))
     assert returned == 0
+    assert read.pop("threads") == 1
     assert sum(read.values()) <= 110, read
 
 
@@ -351,13 +411,14 @@ def _spans(*spans: range) -> str:
     )  # fmt: skip
 
 
-_COMMIT = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', gen_random_uuid(), %s, %s, %s)"
+_COMMIT = "SELECT * FROM compaction_store.commit_compactions(%s, 'default', %s, gen_random_uuid(), %s, %s, %s)"
 
 
 def test_a_commit_reads_the_folds_it_swallows_and_the_messages_between_them(uneven: str) -> None:
     with psycopg.connect(uneven, autocommit=True) as connection:
+        uid = key_of(connection, "long")
         for span, most in ((range(9_901, 9_911), 10 + 3), (range(1, 8_801), 3), (range(8_801, 9_911), 10 + 3)):
-            returned, read = _rows_read(connection, _COMMIT, (_UID, *base(connection, _UID), _spans(span)))
+            returned, read = _rows_read(connection, _COMMIT, (uid, "long", *base(connection, uid), _spans(span)))
             assert returned == 1
             assert read["messages"] <= most, (span, read)
 
@@ -365,14 +426,15 @@ def test_a_commit_reads_the_folds_it_swallows_and_the_messages_between_them(unev
 def test_a_run_of_many_spans_costs_a_span_what_a_run_of_few_does(uneven: str) -> None:
     per_span = {}
     with psycopg.connect(uneven, autocommit=True) as connection:
-        uid = chain.thread_uid("default", "short 1")
-        connection.execute(_COMMIT, (uid, *base(connection, uid), _spans(range(1, 3))))
+        uid = key_of(connection, "short 1")
+        connection.execute(_COMMIT, (uid, "short 1", *base(connection, uid), _spans(range(1, 3))))
         for size in (50, 1_000):
+            name = f"run of {size}"
             with Store.open(uneven) as store:
-                store.append(f"run of {size}", [{"role": "assistant", "content": "word"}] * 1_000, tokens=100)
-            uid = chain.thread_uid("default", f"run of {size}")
+                store.append(name, [{"role": "assistant", "content": "word"}] * 1_000, tokens=100)
+            uid = key_of(connection, name)
             spans = [range(i, i + 1) for i in range(1, size + 1)]
-            returned, read = _rows_read(connection, _COMMIT, (uid, *base(connection, uid), _spans(*spans)))
+            returned, read = _rows_read(connection, _COMMIT, (uid, name, *base(connection, uid), _spans(*spans)))
             assert returned == size
             per_span[size] = sum(read.values()) / size
     assert per_span[1_000] <= per_span[50] + 1, per_span

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.keys import key_of
 from support.paths import ROOT
 
 import compaction_store as cs
@@ -25,7 +26,6 @@ from compaction_store.postgres import schema
 
 _TEXT = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))
-UID = chain.thread_uid("default", "t")
 TABLES = ("threads", "heads", "messages", "compactions", "events")
 
 
@@ -51,12 +51,15 @@ _FORGED = (
     " entry) VALUES (%(uid)s, 6, 7, now(), 1, 'default', 'c', '\\x00', '\\x00')"
 )
 _THREAD = (
-    "INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, created_at)"
-    " VALUES (compaction_store.thread_uid('default', 'forged'), 'default', 'forged', '2026-01-01')"
+    "INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, created_at)"
+    " SELECT compaction_store.new_thread_uid('2026-01-01'), 'default', 'forged', s.salt,"
+    " compaction_store.name_commitment(s.salt, 'forged'), '2026-01-01'"
+    " FROM (SELECT substring(sha256('') FOR 16) AS salt) AS s"
 )
 _HEAD = (
-    "INSERT INTO compaction_store.heads (thread_uid, tenant, head) VALUES (compaction_store.thread_uid('default',"
-    " 'forged'), 'default', compaction_store.genesis('default', 'forged'))"
+    "INSERT INTO compaction_store.heads (thread_uid, tenant, head)"
+    " SELECT t.thread_uid, t.tenant, compaction_store.genesis(t.thread_uid, t.tenant, t.commitment)"
+    " FROM compaction_store.threads AS t WHERE t.thread_id = 'forged'"
 )
 ACTIONS = {
     "UPDATE": Action((_UPDATE,), _UPDATED),
@@ -193,9 +196,10 @@ def outcome(url: str, action: Action, application: str) -> str:
     """Returns whether a login gets through with an action. If something is appended after it, the application does."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SELECT set_config('compaction_store.tenant', 'default', false)")
+        uid = key_of(connection, "t")
         try:
             for statement in action.statements:
-                connection.execute(statement.encode(), {"uid": UID} if "%(uid)s" in statement else None)
+                connection.execute(statement.encode(), {"uid": uid} if "%(uid)s" in statement else None)
             is_done = connection.execute(action.is_done.encode()).fetchall()[0][0]
         except psycopg.Error:
             return "blocked"
@@ -247,7 +251,7 @@ def test_what_the_owner_gets_through_with_a_superuser_does_too(url: str, row: li
 _MESSAGE = ("role", "tokens", "counter", "key", "call_size", "receipt", "meta_commitment")
 _RECORD = (
     "kind", "outcome", "start_seq", "end_seq", "tokens_before", "tokens_after", "source_count", "inputs", "run_id",
-    "callback", "trigger", "actor", "model", "counter", "revokes",
+    "callback", "trigger", "actor", "login", "model", "counter", "revokes",
 )  # fmt: skip
 
 
@@ -257,15 +261,16 @@ class Attack:
     def __init__(self, connection: psycopg.Connection[Any], store: cs.Store) -> None:
         self.connection = connection
         self.store = store
+        self.uid = key_of(connection, "t")
 
     def run(self, statement: str, *parameters: Any) -> None:
         assert self.connection.execute(statement.encode(), parameters or None).rowcount
 
     def message(self, seq: int, change: str) -> None:
-        self.run(f"UPDATE compaction_store.messages SET {change} WHERE thread_uid = %s AND seq = {seq}", UID)
+        self.run(f"UPDATE compaction_store.messages SET {change} WHERE thread_uid = %s AND seq = {seq}", self.uid)
 
     def record(self, change: str) -> None:
-        self.run(f"UPDATE compaction_store.compactions SET {change} WHERE thread_uid = %s AND number = 1", UID)
+        self.run(f"UPDATE compaction_store.compactions SET {change} WHERE thread_uid = %s AND number = 1", self.uid)
 
     def payload(self, seq: int) -> None:
         self.message(
@@ -275,7 +280,7 @@ class Attack:
         )
 
     def cut(self, last: int) -> None:
-        self.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > %s", UID, last)
+        self.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq > %s", self.uid, last)
 
     def swap(self, one: int, other: int) -> None:
         for old, new in ((one, 1000), (other, one), (1000, other)):
@@ -285,7 +290,7 @@ class Attack:
 
     def drop(self) -> None:
         for table in TABLES:
-            self.connection.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [UID])
+            self.connection.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [self.uid])
 
     def rechain(self) -> None:
         """Recomputes every entry, including the bindings of records to messages, and sets the head to match."""
@@ -294,11 +299,14 @@ class Attack:
             fetch(
                 f"SELECT pos, {ordinal}, created_at, commitment, {', '.join(columns)} FROM compaction_store.{table}"
                 " WHERE thread_uid = %s".encode(),
-                [UID],
+                [self.uid],
             ).fetchall()
             for table, ordinal, columns in (("messages", "seq", _MESSAGE), ("compactions", "number", _RECORD))
         )
-        entry = chain.genesis("default", "t")
+        [(tenant, name)] = fetch(
+            "SELECT tenant, commitment FROM compaction_store.threads WHERE thread_uid = %s", [self.uid]
+        ).fetchall()
+        entry = chain.genesis(self.uid, tenant, name)
         entries: dict[int, bytes] = {}
         last: tuple[Any, ...] = ()
         for row in sorted([("m", *m) for m in messages] + [("c", *c) for c in records], key=lambda row: row[1]):
@@ -315,21 +323,21 @@ class Attack:
                 fetch(
                     "UPDATE compaction_store.compactions SET source_before = %s, source_end = %s"
                     " WHERE thread_uid = %s AND number = %s",
-                    [given["source_before"], given["source_end"], UID, ordinal],
+                    [given["source_before"], given["source_end"], self.uid, ordinal],
                 )
-            entry = chain.entry(entry, pos, ordinal, chain.microseconds(at), chain.leaf(header, commitment))
+            entry = chain.entry(entry, pos, ordinal, chain.microseconds(at), commitment, header)
             table, name = ("messages", "seq") if kind == "m" else ("compactions", "number")
             if kind == "m":
                 entries[ordinal] = entry
             fetch(
                 f"UPDATE compaction_store.{table} SET entry = %s WHERE thread_uid = %s AND {name} = %s".encode(),
-                [entry, UID, ordinal],
+                [entry, self.uid, ordinal],
             )
             last = (pos, at)
         self.run(
             "UPDATE compaction_store.heads SET head = %s, last_pos = %s, last_at = %s, last_seq = %s, last_number = %s"
             " WHERE thread_uid = %s",
-            entry, *last, len(messages), len(records), UID,
+            entry, *last, len(messages), len(records), self.uid,
         )  # fmt: skip
 
 
@@ -337,7 +345,7 @@ def _splice(attack: Attack) -> None:
     attack.message(9, "seq = 10, pos = 11")
     attack.run(
         "UPDATE compaction_store.messages SET thread_uid = %s, seq = 9, pos = 10 WHERE thread_uid = %s AND seq = 2",
-        UID, chain.thread_uid("default", "u"),
+        attack.uid, key_of(attack.connection, "u"),
     )  # fmt: skip
 
 
@@ -345,7 +353,7 @@ def _forge(attack: Attack) -> None:
     attack.run(
         "INSERT INTO compaction_store.messages (thread_uid, seq, pos, created_at, tokens, tenant, counter, salt,"
         " commitment, entry, payload) VALUES (%s, 10, 11, now(), 1, 'default', 'c', %s, sha256(''), sha256(''), '{}')",
-        UID, bytes(16),
+        attack.uid, bytes(16),
     )  # fmt: skip
 
 
@@ -358,7 +366,7 @@ def _rename(attack: Attack) -> None:
 
 
 def _named(attack: Attack, change: str) -> None:
-    attack.run(f"UPDATE compaction_store.threads SET {change} WHERE thread_uid = %s", UID)
+    attack.run(f"UPDATE compaction_store.threads SET {change} WHERE thread_uid = %s", attack.uid)
 
 
 def _rename_past_the_keys(attack: Attack, name: str) -> None:
@@ -370,7 +378,7 @@ def _rename_past_the_keys(attack: Attack, name: str) -> None:
 
 def _orphan(attack: Attack) -> None:
     for table in ("threads", "heads"):
-        attack.run(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", UID)
+        attack.run(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", attack.uid)
 
 
 def _summary(attack: Attack) -> None:
@@ -378,7 +386,7 @@ def _summary(attack: Attack) -> None:
     attack.run(
         "UPDATE compaction_store.compactions SET body = %s, commitment = compaction_store.commitment(salt, %s)"
         " WHERE thread_uid = %s AND number = 1",
-        body, body, UID,
+        body, body, attack.uid,
     )  # fmt: skip
 
 
@@ -406,8 +414,8 @@ ATTACKS: dict[int, Callable[[Attack], None]] = {
     4: lambda a: a.message(5, "created_at = created_at + interval '1 microsecond'"),
     5: lambda a: a.record('body = \'{"summary_text":"forged","replacement":[]}\''),
     6: lambda a: a.record("end_seq = 4"),
-    7: lambda a: a.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq = 5", UID),
-    8: lambda a: a.run("DELETE FROM compaction_store.compactions WHERE thread_uid = %s", UID),
+    7: lambda a: a.run("DELETE FROM compaction_store.messages WHERE thread_uid = %s AND seq = 5", a.uid),
+    8: lambda a: a.run("DELETE FROM compaction_store.compactions WHERE thread_uid = %s", a.uid),
     9: lambda a: a.swap(5, 6),
     10: _forge,
     11: _splice,
@@ -424,7 +432,7 @@ ATTACKS: dict[int, Callable[[Attack], None]] = {
     22: _all(lambda a: a.payload(5), lambda a: _rename_past_the_keys(a, "u")),
     23: _all(lambda a: a.payload(5), lambda a: _rename_past_the_keys(a, "")),
     24: lambda a: _named(a, "tenant = 'other'"),
-    25: lambda a: a.run("DELETE FROM compaction_store.threads WHERE thread_uid = %s", UID),
+    25: lambda a: a.run("DELETE FROM compaction_store.threads WHERE thread_uid = %s", a.uid),
     26: _orphan,
 }
 PAST_THE_KEYS = frozenset({"22", "23"})

@@ -180,8 +180,10 @@ def test_what_was_erased_is_said_to_be(thread: Face) -> None:
     assert (described["status"], described["erased"], "summary" in described) == ("redacted", True, False)
     # The second page of a message that was erased after the first.
     assert recall.data("recall_expand", cursor="6-7:5000")["messages"][0] == {"seq": 6, "message": {"erased": True}}
-    thread.erase("t", reason="asked to")
-    assert recall.data("recall_search", query="part")["erased"] == {"messages": 60, "seqs": [[1, 60]]}
+    stub = thread.erase("t", reason="asked to").thread_id
+    recall.refusal("recall_search", {"query": "part"})
+    found = Tools(thread, stub).data("recall_search", query="part")
+    assert found["erased"] == {"messages": 60, "seqs": [[1, 60]]}
 
 
 def test_nothing_but_the_one_thread_of_the_one_tenant_is_reached(faces: Faces, url: str) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy as sa
 from support.faces import Face, Faces
 
 import compaction_store as cs
+from compaction_store.deploy import roles
 from compaction_store.errors import ActorRequired
 
 BUDGET = cs.TokenBudget(1000, trigger=50, target=20)
@@ -23,8 +26,8 @@ def filled(store: Face, thread: str = "t") -> Face:
     return store
 
 
-def do_everything(store: Face, **who: Any) -> None:
-    """Does everything that records an actor."""
+def do_everything(store: Face, **who: Any) -> str:
+    """Does everything that records an actor; returns the name of the stub."""
     store.compact("t", fold, **who)
     store.fit("t", BUDGET, fold, **who)
     store.revoke("t", 2, **who)
@@ -32,27 +35,32 @@ def do_everything(store: Face, **who: Any) -> None:
     store.release("t", reason="settled", **who)
     store.retain("t", datetime.now(UTC) - timedelta(days=1), reason="law", **who)
     store.redact("t", 1, reason="asked for", **who)
-    store.erase("t", reason="asked for", **who)
+    stub: str = store.erase("t", reason="asked for", **who).thread_id
+    return stub
 
 
-def actors(store: Face) -> set[str | None]:
-    log, events = list(store.compactions("t")), list(store.events("t"))
+def recorded(store: Face, stub: str) -> list[cs.Compaction | cs.Event]:
+    log, events = list(store.compactions(stub)), list(store.events(stub))
     assert {record.kind for record in log} == {"summary", "revocation"}
     assert {event.kind for event in events} == {"redaction", "hold", "release", "retention"}
-    return {record.actor for record in log} | {event.actor for event in events}
+    return [*log, *events]
+
+
+def actors(store: Face, stub: str) -> set[str | None]:
+    return {entry.actor for entry in recorded(store, stub)}
 
 
 def test_the_stores_actor_is_recorded_with_everything(faces: Faces, url: str) -> None:
     store = filled(faces.open(url, actor="agents"))
-    do_everything(store)
-    assert actors(store) == {"agents"}
-    assert store.verify("t").findings == ()
+    stub = do_everything(store)
+    assert actors(store, stub) == {"agents"}
+    assert store.verify(stub).findings == ()
 
 
 def test_a_call_may_name_another(faces: Faces, url: str) -> None:
     store = filled(faces.open(url, actor="agents", require_actor=True))
-    do_everything(store, actor="anna")
-    assert actors(store) == {"anna"}
+    stub = do_everything(store, actor="anna")
+    assert actors(store, stub) == {"anna"}
 
 
 def test_a_store_that_requires_an_actor_writes_nothing_without_one(faces: Faces, url: str) -> None:
@@ -69,8 +77,8 @@ def test_a_store_that_requires_an_actor_writes_nothing_without_one(faces: Faces,
     assert store.thread("t").last_pos == 8
     # A plan or a dry run records nobody.
     assert store.plan("t", fold).attempts
-    do_everything(store, actor="anna")
-    assert actors(store) == {"anna"}
+    stub = do_everything(store, actor="anna")
+    assert actors(store, stub) == {"anna"}
 
 
 def test_whether_one_is_required_is_true_or_false(faces: Faces, url: str) -> None:
@@ -80,5 +88,21 @@ def test_whether_one_is_required_is_true_or_false(faces: Faces, url: str) -> Non
 
 
 def test_without_either_nobody_is_recorded(store: Face) -> None:
-    do_everything(filled(store))
-    assert actors(store) == {None}
+    stub = do_everything(filled(store))
+    assert actors(store, stub) == {None}
+
+
+def test_the_login_is_recorded_with_everything_whoever_acts(
+    faces: Faces, url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    name = f"cs_login_{sa.make_url(url).database}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
+    try:
+        roles.grant(url, name, "application")
+        login = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
+        store = filled(faces.open(login))
+        stub = do_everything(store, actor="postgres")
+        assert {entry.login for entry in recorded(store, stub)} == {name}
+        assert store.verify(stub).findings == ()
+    finally:
+        superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())

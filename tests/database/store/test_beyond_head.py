@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 from support.faces import Face
+from support.keys import key_of
 
 import compaction_store as cs
 from compaction_store.errors import ThreadDamaged
-from compaction_store.integrity import chain
 
 TENANT = "default"
-UID = chain.thread_uid(TENANT, "t")
 FORGED = "FORGED"
 HI = {"role": "user", "content": "hi"}
 _ZERO = bytes(32)
@@ -34,8 +35,8 @@ def busy(store: Face, superuser: psycopg.Connection[Any]) -> Face:
 
 def _insert(superuser: psycopg.Connection[Any], table: str, **columns: Any) -> None:
     given = {
-        "thread_uid": UID, "tenant": TENANT, "salt": bytes(16), "commitment": _ZERO, "entry": _ZERO,
-        "created_at": "2020-01-01T00:00:00Z",
+        "thread_uid": key_of(superuser, "t", TENANT), "tenant": TENANT, "salt": bytes(16), "commitment": _ZERO,
+        "entry": _ZERO, "created_at": "2020-01-01T00:00:00Z",
     } | columns  # fmt: skip
     names, places = ", ".join(given), ", ".join(["%s"] * len(given))
     superuser.execute(f"INSERT INTO compaction_store.{table} ({names}) VALUES ({places})".encode(), [*given.values()])
@@ -49,14 +50,16 @@ def forge_message(superuser: psycopg.Connection[Any], seq: int, **columns: Any) 
 def forge_record(superuser: psycopg.Connection[Any], number: int, **columns: Any) -> None:
     given = {
         "pos": 1, "start_seq": 1, "end_seq": 9, "tokens_before": 9, "tokens_after": 1, "kind": "summary",
-        "outcome": "applied", "actor": "alice", "run_id": UID, "source_count": 9,
+        "outcome": "applied", "actor": "alice", "login": "alice", "run_id": UUID(int=1), "source_count": 9,
     }  # fmt: skip
     body = f'{{"replacement":[{{"role":"system","content":"{FORGED}"}}]}}'
     _insert(superuser, "compactions", number=number, **{"body": body} | given | columns)
 
 
-def forge_event(superuser: psycopg.Connection[Any], pos: int, kind: str, body: str = '{"reason":"r"}') -> None:
-    _insert(superuser, "events", pos=pos, kind=kind, actor="counsel", body=body)
+def forge_event(
+    superuser: psycopg.Connection[Any], pos: int, kind: str, body: str = '{"reason":"r"}', *, critical: bool = False
+) -> None:
+    _insert(superuser, "events", pos=pos, kind=kind, critical=critical, actor="counsel", login="counsel", body=body)
 
 
 def everything(store: Face) -> dict[str, Any]:
@@ -86,9 +89,11 @@ def test_what_is_beyond_the_head_is_never_read(busy: Face, superuser: psycopg.Co
     forge_message(superuser, 10, key="forged", receipt='{"pos":1}')
     forge_message(superuser, 9999)
     forge_record(superuser, 4)
-    forge_record(superuser, 9998, run_id=chain.thread_uid(TENANT, "other"), outcome="rejected", kind="removal")
+    forge_record(superuser, 9998, run_id=UUID(int=2), outcome="rejected", kind="removal")
     forge_record(superuser, 9999, kind="revocation", revokes=1, start_seq=2, end_seq=4)
+    forge_record(superuser, 9997, kind="unheard_of")
     forge_event(superuser, 1000, "release")
+    forge_event(superuser, 1001, "unheard_of", critical=True)
     assert everything(busy) == before
     assert FORGED not in repr(before)
     with pytest.raises(cs.MessageNotFound):
@@ -177,14 +182,15 @@ def test_what_is_written_onto_a_row_beyond_the_head_says_so_at_once(
 
 @pytest.mark.usefixtures("busy")
 def test_a_run_beyond_the_head_was_not_made(superuser: psycopg.Connection[Any]) -> None:
-    """A known run_id is answered with its records. A row beyond the head does not make it known."""
-    run = chain.thread_uid(TENANT, "run")
+    """A run_id that is on record answers with its records: of a row beyond the head, nothing is one."""
+    run = uuid4()
     forge_record(superuser, 70, run_id=run, outcome="failed")
     records = (
         '[{"columns":{"kind":"summary","outcome":"failed"},"salt":"00000000000000000000000000000001","body":"{}"}]'
     )
     rows = superuser.execute(
-        "SELECT number FROM compaction_store.commit_compactions(%s, %s, %s, 1, NULL, %s)", (UID, TENANT, run, records)
+        "SELECT number FROM compaction_store.commit_compactions(NULL, %s, 't', %s, 1, NULL, %s)",
+        (TENANT, run, records),
     ).fetchall()
     assert rows == [(4,)]
 
@@ -196,11 +202,13 @@ def test_no_role_sees_a_row_beyond_the_head(superuser: psycopg.Connection[Any], 
     forge_message(superuser, 10)
     forge_record(superuser, 4)
     forge_event(superuser, 1000, "release")
-    for call in ("replay(%s, %s, 0, NULL, 100)", "newest(%s, %s, 100)", "view(%s, %s, NULL)", "events(%s, %s, 0, 100)"):
+    thread = "%s, %s, 't'"
+    calls = (f"replay({thread}, 0, NULL, 100)", f"newest({thread}, 100)", f"view({thread}, NULL)")
+    for call, uid in product((*calls, f"events({thread}, 0, 100)"), (key_of(superuser, "t"), None)):
         with superuser.transaction(force_rollback=True):
             superuser.execute(f"SET LOCAL ROLE compaction_store_{role}".encode())
             rows = superuser.execute(
-                f"SELECT t::text FROM compaction_store.{call} AS t".encode(), (UID, TENANT)
+                f"SELECT t::text FROM compaction_store.{call} AS t".encode(), (uid, TENANT)
             ).fetchall()
         assert rows
         assert not any(FORGED in text or text.startswith("(1000,") for (text,) in rows)

@@ -6,6 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 from support.faces import Face, Faces
 
@@ -19,9 +20,17 @@ ONE_MANY_OBSERVED = pytest.mark.parametrize(
 )
 
 
+def genesis_of(superuser: psycopg.Connection[Any], thread_id: str) -> bytes:
+    """Returns the hash before the first entry of a thread."""
+    [(uid, tenant, commitment)] = superuser.execute(
+        "SELECT thread_uid, tenant, commitment FROM compaction_store.threads WHERE thread_id = %s", (thread_id,)
+    ).fetchall()
+    return chain.genesis(uid, tenant, commitment)
+
+
 @ONE_MANY_OBSERVED
 def test_an_append_goes_where_the_caller_stood(store: Face, messages: list[Any]) -> None:
-    head = chain.genesis("default", "t")
+    head = store.append("t", HI).head
     for _ in range(3):
         written = store.append("t", messages, expected_head=head)
         head = written.head
@@ -30,10 +39,12 @@ def test_an_append_goes_where_the_caller_stood(store: Face, messages: list[Any])
 
 
 @ONE_MANY_OBSERVED
-def test_where_another_has_written_it_is_a_conflict(store: Face, messages: list[Any]) -> None:
+def test_where_another_has_written_it_is_a_conflict(
+    store: Face, messages: list[Any], superuser: psycopg.Connection[Any]
+) -> None:
     first = store.append("t", messages)
     second = store.append("t", HI)
-    for stale in (first.head, bytes(32), chain.genesis("default", "t")):
+    for stale in (first.head, bytes(32), genesis_of(superuser, "t")):
         with pytest.raises(cs.HeadConflict) as caught:
             store.append("t", messages, expected_head=stale)
         assert (caught.value.expected, caught.value.actual) == (stale, second.head)
@@ -42,13 +53,29 @@ def test_where_another_has_written_it_is_a_conflict(store: Face, messages: list[
 
 
 @ONE_MANY_OBSERVED
-def test_a_thread_that_is_not_there_has_the_head_of_its_name(store: Face, messages: list[Any]) -> None:
-    for other in (bytes(32), chain.genesis("default", "u"), chain.genesis("other", "t")):
+def test_a_thread_that_is_not_there_has_no_head(
+    store: Face, messages: list[Any], superuser: psycopg.Connection[Any]
+) -> None:
+    store.append("u", HI)
+    for other in (bytes(32), genesis_of(superuser, "u"), store.thread("u").head):
         with pytest.raises(cs.HeadConflict) as caught:
             store.append("t", messages, expected_head=other)
-        assert caught.value.actual == chain.genesis("default", "t")
+        assert (caught.value.expected, caught.value.actual) == (other, None)
     with pytest.raises(cs.ThreadNotFound):
         store.thread("t")
+
+
+@ONE_MANY_OBSERVED
+def test_a_thread_of_the_same_name_has_another_head_after_an_erasure(store: Face, messages: list[Any]) -> None:
+    head = store.append("t", HI).head
+    store.erase("t", reason="r")
+    with pytest.raises(cs.HeadConflict) as caught:
+        store.append("t", messages, expected_head=head)
+    assert caught.value.actual is None
+    again = store.append("t", HI).head
+    with pytest.raises(cs.HeadConflict) as caught:
+        store.append("t", messages, expected_head=head)
+    assert caught.value.actual == again != head
 
 
 @ONE_MANY_OBSERVED

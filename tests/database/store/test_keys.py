@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 from support.faces import Face
+from support.keys import key_of
 
 from compaction_store.errors import InvalidKey
-from compaction_store.integrity import chain
 from compaction_store.messages import keys
 
 HI = {"role": "user", "content": "hi"}
@@ -39,7 +39,7 @@ def test_each_append_has_a_key_of_its_own(store: Face, superuser: psycopg.Connec
         store.append("t", messages)
     stored = superuser.execute(
         "SELECT key FROM compaction_store.messages WHERE thread_uid = %s ORDER BY seq",
-        (chain.thread_uid("default", "t"),),
+        (key_of(superuser, "t"),),
     ).fetchall()
     made = [key for (key,) in stored if key is not None]
     assert len(set(made)) == 3
@@ -63,7 +63,7 @@ def test_what_is_called_fresh_and_is_not_is_refused(
 ) -> None:
     """Two attempts run at once and the first arrives second: the index refuses it."""
     store.append("t", HI, key="k")
-    uid = chain.thread_uid("default", "t")
+    uid = key_of(superuser, "t")
     if many:
         call = "append_many(%s, 'default', 't', '{\"{}\"}', %s, '{NULL}', '{1}', 'c', 'k', NULL, NULL, NULL, true)"
     else:

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from support.faces import Face
 from support.handmade_bundles import Thread
+from support.keys import key_of
 from support.superuser_edits import unlock
 
 import compaction_store as cs
 from compaction_store.errors import Unreadable
-from compaction_store.integrity import chain
 
 SECRET = "whispered"
 DIGITS = f'{{"{SECRET}":' + "9" * 5000 + "}"
@@ -35,7 +35,7 @@ def forger(store: Face, superuser: psycopg.Connection[Any]) -> psycopg.Connectio
 
 
 def put(forger: psycopg.Connection[Any], table: str, column: str, text: str | None, more: str = "") -> None:
-    uid = chain.thread_uid("default", "bad")
+    uid = key_of(forger, "bad")
     change = f"UPDATE compaction_store.{table} SET {column} = %s WHERE thread_uid = %s {more}"
     assert forger.execute(change.encode(), [text, uid]).rowcount
 
@@ -156,7 +156,7 @@ def test_many_records_at_a_time_that_python_cannot_say_are_no_endless_list(
     forger.execute(
         f"INSERT INTO compaction_store.compactions (number, created_at, {names})"
         f" SELECT i, 'infinity', {names} FROM compaction_store.compactions, generate_series(2, 300) AS i"
-        f" WHERE thread_uid = '{chain.thread_uid('default', 'bad')}'".encode()
+        f" WHERE thread_uid = '{key_of(forger, 'bad')}'".encode()
     )
     assert {record.thread_id for record in store.compactions()} == {"good", "bad"}
     assert {record.thread_id for record in store.compactions(newest_first=True)} == {"good", "bad"}
@@ -194,7 +194,7 @@ def test_verify_finds_a_document_that_breaks_the_rule_though_it_is_what_was_comm
 
 
 def test_a_thread_without_messages_is_no_view(store: Face, forger: psycopg.Connection[Any]) -> None:
-    uid = chain.thread_uid("default", "bad")
+    uid = key_of(forger, "bad")
     for table in ("compactions", "messages"):
         forger.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s".encode(), [uid])
     with pytest.raises(Unreadable, match=r"no messages; run verify \(thread 'bad'\)"):

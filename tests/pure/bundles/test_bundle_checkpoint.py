@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from support.handmade_bundles import Line, Thread, said, sealed
+from support.handmade_bundles import Line, Thread, new_key, said, sealed
 
 import compaction_store as cs
 from compaction_store import offline
 from compaction_store.checkpoints import SigningKey, keys, notes
 from compaction_store.checkpoints.heads import Head
-from compaction_store.integrity import chain, erasure
 
 KEY = SigningKey.from_bytes("example.org/audit", bytes(range(32)))
 OTHER = SigningKey.from_bytes("example.org/audit", bytes(range(1, 33)))
@@ -147,16 +146,15 @@ def carrying(made: Thread, tmp_path: Path, *, pos: int | None = None, signer: Si
     """Returns the thread with a checkpoint over its state at a pos, and over twenty other threads."""
     log = cs.CheckpointLog(tmp_path / f"{signer.key.hex()[:8]}.jsonl", signer.key)
     entry = bytes.fromhex(made.entries[(pos or len(made.entries)) - 1]["entry"])
-    name = made.thread_id
-    heads = [Head(erasure.thread_uid("default", name), bytes(8), pos or len(made.entries), entry)]
-    heads += [Head(chain.thread_uid("default", f"other {n}"), bytes(8), 3, bytes(32)) for n in range(20)]
+    heads = [Head(made.uid, bytes(8), pos or len(made.entries), entry)]
+    heads += [Head(new_key("default", f"other {n}"), bytes(8), 3, bytes(32)) for n in range(20)]
     writer = log.writer()
     for head in sorted(heads, key=lambda head: head.thread_uid):
         writer.add(head)
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     log.append(notes.sign(signer, "default", writer.tree, writer.hash, None, moment))
     writer.keep()
-    made.checkpoint = log.proof("default", name)
+    made.checkpoint = log.proof(made.uid)
     return made
 
 

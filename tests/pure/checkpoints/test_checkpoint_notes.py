@@ -26,8 +26,11 @@ from compaction_store.checkpoints.tree import Tree, leads
 from compaction_store.checkpoints.tree import leaf as leaf_of
 from compaction_store.checkpoints.tree import path as path_of
 from compaction_store.errors import InvalidCheckpoint
+from compaction_store.integrity import chain
 
 GOLDEN = json.loads((TESTS / "golden" / "checkpoint-1.json").read_text(encoding="utf-8"))
+# The thread of the golden proof, and another of the same checkpoint.
+UID, OTHER_UID = (uuid.UUID(GOLDEN["heads"][index]["thread_uid"]) for index in (GOLDEN["proof"]["leaf_index"], 0))
 
 
 def root_by_definition(leaves: list[bytes]) -> bytes:
@@ -65,9 +68,17 @@ def test_a_path_leads_from_every_leaf_to_the_root_and_from_nothing_else(count: i
             assert not leads(leaf, index ^ 1, count, path, root) or count == 1
 
 
-def test_the_golden_checkpoint_is_made_as_ever() -> None:
+def test_the_golden_checkpoint_is_made_as_ever(tmp_path: Path) -> None:
     listed = [Head(uuid.UUID(h["thread_uid"]), bytes.fromhex(h["tenant"]), h["pos"], bytes.fromhex(h["entry"]))
               for h in GOLDEN["heads"]]  # fmt: skip
+    assert listed == sorted(listed)
+    assert {chain.born_at(head.thread_uid) is not None for head in listed} == {True}
+    writer = cs.CheckpointLog(tmp_path / "log", KEY.key).writer()
+    for head in listed:
+        writer.add(head)
+    assert writer.keep().read_text() == "".join(head["line"] for head in GOLDEN["heads"])
+    assert writer.hash == GOLDEN["heads_sha256"]
+    assert [leaf_of(head.data()).hex() for head in listed] == [head["leaf"] for head in GOLDEN["heads"]]
     tree = Tree(leaf_of(head.data()) for head in listed)
     assert tree.root().hex() == GOLDEN["root"]
     assert tenant_hash("acme").hex() == GOLDEN["tenant_hash"]
@@ -79,7 +90,7 @@ def test_the_golden_checkpoint_is_made_as_ever() -> None:
     path = path_of(lambda start, end: [leaf_of(h.data()) for h in listed[start:end]], index, 0, len(listed))
     proof = proofs.proof(second, listed[index], index, path)
     assert proof == GOLDEN["proof"]
-    proved = check_proof(proof, "acme", "t-2", KEY.key)
+    proved = check_proof(proof, UID, KEY.key)
     assert (proved.pos, proved.entry) == (listed[index].pos, listed[index].entry)
 
 
@@ -140,11 +151,11 @@ def test_garbage_is_no_note(garbage: object) -> None:
 )  # fmt: skip
 def test_a_changed_proof_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidCheckpoint):
-        check_proof(GOLDEN["proof"] | change, "acme", "t-2", KEY.key)
+        check_proof(GOLDEN["proof"] | change, UID, KEY.key)
     with pytest.raises(InvalidCheckpoint):
-        check_proof(GOLDEN["proof"], "acme", "t-1", KEY.key)
+        check_proof(GOLDEN["proof"], OTHER_UID, KEY.key)
     with pytest.raises(InvalidCheckpoint):
-        check_proof(GOLDEN["proof"], "acme", "t-2", OTHER.key)
+        check_proof(GOLDEN["proof"], UID, OTHER.key)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a+b", "ü", "x" * 101, "a\n", None])

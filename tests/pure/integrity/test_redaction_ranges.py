@@ -40,8 +40,15 @@ def test_missing_ranges_are_those_of_sets() -> None:
         "null", "[]", "{}", '{"seqs":[]}', '{"seqs":1,"records":[]}', '{"seqs":[[1]],"records":[]}',
         '{"seqs":[[2,1]],"records":[]}', '{"seqs":[[1,2],[3,4]],"records":[]}', '{"seqs":[[5,6],[1,2]],"records":[]}',
         '{"seqs":[[1,2.0]],"records":[]}', '{"seqs":[[true,2]],"records":[]}', '{"seqs":[],"records":["12"]}',
-        '{"seqs":[],"records":[],"genesis":"zz"}', '{"seqs":[],"records":[],"genesis":7}', "[" * 5000,
+        '{"seqs":[],"records":[],"whole":false}', '{"seqs":[],"records":[],"whole":1}',
+        '{"seqs":[],"records":[],"whole":"true"}', '{"seqs":[],"records":[],"whole":null}', "[" * 5000,
     ],
 )  # fmt: skip
 def test_a_body_that_no_redaction_writes_names_nothing(text: str) -> None:
     assert erasure.named(text) is None
+
+
+@pytest.mark.parametrize(("whole", "is_whole"), [("", False), ('"whole":true,', True)])
+def test_a_redaction_says_whether_it_erased_the_whole_thread(whole: str, is_whole: bool) -> None:
+    text = f'{{{whole}"seqs":[[1,2]],"records":[[3,3]],"reason":"r"}}'
+    assert erasure.named(text) == erasure.Named([(1, 2)], [(3, 3)], is_whole)

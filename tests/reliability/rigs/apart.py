@@ -13,6 +13,7 @@ import random
 import struct
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 from support.handmade_bundles import Line, Thread, entry, golden, said, sealed
 
@@ -44,11 +45,11 @@ DOCUMENTS = (
     '{"replacement":[],"replacement":[]}', '{"seqs":[],"records":[]}', '{"seqs":[[1,1]],"records":[]}',
     '{"seqs":[[1,1]],"seqs":[],"records":[]}', '{"seqs":[[1,2],[3,4]],"records":[]}',
     '{"seqs":[["a","b"]],"records":[]}',
-    '{"seqs":{"ab":1},"records":[]}', '{"seqs":[[1,1]],"records":[],"genesis":"00"}',
+    '{"seqs":{"ab":1},"records":[]}', '{"seqs":[[1,1]],"records":[],"whole":true}',
     '{"seqs":[[true,true]],"records":[]}',
     '{"seqs":[[1.0,1]],"records":[]}', '{"seqs":[[1,99999999999999999999]],"records":[]}',
     '{"seqs":[[1,1,1]],"records":[]}',
-    '{"seqs":[],"records":[],"genesis":"zz"}', '{"seqs":[],"records":[],"genesis":7}', '{"seqs":"ab","records":[]}',
+    '{"seqs":[],"records":[],"whole":false}', '{"seqs":[],"records":[],"whole":7}', '{"seqs":"ab","records":[]}',
     '{"until":"2031-01-31T00:00:00.000000Z"}', '{"until":"2001","until":"2099"}',
     _digits(4300), _digits(4301), _digits(4300, "-"), _digits(4301, "-"), _digits(5000),
     *(_nested(levels) for levels in (199, 200, 201, 209, 210, 211, 300, 1000, 3000)),
@@ -227,8 +228,12 @@ def _renamed(lines: list[bytes], number: int) -> list[bytes]:
     parts = said(lines)
     if parts[0]["thread_id"].startswith("erased:"):
         return lines
-    parts[0]["thread_id"] = f"t-{number}"
-    return rechained(parts, chain.genesis(parts[0]["tenant"], f"t-{number}")) if _whole(parts) else lines
+    # The key has the time of birth in front; its random part is the number here.
+    key = UUID(parts[0]["thread_uid"])
+    key = UUID(bytes=key.bytes[:9] + number.to_bytes(7))
+    named = chain.name_commitment(bytes.fromhex(parts[0]["name_salt"]), f"t-{number}")
+    parts[0] |= {"thread_id": f"t-{number}", "thread_uid": str(key), "name_commitment": named.hex()}
+    return rechained(parts, chain.genesis(key, parts[0]["tenant"], named)) if _whole(parts) else lines
 
 
 def _whole(parts: list[Line]) -> bool:

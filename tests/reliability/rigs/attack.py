@@ -16,11 +16,12 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from support.keys import key_of
 from support.superuser_edits import TABLES, as_role, columns, unlock
 
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey
-from compaction_store.integrity import chain, erasure
+from compaction_store.integrity import erasure
 from compaction_store.postgres import schema
 from reliability.rigs.ground import Ground
 
@@ -35,7 +36,6 @@ PUBLISHED = frozenset({
 })  # fmt: skip
 _NAMES = ("alpha", "beta", "gamma", "delta")
 _TENANTS = ("acme", "globex")
-_UIDS = {(tenant, name): chain.thread_uid(tenant, name) for tenant in _TENANTS for name in _NAMES}
 
 
 class World:
@@ -50,6 +50,9 @@ class World:
                 store.checkpoint(KEY, self.logs[tenant])
                 store.append("newer", {"role": "user", "content": "newer than the checkpoint"})
         self.connection = psycopg.connect(self.url, autocommit=True)
+        self.keys = {
+            (tenant, name): key_of(self.connection, name, tenant) for tenant in _TENANTS for name in (*_NAMES, "newer")
+        }
         unlock(self.connection)
         for table in TABLES:
             self.run(f"CREATE TABLE public.kept_{table} AS TABLE compaction_store.{table}")
@@ -72,6 +75,9 @@ class World:
         store.redact("delta", 7, reason="asked")
         store.append("gone", {"role": "user", "content": "a whole thread"})
         store.erase("gone", reason="asked")
+
+    def tenant_of(self, uid: UUID) -> str:
+        return next(tenant for (tenant, _), key in self.keys.items() if key == uid)
 
     def close(self) -> None:
         for reader in self.readers.values():
@@ -112,6 +118,7 @@ _OTHERS = {
         "{c} + interval '1 microsecond'", "{c} - interval '1 day'", "'infinity'", "'-infinity'", "'294276-12-31'",
         "'10031-01-01'",
     ),
+    "boolean": ("NOT {c}",),
     "json": ("'{{\"role\":\"user\"}}'", "({c}::text || ' ')::json", "'{{}}'", "'{{\"a\":1,\"a\":2}}'"),
     "ARRAY": ("{c} || 3::bigint", "'{{NULL}}'", "'{{2,1}}'"),
 }  # fmt: skip
@@ -177,7 +184,7 @@ def _rewrite(world: World, uid: UUID) -> None:
 
 def _moved(world: World, chance: random.Random, uid: UUID, _other: UUID) -> str:
     tables = chance.sample(TABLES, chance.randrange(1, 6))
-    new = "globex" if uid in {_UIDS["acme", name] for name in _NAMES} else "acme"
+    new = "globex" if world.tenant_of(uid) == "acme" else "acme"
     for table in tables:
         world.run(f"UPDATE compaction_store.{table} SET tenant = %s WHERE thread_uid = %s", new, uid)
     return "rows are put under another tenant" if len(tables) < 5 else "a whole thread is put under another tenant"
@@ -205,8 +212,8 @@ def _gone(world: World, _chance: random.Random, uid: UUID, _other: UUID) -> str:
 
 
 def _newer_gone(world: World, _chance: random.Random, uid: UUID, _other: UUID) -> str:
-    tenant = "acme" if uid in {_UIDS["acme", name] for name in _NAMES} else "globex"
-    _gone(world, _chance, chain.thread_uid(tenant, "newer"), _other)
+    tenant = world.tenant_of(uid)
+    _gone(world, _chance, world.keys[tenant, "newer"], _other)
     return "a thread that is newer than the checkpoint is deleted"
 
 
@@ -239,7 +246,7 @@ def _doubled(world: World, chance: random.Random, uid: UUID, other: UUID) -> str
         f" ORDER BY {ordinal} LIMIT 1",
         target, uid,
     )  # fmt: skip
-    if table == "messages" and len({tenant for (tenant, _), key in _UIDS.items() if key in {uid, target}}) > 1:
+    if table == "messages" and world.tenant_of(uid) != world.tenant_of(target):
         return "a message is put under another tenant's thread"
     return "a row is there twice"
 
@@ -297,8 +304,9 @@ def _anew(world: World, _chance: random.Random, uid: UUID, _other: UUID) -> str:
     )  # fmt: skip
     world.run(
         "UPDATE compaction_store.messages AS m SET entry = compaction_store.entry("
-        " compaction_store.genesis(m.tenant, t.thread_id), 1, 1, m.created_at, compaction_store.message_header(m.role,"
-        " m.tokens, m.counter, m.key, m.call_size, m.receipt, m.meta_commitment), m.commitment)"
+        " compaction_store.genesis(t.thread_uid, m.tenant, t.commitment), 1, 1, m.created_at,"
+        " compaction_store.message_header(m.role, m.tokens, m.counter, m.key, m.call_size, m.receipt,"
+        " m.meta_commitment), m.commitment)"
         " FROM compaction_store.threads AS t WHERE t.thread_uid = m.thread_uid AND m.thread_uid = %s",
         uid,
     )  # fmt: skip
@@ -324,7 +332,7 @@ STRUCTURE: tuple[Callable[[World, random.Random, UUID, UUID], str], ...] = (
 
 
 def _structural(world: World, chance: random.Random) -> str | None:
-    uid, other = chance.sample(list(_UIDS.values()), 2)
+    uid, other = chance.sample([key for (_, name), key in world.keys.items() if name in _NAMES], 2)
     before = _rows(world)
     try:
         what = chance.choice(STRUCTURE)(world, chance, uid, other)

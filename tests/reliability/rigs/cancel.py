@@ -249,8 +249,8 @@ class _Rig:
             "SELECT coalesce(sum(h.last_seq), 0)::int, coalesce(sum(h.last_number), 0)::int,"
             " coalesce(sum(h.last_pos), 0)::int, coalesce(count(h.erased_pos), 0)::int"
             " FROM compaction_store.heads AS h"
-            " WHERE h.thread_uid = ANY (ARRAY[compaction_store.thread_uid('default', %s),"
-            " compaction_store.thread_uid('default', %s)])",
+            " WHERE h.thread_uid = ANY (ARRAY[compaction_store.find_thread('default', %s),"
+            " compaction_store.find_thread('default', %s)])",
             (thread_id, f"{thread_id} new"),
         ).fetchone()
         assert row is not None
@@ -291,7 +291,7 @@ class _Rig:
             assert (await store.verify(thread_id)).findings == (), where
         row = self.behind.execute(
             "SELECT count(*) FROM compaction_store.heads"
-            " WHERE thread_uid = compaction_store.thread_uid('default', %s) AND lease_run IS NOT NULL",
+            " WHERE thread_uid = compaction_store.find_thread('default', %s) AND lease_run IS NOT NULL",
             (thread_id,),
         ).fetchone()
         assert row == (0,), f"{where}: the lease is still held"

@@ -196,9 +196,9 @@ BUGS = (
         (
             Edit(
                 "compaction_store/compaction/summary_planner.py",
-                "        try:\n            result = yield request\n",
+                "        try:\n            result = yield Call(asked.summarize, asked.request)\n",
                 '        self._log.apply(indexes, span, "summary", 0, allow=options.allow, reason=None)\n'
-                "        try:\n            result = yield request\n",
+                "        try:\n            result = yield Call(asked.summarize, asked.request)\n",
             ),
         ),
         {_DEALT_WITH: "'applied' != 'failed'"},

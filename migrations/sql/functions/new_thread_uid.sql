@@ -1,0 +1,15 @@
+-- Makes the key of a thread born at a time: a UUID of version 7, which begins with the time in milliseconds. Keys in the
+-- order of births keep the index entries of young threads, which get most appends, on the same few pages.
+CREATE FUNCTION compaction_store.new_thread_uid(p_born_at timestamptz) RETURNS uuid
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_key bytea := overlay(
+        uuid_send(gen_random_uuid()) PLACING substring(int8send(compaction_store.microseconds(p_born_at) / 1000) FROM 3) FROM 1
+    );
+BEGIN
+    -- A random UUID has version 4 in the high four bits of byte 6.
+    RETURN encode(set_byte(v_key, 6, get_byte(v_key, 6) & 15 | 112), 'hex')::uuid;
+END
+$$;
