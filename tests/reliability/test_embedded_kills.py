@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,7 @@ def test_a_fork_holds_its_parents_share(home: Path) -> None:
         OPEN
         + """
 import os
+import pwd
 if os.fork() == 0:
     sys.stdin.readline()
     os._exit(0)
@@ -210,3 +213,30 @@ def test_a_disk_that_fills_up_loses_nothing_acknowledged(home: Path) -> None:
         resize_disk(home, "size=400m")
         assert acknowledged <= set(stored_seqs(home))
         wait_until(lambda: not processes_in(home))
+
+
+_CREATE = """
+from compaction_store.postgres_embedded import data_folder
+data_folder.ACCOUNT = "{}"
+print(flush=True)
+input()
+print(data_folder.account_for(data_folder.Path("/nowhere")).pw_uid)
+"""
+
+
+@as_root
+def test_processes_that_start_the_first_server_of_a_machine_at_once_agree_on_its_account(tmp_path: Path) -> None:
+    account = f"cs-{uuid.uuid4().hex[:12]}"
+    try:
+        processes = [start_python(_CREATE.format(account), tmp_path) for _ in range(8)]
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        uids = {int(output_of(process)) for process in processes}
+        assert uids == {pwd.getpwnam(account).pw_uid}
+    finally:
+        subprocess.run(("userdel", account), check=False, capture_output=True)
