@@ -207,3 +207,35 @@ def revoke(
         out.json(values.compaction(written) | {"view_tokens": tokens})
     else:
         out.text(f"{thread}: compaction {record} is revoked by record {written.number}: {tokens:,} tokens now")
+
+
+def adopt(
+    thread: Thread,
+    record: Annotated[
+        int, typer.Argument(metavar="NUMBER", min=1, help="The observed record's number.", show_default=False)
+    ],
+    reason: Annotated[
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the records.", show_default=False),
+    ] = None,
+    actor: Actor = None,
+    authority: Authority = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Puts a compaction that a provider made, and that was observed, in place of the messages it replaced."""
+    out = Output(as_json=as_json)
+    with options.store(url, tenant) as store:
+        observed = store.compaction(thread, record)
+        written = store.adopt(thread, observed, reason=reason, actor=actor, authority=authority)
+        tokens = store.thread(thread).view_tokens
+    if out.as_json:
+        out.json({
+            "thread_id": thread, "adopted": record, "records": [values.compaction(each) for each in written],
+            "view_tokens": tokens,
+        })  # fmt: skip
+        return
+    numbers = ", ".join(str(each.number) for each in written)
+    done = f"adopted by record {numbers}" if written else "adopted already"
+    out.text(f"{thread}: compaction {record} is {done}: {tokens:,} tokens now")

@@ -96,6 +96,7 @@ class Kind(StrEnum):
     truncation = "truncation"
     removal = "removal"
     revocation = "revocation"
+    adoption = "adoption"
 
 
 class Outcome(StrEnum):

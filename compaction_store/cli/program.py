@@ -67,6 +67,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", worker.worker,
         ),
         Verb("revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
+        Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", compacting.adopt),
         Verb(
             "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
             importing.import_,

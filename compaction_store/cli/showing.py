@@ -114,6 +114,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
     facts["prompt"] = record.prompt
     facts["usage"] = encoded(record.usage) if record.usage else None
     facts["duration"] = None if record.duration is None else f"{record.duration:.3g} s"
+    facts["summary"] = "only the provider can read it" if record.unreadable else None
     facts["includes"] = ", ".join(f"compaction {number}" for number in inside)
     head = f"compaction {record.number} of thread {record.thread_id}"
     if record.start_seq is not None:

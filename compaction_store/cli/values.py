@@ -65,7 +65,8 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     if value.settings is not None and not text:
         # The system prompt of a request may be among its parameters.
         parts["settings"] = {name: part for name, part in value.settings.items() if name != "system"}
-    parts |= {"duration": value.duration} | ({"failed_before": covered} if covered else {})
+    parts |= {"duration": value.duration, "unreadable": value.unreadable}
+    parts |= {"failed_before": covered} if covered else {}
     return parts | {"body": value.body} if text else parts
 
 

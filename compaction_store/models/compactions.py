@@ -102,7 +102,7 @@ class Compaction(AsDict):
     body: Payload | None
     thread_uid: UUID
     fault: str | None = None
-    _derived: ClassVar = ("status", "authority", "summarizer", "settings", "usage", "duration")
+    _derived: ClassVar = ("status", "authority", "summarizer", "settings", "usage", "duration", "unreadable")
 
     def __repr__(self) -> str:
         span = "" if self.start_seq is None else f" of seqs {self.start_seq} to {self.end_seq}"
@@ -138,6 +138,11 @@ class Compaction(AsDict):
     def summary_text(self) -> str | None:
         """The summary, as the summarizer wrote it."""
         return self._text("summary_text")
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether it was adopted from a provider and only the provider can read it."""
+        return self.body is not None and self.body.get("unreadable") is True
 
     @property
     def replacement(self) -> list[Payload] | None:

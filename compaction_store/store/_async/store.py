@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 
 from compaction_store import arguments
 from compaction_store.bundles import verification
-from compaction_store.compaction import size_estimate
+from compaction_store.compaction import adoption, size_estimate
 from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
 from compaction_store.compaction.callbacks import check_callback
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
@@ -26,7 +26,7 @@ from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store import loading
-from compaction_store.store._async import compacting, erasing, importing, writing
+from compaction_store.store._async import adopting, compacting, erasing, importing, writing
 from compaction_store.store._async.loading import run_load
 from compaction_store.store._async.reader import AsyncReader
 from compaction_store.store.thread_keys import writable_key
@@ -270,6 +270,46 @@ class AsyncStore(AsyncReader):
         return await compacting.revoke(
             self._db, thread, number, view, reason=reason, actor=self._chosen_actor(actor),
             authority=encoding.authority(authority),
+        )  # fmt: skip
+
+    async def adopt(
+        self,
+        thread_id: str,
+        compaction: object,
+        *,
+        view: View | Rendered | None = None,
+        start_seq: int | None = None,
+        end_seq: int | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> tuple[Compaction, ...]:
+        """Puts a compaction that a provider made in place of the messages it replaced. Returns the records of this.
+
+        `compaction` is OpenAI's CompactedResponse, or a list of messages: they replace the view that was sent, which is
+        `view`, or its part from `start_seq` to `end_seq`. Or it is a reply that has a compaction in it, a Claude Code
+        boundary, or an observed record: the thread has their messages already, so nothing replaces those before it.
+        The messages are kept unchanged, and a compaction that only the provider can read has no `summary_text`. System
+        messages are not replaced. It is undone by `revoke`. If it was adopted before, nothing is written.
+        """
+        thread = self._writable_key(thread_id)
+        made = adoption.read(compaction)
+        if view is not None:
+            if not isinstance(view, View | Rendered):
+                raise InvalidInput(f"view must be a View or its rendering for an API, not {type(view).__name__}")
+            if view.thread_id != thread_id:
+                raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+        elif made.stand_ins is not None and made.record is None:
+            raise InvalidInput("view must be given: the view that the provider compacted")
+        for seq, what in ((start_seq, "start_seq"), (end_seq, "end_seq")):
+            if seq is not None:
+                arguments.number(seq, what, least=1)
+        if made.record is not None and made.record.thread_id != thread_id:
+            raise InvalidInput(f"compaction must be of thread {thread_id!r}, not of {made.record.thread_id!r}")
+        arguments.text(reason, "reason")
+        return await adopting.adopt(
+            self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
+            reason=reason, actor=self._chosen_actor(actor), authority=encoding.authority(authority),
         )  # fmt: skip
 
     # ---- erasing

@@ -16,7 +16,7 @@ from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
 from compaction_store.rendering import receipts
 
-_KINDS = ("summary", "truncation", "removal", "revocation")
+_KINDS = ("summary", "truncation", "removal", "revocation", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 _PAGE = 100
 # How many of the last messages are searched for a reply that reports its usage.
