@@ -65,6 +65,7 @@ heads = sa.Table(
     sa.Column("stalled_tokens", sa.BigInteger),
     sa.Column("erased_pos", sa.BigInteger),
     sa.Column("last_at", _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz")),
+    sa.Column("lease_since", _when),
     sa.Column("lease_until", _when),
     sa.Column("lease_run", sa.Uuid()),
     sa.Column(
@@ -73,6 +74,7 @@ heads = sa.Table(
         sa.Computed("(LEAST((view_tokens >> 14), (2147483647)::bigint))::integer", persisted=True),
     ),
     _tenant(),
+    sa.Column("lease_actor", _text),
     sa.Column("head", sa.LargeBinary, nullable=False),
     sa.Index("heads_due_idx", "tenant", "view_tokens_coarse", "thread_uid"),
 )

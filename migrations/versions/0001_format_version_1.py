@@ -82,6 +82,7 @@ _FILES = (
     "functions/run_records.sql",
     "functions/commit_compactions.sql",
     "functions/append_observed.sql",
+    "functions/record_abandoned.sql",
     "functions/lease.sql",
     "functions/release.sql",
     "functions/stalled.sql",

@@ -278,13 +278,13 @@ def erase(
     )[0]  # fmt: skip
 
 
-def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float) -> Lease:
+def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Lease:
     """Asks for the sole right to compact a thread for some seconds."""
     return Lease._make(
         fetch(
             connection,
-            "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b, %b::float8)",
-            (*key, run_id, seconds),
+            "SELECT * FROM compaction_store.lease(%b::uuid, %b::text, %b::text, %b, %b::float8, %b::text)",
+            (*key, run_id, seconds, actor),
         )[0]
     )
 

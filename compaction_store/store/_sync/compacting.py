@@ -153,7 +153,8 @@ def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> C
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     wait = _FIRST_WAIT
     end = time.monotonic() + _LONGEST_QUEUE
-    while (lease := db.call(queries.lease, thread, compacting.run_id, _LEASE_SECONDS)).held_until is not None:
+    claim = (thread, compacting.run_id, _LEASE_SECONDS, compacting.actor)
+    while (lease := db.call(queries.lease, *claim)).held_until is not None:
         if budget.fits(view):
             return CompactionRun((), "another run is compacting the thread", view)
         if time.monotonic() > end:

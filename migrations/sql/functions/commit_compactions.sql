@@ -222,7 +222,9 @@ BEGIN
         stalled_tokens = CASE
             WHEN NOT v_tried THEN h.stalled_tokens WHEN NOT v_progress THEN v_head.view_tokens
         END,
+        lease_since = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_since END,
         lease_until = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_until END,
+        lease_actor = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_actor END,
         lease_run = CASE WHEN h.lease_run IS DISTINCT FROM p_run_id THEN h.lease_run END
     WHERE h.thread_uid = p_thread_uid;
     RETURN QUERY SELECT * FROM compaction_store.run_records(p_thread_uid, p_run_id, v_head.last_number);

@@ -48,7 +48,8 @@ BEGIN
         RAISE EXCEPTION 'the name was not erased' USING ERRCODE = 'CS010';
     END IF;
     UPDATE compaction_store.heads AS h
-    SET erased_pos = event_pos, stalled_tokens = NULL, lease_run = NULL, lease_until = NULL
+    SET erased_pos = event_pos, stalled_tokens = NULL, lease_run = NULL, lease_since = NULL,
+        lease_until = NULL, lease_actor = NULL
     WHERE h.thread_uid = p_thread_uid;
 END
 $$;

@@ -1,8 +1,10 @@
 -- Gives a run the sole right to compact a thread for some seconds, so that of many workers one pays for a summary.
 -- held_until is NULL when the run has the lease, else until when another run holds it; nothing but the clock ends a lease
--- whose holder died. last_pos and head are the thread's now: a view read at them is still the newest.
+-- whose holder died, and the run that gets it next records the dead one's attempt. last_pos and head are the thread's now: a
+-- view read at them is still the newest.
 CREATE FUNCTION compaction_store.lease(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_seconds double precision,
+    p_actor text DEFAULT NULL::text,
     OUT held_until timestamptz, OUT last_pos bigint, OUT head bytea
 )
 LANGUAGE plpgsql SECURITY DEFINER
@@ -11,9 +13,9 @@ SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 DECLARE
+    v_head compaction_store.heads;
+    v_since timestamptz;
     v_until timestamptz;
-    v_run uuid;
-    v_erased bigint;
 BEGIN
     -- Bounded, because a lease without an end would keep every other run from compacting.
     IF (p_seconds > 0 AND p_seconds <= 3600) IS NOT TRUE THEN
@@ -22,20 +24,30 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
-    SELECT h.lease_until, h.lease_run, h.erased_pos, h.last_pos, h.head
-    INTO v_until, v_run, v_erased, last_pos, head
-    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
+    SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    PERFORM compaction_store.refuse_erased(v_erased);
-    IF v_run <> p_run_id AND v_until > clock_timestamp() THEN
-        held_until := v_until;
-        RETURN;
+    PERFORM compaction_store.refuse_erased(v_head.erased_pos);
+    v_since := clock_timestamp();
+    IF v_head.lease_run <> p_run_id THEN
+        IF v_head.lease_until > v_since THEN
+            held_until := v_head.lease_until;
+            last_pos := v_head.last_pos;
+            head := v_head.head;
+            RETURN;
+        END IF;
+        v_head := compaction_store.record_abandoned(v_head);
+    ELSIF v_head.lease_run = p_run_id THEN
+        -- A repeated call began when the first one did.
+        v_since := v_head.lease_since;
     END IF;
+    last_pos := v_head.last_pos;
+    head := v_head.head;
     -- Computed first: Citus takes no volatile function in an UPDATE.
     v_until := clock_timestamp() + make_interval(secs => p_seconds);
-    UPDATE compaction_store.heads AS h SET lease_run = p_run_id, lease_until = v_until
+    UPDATE compaction_store.heads AS h
+    SET lease_run = p_run_id, lease_since = v_since, lease_until = v_until, lease_actor = p_actor
     WHERE h.thread_uid = p_thread_uid;
 END
 $$;

@@ -11,7 +11,7 @@ BEGIN
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
     UPDATE compaction_store.heads AS h
-    SET lease_run = NULL, lease_until = NULL,
+    SET lease_run = NULL, lease_since = NULL, lease_until = NULL, lease_actor = NULL,
         stalled_tokens = CASE WHEN p_stalled THEN h.view_tokens ELSE h.stalled_tokens END
     WHERE h.thread_uid = p_thread_uid AND h.lease_run = p_run_id;
 END

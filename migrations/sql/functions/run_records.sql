@@ -1,4 +1,5 @@
--- Returns the records that one run wrote, in order. p_last_number is the head's.
+-- Returns the records that one run wrote, in order. p_last_number is the head's. A record that says that the run was
+-- abandoned is another run's work: a commit that comes late after all must not take it for its own.
 CREATE FUNCTION compaction_store.run_records(p_thread_uid uuid, p_run_id uuid, p_last_number bigint)
 RETURNS TABLE (
     number bigint, pos bigint, created_at timestamptz, kind text, outcome text, start_seq bigint, end_seq bigint,
@@ -16,6 +17,7 @@ BEGIN
             c.revokes, c.redacted_pos, c.body::text, c.entry, c.thread_uid
         FROM compaction_store.compactions AS c
         WHERE c.thread_uid = p_thread_uid AND c.run_id = p_run_id AND c.number <= p_last_number
+            AND c.trigger IS DISTINCT FROM 'abandoned'
         ORDER BY c.number;
 END
 $$;

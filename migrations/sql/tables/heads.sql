@@ -1,6 +1,6 @@
 -- One narrow row for each thread, updated by every write. stalled_tokens is the size of the view when an attempt at a
 -- compaction last made no progress, NULL after one that did. erased_pos is the pos of the thread's erasure; it is here
--- because this row is read anyway. fillfactor 50 keeps updates on their page (HOT). That needs the indexed columns to stay
+-- because this row is read anyway. lease_* are the run that compacts the thread now, or that died doing it. fillfactor 50 keeps updates on their page (HOT). That needs the indexed columns to stay
 -- the same, so the index is on a coarse copy of view_tokens.
 CREATE TABLE compaction_store.heads (
     thread_uid uuid NOT NULL,
@@ -11,10 +11,12 @@ CREATE TABLE compaction_store.heads (
     stalled_tokens bigint,
     erased_pos bigint,
     last_at timestamptz NOT NULL DEFAULT '-infinity',
+    lease_since timestamptz,
     lease_until timestamptz,
     lease_run uuid,
     view_tokens_coarse integer GENERATED ALWAYS AS (least(view_tokens >> 14, 2147483647)::integer) STORED,
     tenant text COLLATE "C" NOT NULL,
+    lease_actor text COLLATE "C",
     head bytea NOT NULL,
     CONSTRAINT heads_pkey PRIMARY KEY (thread_uid),
     CONSTRAINT heads_tenant_check CHECK (tenant <> ''),
