@@ -105,8 +105,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "source_count": "How many messages the span has.",
         "run_id": "The id of the run that wrote it.",
         "callback": "The name of the callback.",
-        "trigger": "Why the run started: over `budget`, `forced`, or `manual` without a budget. `abandoned` if another"
-        " run recorded that this one wrote nothing before its lease ran out.",
+        "trigger": "Why the run started: over `budget`, `forced`, `manual` (no budget), or `too long` for the model."
+        " `abandoned` if another run recorded that this one wrote nothing before its lease ran out.",
         "counter": "The name of the counter behind the token counts.",
         "revokes": "The number of the record that it revokes.",
         "redacted_pos": "The pos of the redaction that erased its body.",

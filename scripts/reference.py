@@ -41,7 +41,7 @@ STORE: dict[str, tuple[str, ...]] = {
     "Opening and closing": ("open", "close"),
     "Appending": ("append", "load", "set_metadata"),
     "Reading": ("view", "replay", "message", "thread", "threads"),
-    "Compacting": ("on_compact", "compact", "fit", "plan", "revoke", "adopt", "due"),
+    "Compacting": ("on_compact", "compact", "fit", "plan", "send", "revoke", "adopt", "due"),
     "Auditing": ("compactions", "compaction", "originals", "tree", "explain", "search", "seen_by", "events"),
     "Verifying": ("verify", "verify_all", "checkpoint"),
     "Erasing": ("redact", "erase", "hold", "release", "retain"),

@@ -17,7 +17,7 @@ Attributes = dict[str, str | int | float | tuple[str, ...]]
 
 #: The methods of a store that have a span.
 OPERATIONS = (
-    "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "revoke", "adopt",
+    "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "send", "revoke", "adopt",
     "compaction", "tree", "explain", "seen_by", "verify", "checkpoint", "redact", "erase", "hold", "release", "retain",
     "import_bundle",
 )  # fmt: skip

@@ -7,16 +7,19 @@ beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar, overload
 
 from compaction_store import arguments
 from compaction_store.bundles import verification
-from compaction_store.compaction import adoption, size_estimate
+from compaction_store.compaction import adoption, sending, size_estimate
 from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
 from compaction_store.compaction.callbacks import check_callback
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
+from compaction_store.compaction.sending import Sent
+from compaction_store.drivers import drive_async, is_async
 from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, SpanConflict
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
@@ -244,6 +247,40 @@ class AsyncStore(AsyncReader):
         raise BudgetExceeded(
             f"the view takes {size_estimate.describe(view)}, {budget.limit} fit{arguments.about(thread_id)}", view=view
         ) from failure
+
+    async def send(
+        self,
+        thread_id: str,
+        call: Callable[[Any], Any],
+        budget: TokenBudget,
+        *callbacks: Callable[..., Any],
+        render: Callable[[View], View | Rendered] | None = None,
+        attempts: int = 3,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> Sent:
+        """Calls a model with the thread's view. If it refuses the request as too long, compacts harder and calls again.
+
+        `call` is given the request: the view as `fit` returns it, rendered by `render`. Any other error of it passes
+        through, and so does the last refusal if all `attempts` were refused or nothing more can be compacted. The
+        result has the reply and the request, to be appended with `append(thread_id, reply, view=request)`. Refusals
+        are recognized by their codes and texts, whichever SDK raises them.
+        """
+        if not callable(call):
+            raise InvalidInput(f"call must be a callable, not {type(call).__name__}")
+        if render is not None and not callable(render):
+            raise InvalidInput(f"render must be a callable, not {type(render).__name__}")
+        if not _IS_ASYNC and is_async(call):
+            raise InvalidInput("call must be synchronous on a Store; an async one needs an AsyncStore")
+        arguments.number(attempts, "attempts", least=1)
+        thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
+        view = await self.fit(thread_id, budget, *callbacks, actor=actor, authority=authority)
+
+        def compact(harder: TokenBudget) -> Any:
+            work = self._compacting(thread, callbacks, harder, force=True, actor=actor, authority=authority)
+            return compacting.compact(replace(work, trigger="too long"))
+
+        return await drive_async(sending.send(view, budget, call, render, compact, attempts))
 
     async def revoke(
         self,

@@ -57,6 +57,8 @@ class Compacting:
     force: bool
     actor: str | None = None
     authority: Payload | None = None
+    #: Why it runs, if not because of the budget.
+    trigger: str | None = None
     run_id: UUID = field(default_factory=uuid4)
 
     @property
@@ -184,7 +186,7 @@ def _run_and_commit(compacting: Compacting, view: View, trigger: str) -> Compact
         return CompactionRun((), reason, view, tuple(builder.errors))
     text = records.to_json(
         builder.attempts,
-        trigger=trigger,
+        trigger=compacting.trigger or trigger,
         actor=compacting.actor,
         counter=compacting.counter.name,
         measured=size_estimate.as_json(view),

@@ -1,0 +1,113 @@
+"""Recognizes the error of a request that was too long for the model, whichever SDK raised it.
+
+Providers agree on no code and no type, so their texts are compared. A text is used for that only: it may quote the
+request, and is neither stored nor repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+_CODES = frozenset({"context_length_exceeded", "request_too_large", "model_context_window_exceeded"})
+_TYPES = frozenset({"ContextWindowExceededError", "ContextWindowExceeded", "ContextWindowOverflowException"})
+_TOO_LARGE = 413
+# A limit on tokens a minute is not a limit on the length of a request.
+_THROTTLED = frozenset({429, 503, 529})
+_RATE = re.compile(r"rate limit|throttl|too many requests|per min", re.IGNORECASE)
+_TEXTS = re.compile(
+    r"prompt is too long"  # Anthropic
+    r"|exceed(?:s|ed)? (?:the )?context (?:limit|window)"  # Anthropic, OpenAI
+    r"|maximum context length"  # OpenAI, vLLM, OpenRouter, Mistral, DeepSeek
+    r"|context[_ ]length[_ ]exceeded"
+    r"|input token count.{0,40}exceeds the maximum"  # Google
+    r"|(?:input|prompt|request) is too long"  # Bedrock, Replicate
+    r"|too many (?:input )?tokens"  # Bedrock, Cohere
+    r"|maximum prompt length is"  # xAI
+    r"|reduce the length of the (?:messages|prompt|input)"  # Groq
+    r"|length of all messages is too long"  # Perplexity
+    r"|exceeds the (?:available context size|maximum allowed input length)"  # llama.cpp, Poolside
+    r"|(?:greater|longer) than the context length"  # LM Studio
+    r"|exceeded model token limit|context window exceeds limit|token limit exceeded",  # Kimi, MiniMax
+    re.IGNORECASE,
+)
+_TOKENS, _LIMIT = r"(?P<tokens>[\d,]+)", r"(?P<limit>[\d,]+)"
+#: Texts that say how long the request was and how long it may be.
+_FIGURES = tuple(
+    re.compile(text, re.IGNORECASE)
+    for text in (
+        rf"prompt is too long: {_TOKENS} tokens > {_LIMIT} maximum",
+        rf"exceed context limit: {_TOKENS} \+ (?P<output>[\d,]+) > {_LIMIT}",
+        rf"maximum context length is {_LIMIT} tokens.{{0,60}}?(?:resulted in|requested|has) {_TOKENS} ",
+        rf"input token count \({_TOKENS}\) exceeds the maximum number of tokens allowed \({_LIMIT}\)",
+        rf"maximum prompt length is {_LIMIT} but .{{0,20}}? contains {_TOKENS} tokens",
+        rf"request \({_TOKENS} tokens\) exceeds the available context size \({_LIMIT} tokens\)",
+        rf"prompt contains {_TOKENS} tokens.{{0,80}}? with {_LIMIT} maximum context",
+        rf"input length \(?{_TOKENS}\)? exceeds .{{0,40}}? length (?:of |\(){_LIMIT}",
+    )
+)
+_LONGEST_CHAIN = 8
+_LONGEST_TEXT = 10_000
+
+
+class TooLong(NamedTuple):
+    """A request was refused as too long. The figures are the provider's, in its tokens, if it gave them."""
+
+    tokens: int | None
+    limit: int | None
+
+
+def too_long(error: BaseException) -> TooLong | None:
+    """Returns the figures of a refusal for length; None for any other error."""
+    for each in _chain(error):
+        if getattr(each, "status_code", None) in _THROTTLED:
+            return None
+        text = _text(each)
+        if _RATE.search(text):
+            return None
+        if _is_named(each) or _TEXTS.search(text):
+            return _figures(text)
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yields an error and its causes: frameworks wrap the SDK's."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen and len(seen) < _LONGEST_CHAIN:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or found.__context__
+
+
+def _is_named(error: BaseException) -> bool:
+    if getattr(error, "status_code", None) == _TOO_LARGE or type(error).__name__ in _TYPES:
+        return True
+    codes: list[Any] = [getattr(error, "code", None), getattr(error, "type", None)]
+    body = getattr(error, "body", None)
+    while isinstance(body, Mapping):
+        codes += [body.get("code"), body.get("type")]
+        body = body.get("error")
+    return any(isinstance(code, str) and code in _CODES for code in codes)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:_LONGEST_TEXT]
+    except Exception:  # noqa: BLE001 — another's __str__ may fail in any way
+        return ""
+
+
+def _figures(text: str) -> TooLong:
+    for pattern in _FIGURES:
+        if (found := pattern.search(text)) is not None:
+            figures = {name: _whole(figure) for name, figure in found.groupdict().items()}
+            limit = figures["limit"] - figures.get("output", 0)
+            if figures["tokens"] > limit > 0:
+                return TooLong(figures["tokens"], limit)
+    return TooLong(None, None)
+
+
+def _whole(text: str) -> int:
+    return int(text.replace(",", "")[:15] or 0)

@@ -1,0 +1,91 @@
+"""Sends a view as a request, and sends it again, compacted harder, if the model refuses it as too long."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from compaction_store.api_rules.too_long import TooLong, too_long
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.compaction.plan import CompactionRun
+from compaction_store.drivers import Call, Work
+from compaction_store.errors import InvalidInput
+from compaction_store.jsonable import plain
+from compaction_store.rendering.view import Rendered, View
+
+# Without figures from the provider, a request gets this much shorter each time.
+_SHORTER = 0.75
+# The provider's figures cover the tools and the system prompt too, which do not get shorter.
+_MARGIN = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A reply, the request that it answers, and the compactions that were made because earlier ones were too long."""
+
+    reply: Any = field(repr=False)
+    request: View | Rendered
+    runs: tuple[CompactionRun, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the request and the runs, ready for `json.dumps`; the reply is the SDK's own."""
+        return {"request": self.request.as_dict(), "runs": plain(list(self.runs))}
+
+
+def send(
+    view: View,
+    budget: TokenBudget,
+    call: Callable[[Any], Any],
+    render: Callable[[View], Any] | None,
+    compact: Callable[[TokenBudget], Any],
+    attempts: int,
+) -> Work[Sent]:
+    """Calls until there is a reply, all attempts were refused, or nothing more can be compacted."""
+    runs: list[CompactionRun] = []
+    while True:
+        request = view if render is None else render(view)
+        if not isinstance(request, View | Rendered):
+            raise InvalidInput(f"render must return a View or its rendering, not {type(request).__name__}")
+        try:
+            reply = yield Call(call, request)
+        except Exception as error:
+            refused = too_long(error)
+            if refused is None:
+                raise
+            if len(runs) + 1 == attempts:
+                error.add_note(f"compaction_store: sent {attempts} times, compacted harder each time")
+                raise
+            budget = harder(budget, view, refused)
+            run = yield compact(budget)
+            if run.view.pos == view.pos:
+                error.add_note(f"compaction_store: the view was not compacted: {run.reason}")
+                raise
+            runs.append(run)
+            view = run.view
+            continue
+        if inspect.iscoroutine(reply):
+            reply.close()
+            raise InvalidInput("call must be synchronous on a Store; an async one needs an AsyncStore")
+        return Sent(reply, request, tuple(runs))
+
+
+def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
+    """Returns a budget that a view which was refused does not fit, by as much as the provider said."""
+    size = view.tokens if view.measured is None else view.measured.tokens
+    share = _SHORTER
+    if refused.tokens is not None and refused.limit is not None:
+        share = min(_MARGIN * refused.limit / refused.tokens, _MARGIN)
+    limit = max(1, min(math.floor(size * share), budget.limit))
+    trigger, target = (_within(mark, limit) for mark in (budget.trigger, budget.target))
+    window = limit + budget.reserve_output + budget.overhead
+    return replace(budget, context_window=window, trigger=trigger, target=target)
+
+
+def _within(mark: float, limit: int) -> float:
+    """Returns a mark that a limit allows: it is a number of tokens or a fraction."""
+    if isinstance(mark, int):
+        return min(mark, limit)
+    return mark if round(mark * limit) >= 1 else 1.0
