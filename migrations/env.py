@@ -27,7 +27,7 @@ def _run(connection: Connection | None) -> None:
     context.configure(
         connection=connection,
         dialect_name="postgresql",
-        target_metadata=[schema.metadata, schema.staging],
+        target_metadata=schema.commented(),
         version_table_schema=schema.SCHEMA,
         include_schemas=True,
         include_name=lambda name, kind, _parents: kind != "schema" or name == schema.SCHEMA,

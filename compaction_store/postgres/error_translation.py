@@ -48,6 +48,7 @@ _WENT_DOWN = frozenset({"57P01", "57P02"})
 _TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", "25006"})
 _CANCELLED = "57014"
 _NO_TENANT = "CS009"
+_SEES_ONE_TENANT = "CS023"
 
 _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS001": ThreadNotFound,
@@ -159,4 +160,6 @@ def _of_our_function(state: str, text: str, primary: str, detail: str) -> Compac
         return Held(text, pos=int(detail or 0))
     if state == "CS017":
         return HeadConflict(text, expected=bytes.fromhex(primary.split()[2]), actual=bytes.fromhex(detail) or None)
+    if state == _SEES_ONE_TENANT:
+        return PermissionDenied(text, sqlstate=state)
     return _BY_SQLSTATE[state](text) if state in _BY_SQLSTATE else DatabaseError(text, sqlstate=state)

@@ -73,6 +73,13 @@ _COLUMNS = """
     LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 """
+_VIEWS = """
+    SELECT 'definition of view ' || c.relname,
+        coalesce(pg_catalog.array_to_string(c.reloptions, ', '), 'no options') || '; '
+            || pg_catalog.pg_get_viewdef(c.oid)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'compaction_store' AND c.relkind = 'v'
+"""
 # NOT NULL is part of the column's fact; Postgres 18 lists it here as well.
 _CONSTRAINTS = """
     SELECT pg_catalog.format('constraint %%s.%%s', c.relname, k.conname), pg_catalog.concat_ws(', ',
@@ -151,7 +158,7 @@ _RULES_AND_CHILDREN = """
     FROM pg_catalog.pg_rewrite AS r
     JOIN pg_catalog.pg_class AS c ON c.oid = r.ev_class
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store' AND c.relkind = 'r'
+    WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'v') AND r.rulename <> '_RETURN'
     UNION ALL
     SELECT pg_catalog.format('inheritance of %%s.%%s from %%s', cn.nspname, c.relname, p.relname), 'there'
     FROM pg_catalog.pg_inherits AS i
@@ -281,7 +288,8 @@ _STRAYS = """
     WHERE n.nspname = 'compaction_store'
 """
 _STATEMENTS = (
-    _TABLES, _COLUMNS, _CONSTRAINTS, _INDEXES, _TRIGGERS, _POLICIES, _RULES_AND_CHILDREN, _FUNCTIONS, _GRANTS, _STRAYS,
+    _TABLES, _COLUMNS, _VIEWS, _CONSTRAINTS, _INDEXES, _TRIGGERS, _POLICIES, _RULES_AND_CHILDREN, _FUNCTIONS, _GRANTS,
+    _STRAYS,
 )  # fmt: skip
 # Facts that are not wrong by themselves, because an administrator may intend them: one line of text each.
 _NOTES = """

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -19,6 +20,9 @@ LISTED_RECORD = "(number * 1) IS NOT NULL"
 LISTED_EVENT = "(pos * 1) IS NOT NULL"
 
 metadata = sa.MetaData(schema=SCHEMA)
+# The views for people who write SQL. No statement of the store reads them.
+VIEWS = ("audit_threads", "audit_messages", "audit_compactions", "audit_events")
+_COMMENT = re.compile(r"COMMENT ON (?:TABLE|COLUMN) compaction_store\.(\w+)(?:\.(\w+))? IS\s+'((?:[^']|'')*)';")
 
 
 def scripts() -> Path:
@@ -225,3 +229,13 @@ staged = sa.Table(
     sa.Column("source_end", sa.LargeBinary),
     sa.Index("staged_by_idx", "staged_by"),
 )
+
+
+def commented() -> list[sa.MetaData]:
+    """Returns the tables with the comments that the migration gives them, for alembic, which compares them too."""
+    tables = {table.name: table for table in (*metadata.sorted_tables, *staging.sorted_tables)}
+    for name, table in tables.items():
+        text = (scripts() / "sql" / "comments" / f"{name}.sql").read_text(encoding="utf-8")
+        for _, column, comment in _COMMENT.findall(text):
+            (table.columns[column] if column else table).comment = comment.replace("''", "'")
+    return [metadata, staging]

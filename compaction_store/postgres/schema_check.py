@@ -25,6 +25,7 @@ _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TENANT_ONLY = "(tenant = ( SELECT compaction_store.tenant() AS tenant))"
 _TENANT_ONLY_SPREAD = "(tenant = compaction_store.tenant())"
 _TABLE_ONLY = "alembic_version"
+_DEFINITION = "definition of view "
 _OF_ALEMBIC = {
     f"table {_TABLE_ONLY}": "table",
     f"column {_TABLE_ONLY}.version_num": "character varying(32) not null",
@@ -48,6 +49,9 @@ _CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<condition>\(.*?\))(?=,?
 # When Postgres prints an expression, it adds parentheses, types, and quotes around large numbers, and replaces some
 # operators.
 _ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
+_VIEW = re.compile(
+    r"CREATE VIEW compaction_store\.(?P<name>\w+) WITH \((?P<options>[^)]*)\) AS\s(?P<query>.*?;)\s*\Z", re.DOTALL
+)
 _BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
 _OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
 _GRANT = re.compile(
@@ -65,7 +69,7 @@ class SchemaReport(NamedTuple):
 
 def check_schema(seen: Facts) -> SchemaReport:
     """Compares the facts of a database with the expected ones."""
-    seen = seen._replace(facts={subject: _bare(fact) for subject, fact in seen.facts.items()})
+    seen = seen._replace(facts={subject: _comparable(subject, fact) for subject, fact in seen.facts.items()})
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
     facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not k.startswith("owner of ")}
     found = [*_compare(_expected(has_roles, is_spread=seen.is_spread), facts), *_shards(seen)]
@@ -90,7 +94,7 @@ def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
             yield f"{subject} is missing"
         elif wanted is None:
             yield f"{subject} is not part of the schema ({found})"
-        elif subject.startswith("body of "):
+        elif subject.startswith(("body of ", _DEFINITION)):
             yield f"the {subject} is not the shipped one"
         else:
             yield f"{subject}: {found}; expected: {wanted}"
@@ -135,6 +139,7 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     if has_roles:
         facts[f"owner of table {schema.staged.name}"] = _OWNER
     facts |= dict(_checks())
+    facts |= dict(_views(has_roles=has_roles))
     for (table_name, name), (kind, function) in _triggers().items():
         facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
     for name, its_facts in _functions(is_spread).items():
@@ -185,6 +190,31 @@ def _checks() -> Iterator[tuple[str, str]]:
         text = (schema.scripts() / "sql" / "tables" / f"{table.name}.sql").read_text(encoding="utf-8")
         for match in _CHECK.finditer(text):
             yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['condition']}")
+
+
+def _views(*, has_roles: bool) -> Iterator[tuple[str, str]]:
+    for name in schema.VIEWS:
+        text = (schema.scripts() / "sql" / "views" / f"{name}.sql").read_text(encoding="utf-8")
+        text = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
+        if (match := _VIEW.search(text)) is None or match["name"] != name:
+            raise ValueError(f"views/{name}.sql does not create that view")
+        yield f"table {name}", "of kind v"
+        yield f"{_DEFINITION}{name}", _bare_view(f"{match['options'].replace(' ', '')}; {match['query']}")
+        if has_roles:
+            yield f"owner of table {name}", _OWNER
+
+
+def _comparable(subject: str, fact: str) -> str:
+    return _bare_view(fact) if subject.startswith(_DEFINITION) else _bare(fact)
+
+
+def _bare_view(fact: str) -> str:
+    """Normalizes the definition of a view, which Postgres prints in its own way."""
+    for printed, written in _OTHERWISE:
+        fact = fact.replace(printed, written)
+    fact = re.sub(r"ELSE NULL::[a-z ]+\s+END", "END", fact)
+    fact = re.sub(r"\bAS\b|\bpg_catalog\.|;\s*\Z", "", fact)
+    return _ADDED.sub("", fact)
 
 
 def _bare(fact: str) -> str:

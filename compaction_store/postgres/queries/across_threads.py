@@ -143,7 +143,8 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         .where(
             c.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
             later.c.thread_uid == c.thread_uid, *named(later),
-            place >= sa.tuple_(c.thread_uid, sa.literal_column("1")), place <= sa.tuple_(c.thread_uid, c.start_seq),
+            later.c.start_seq <= c.start_seq, place >= sa.tuple_(c.thread_uid, sa.literal_column("1")),
+            place <= sa.tuple_(c.thread_uid, c.start_seq),
             later.c.redacted_pos.is_(None), later.c.number > c.number, later.c.number <= last_number,
             later.c.end_seq >= c.end_seq,
             ~sa.exists().where(

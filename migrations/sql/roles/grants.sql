@@ -27,7 +27,13 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE, DELETE ON compaction_store.alembic_version TO compaction_store_owner;
     GRANT SELECT ON
         compaction_store.alembic_version, compaction_store.threads, compaction_store.heads, compaction_store.messages,
-        compaction_store.compactions, compaction_store.events
+        compaction_store.compactions, compaction_store.events, compaction_store.audit_threads,
+        compaction_store.audit_messages, compaction_store.audit_compactions, compaction_store.audit_events
+        TO compaction_store_app, compaction_store_auditor;
+    -- Views with security_invoker call functions with the rights of the login that asks.
+    GRANT EXECUTE ON FUNCTION
+        compaction_store.tenants, compaction_store.audit_tenants, compaction_store.audit_json,
+        compaction_store.retained_until
         TO compaction_store_app, compaction_store_auditor;
     -- The only columns the loader may write directly; finish_import checks them. staged_by must stay the transaction's.
     GRANT INSERT (
@@ -58,7 +64,7 @@ BEGIN
     BEGIN
         FOR v_object IN
             SELECT c.relname AS name FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-            WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND c.relname <> 'alembic_version'
+            WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'v') AND c.relname <> 'alembic_version'
         LOOP
             EXECUTE format('ALTER TABLE compaction_store.%I OWNER TO compaction_store_owner', v_object.name);
         END LOOP;

@@ -117,7 +117,7 @@ ACTIONS = {
         ),
         _UPDATED,
     ),
-    "DROP TABLE": Action(("DROP TABLE compaction_store.events",)),
+    "DROP TABLE": Action(("DROP TABLE compaction_store.events CASCADE",)),
     "rename the table and put a copy in its place": Action(
         (
             "ALTER TABLE compaction_store.messages RENAME TO other",
@@ -128,6 +128,7 @@ ACTIONS = {
     ),
     "ALTER COLUMN … TYPE … USING": Action(
         (
+            "DROP VIEW compaction_store.audit_messages",
             (
                 "ALTER TABLE compaction_store.messages ALTER COLUMN tokens TYPE integer"
                 " USING CASE seq WHEN 2 THEN 77 ELSE tokens END"

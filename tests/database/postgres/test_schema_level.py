@@ -208,6 +208,33 @@ CHANGES = [
         r"table mine is not part of the schema \(of kind v\)",
     ),
     (
+        "DROP VIEW {s}.audit_events",
+        "table audit_events is missing",
+    ),
+    (
+        "ALTER VIEW {s}.audit_events RESET (security_invoker)",
+        "the definition of view audit_events is not the shipped one",
+    ),
+    (
+        "ALTER VIEW {s}.audit_events OWNER TO CURRENT_USER",
+        "owner of table audit_events",
+    ),
+    (
+        (
+            "DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW {s}.audit_events WITH (security_invoker = true) AS '"
+            " || replace(pg_get_viewdef('{s}.audit_events'::regclass), ';', ' AND e.kind <> ''hold'''); END $$"
+        ),
+        "the definition of view audit_events is not the shipped one",
+    ),
+    (
+        "CREATE RULE mine AS ON DELETE TO {s}.audit_events DO INSTEAD NOTHING",
+        r"rule audit_events\.mine is not part",
+    ),
+    (
+        "GRANT SELECT ON {s}.audit_events TO {loader}",
+        "grant on audit_events to {loader} is not part",
+    ),
+    (
         "ALTER TABLE {s}.messages SET UNLOGGED",
         "table messages: table, persistence u",
     ),
@@ -216,19 +243,19 @@ CHANGES = [
         r"column messages\.mine is not part",
     ),
     (
-        "ALTER TABLE {s}.messages DROP COLUMN receipt",
+        "ALTER TABLE {s}.messages DROP COLUMN receipt CASCADE",
         r"column messages\.receipt is missing",
     ),
     (
-        "ALTER TABLE {s}.messages ALTER COLUMN payload TYPE jsonb USING payload::jsonb",
+        "DROP VIEW {s}.audit_messages; ALTER TABLE {s}.messages ALTER COLUMN payload TYPE jsonb USING payload::jsonb",
         r"column messages\.payload: jsonb; expected: json",
     ),
     (
-        "ALTER TABLE {s}.messages ALTER COLUMN tokens TYPE bigint",
+        "DROP VIEW {s}.audit_messages; ALTER TABLE {s}.messages ALTER COLUMN tokens TYPE bigint",
         r"column messages\.tokens: bigint not null",
     ),
     (
-        'ALTER TABLE {s}.messages ALTER COLUMN role TYPE text COLLATE "POSIX"',
+        'DROP VIEW {s}.audit_messages; ALTER TABLE {s}.messages ALTER COLUMN role TYPE text COLLATE "POSIX"',
         r"column messages\.role: text",
     ),
     (

@@ -1,0 +1,26 @@
+COMMENT ON TABLE compaction_store.events IS
+    'One row for each other thing that happened to a thread: an erasure, a hold, a release, a retention and others.';
+COMMENT ON COLUMN compaction_store.events.thread_uid IS
+    'The key of the thread.';
+COMMENT ON COLUMN compaction_store.events.pos IS
+    'The position among all entries of the thread.';
+COMMENT ON COLUMN compaction_store.events.created_at IS
+    'When the event was written.';
+COMMENT ON COLUMN compaction_store.events.tenant IS
+    'The tenant that the thread belongs to.';
+COMMENT ON COLUMN compaction_store.events.critical IS
+    'Whether the event changes what a view is, so that a reader that does not know its kind must refuse the view.';
+COMMENT ON COLUMN compaction_store.events.kind IS
+    'What happened, for example redaction, hold, release or retention.';
+COMMENT ON COLUMN compaction_store.events.actor IS
+    'Who did it, as the program said.';
+COMMENT ON COLUMN compaction_store.events.login IS
+    'The database login that wrote the event, which no program can choose.';
+COMMENT ON COLUMN compaction_store.events.salt IS
+    'Random bytes in the commitment.';
+COMMENT ON COLUMN compaction_store.events.commitment IS
+    'The salted hash of the body.';
+COMMENT ON COLUMN compaction_store.events.entry IS
+    'The hash of this entry, which includes the entry before it.';
+COMMENT ON COLUMN compaction_store.events.body IS
+    'JSON with the reason, the authority, and the seqs and records that were erased.';

@@ -1,0 +1,32 @@
+COMMENT ON TABLE compaction_store.heads IS
+    'One row for each thread: where its hash chain ends, and what is counted.';
+COMMENT ON COLUMN compaction_store.heads.thread_uid IS
+    'The key of the thread.';
+COMMENT ON COLUMN compaction_store.heads.last_seq IS
+    'The number of messages, which is the seq of the last one.';
+COMMENT ON COLUMN compaction_store.heads.last_number IS
+    'The number of compaction records, which is the number of the last one.';
+COMMENT ON COLUMN compaction_store.heads.last_pos IS
+    'The number of entries, which is the pos of the last one: messages, records and events together.';
+COMMENT ON COLUMN compaction_store.heads.view_tokens IS
+    'The tokens of the present view, by the counters of its messages and records.';
+COMMENT ON COLUMN compaction_store.heads.stalled_tokens IS
+    'The tokens of the view when an attempt at a compaction last made no progress; NULL after one that did.';
+COMMENT ON COLUMN compaction_store.heads.erased_pos IS
+    'The pos of the event that erased the whole thread; NULL if it was not erased.';
+COMMENT ON COLUMN compaction_store.heads.last_at IS
+    'When the last entry was written; -infinity before the first.';
+COMMENT ON COLUMN compaction_store.heads.lease_until IS
+    'Until when a run has the sole right to compact the thread.';
+COMMENT ON COLUMN compaction_store.heads.lease_run IS
+    'The run that has that right.';
+COMMENT ON COLUMN compaction_store.heads.view_tokens_coarse IS
+    'The tokens of the view in units of 16,384, for an index that rarely changes.';
+COMMENT ON COLUMN compaction_store.heads.tenant IS
+    'The tenant that the thread belongs to.';
+COMMENT ON COLUMN compaction_store.heads.head IS
+    'The last entry of the hash chain.';
+COMMENT ON COLUMN compaction_store.heads.lease_since IS
+    'When that run began.';
+COMMENT ON COLUMN compaction_store.heads.lease_actor IS
+    'The actor of that run.';

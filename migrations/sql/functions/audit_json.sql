@@ -1,0 +1,25 @@
+-- Returns a stored JSON text as jsonb for the audit views; NULL if Postgres cannot represent it. jsonb has no NUL and no
+-- lone surrogate, so each is replaced by U+FFFD. Never raises an error, so that one row cannot hide the others.
+CREATE FUNCTION compaction_store.audit_json(p_text text) RETURNS jsonb
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_text text := p_text;
+BEGIN
+    IF strpos(v_text, E'\\u') > 0 THEN
+        -- No backslash is escaped by another after this, so each begins an escape.
+        v_text := replace(v_text, E'\\\\', E'\\u005c');
+        v_text := regexp_replace(v_text, E'\\\\u0000', E'\\\\ufffd', 'g');
+        v_text := regexp_replace(
+            v_text, E'\\\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\\\u[dD][c-fC-F][0-9a-fA-F]{2})', E'\\\\ufffd', 'g'
+        );
+        v_text := regexp_replace(
+            v_text, E'(?<!\\\\u[dD][89abAB][0-9a-fA-F]{2})\\\\u[dD][c-fC-F][0-9a-fA-F]{2}', E'\\\\ufffd', 'g'
+        );
+    END IF;
+    RETURN v_text::jsonb;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;

@@ -1,0 +1,94 @@
+-- Compaction records for people who write SQL, each with its status. A row beyond the head is no record. Tenants are as
+-- in audit_threads; they are compared for the record as well, so that a query by time uses compactions_audit_idx.
+CREATE VIEW compaction_store.audit_compactions WITH (security_invoker = true) AS
+SELECT
+    t.tenant,
+    t.thread_id,
+    c.number,
+    CASE
+        WHEN c.outcome <> 'applied' OR c.kind = 'revocation' THEN c.outcome
+        WHEN c.redacted_pos IS NOT NULL THEN 'redacted'
+        WHEN s.revoked_by IS NOT NULL THEN 'revoked'
+        WHEN s.superseded_by IS NOT NULL THEN 'superseded'
+        ELSE 'active'
+    END AS status,
+    s.superseded_by,
+    s.revoked_by,
+    c.kind,
+    c.outcome,
+    c.start_seq,
+    c.end_seq,
+    b.body ->> 'summary_text' AS summary_text,
+    b.body ->> 'reason' AS reason,
+    b.body -> 'error' ->> 'type' AS error_type,
+    b.body -> 'error' ->> 'text' AS error_text,
+    c.tokens_before,
+    c.tokens_after,
+    c.actor,
+    c.login,
+    b.body -> 'authority' AS authority,
+    c.model,
+    b.body ->> 'summarizer' AS summarizer,
+    b.body -> 'settings' AS settings,
+    b.body ->> 'prompt' AS prompt,
+    b.body -> 'usage' AS usage,
+    CASE pg_catalog.jsonb_typeof(b.body -> 'duration')
+        WHEN 'number' THEN (b.body ->> 'duration')::numeric
+    END AS duration,
+    b.body -> 'checks' AS checks,
+    c.callback,
+    c.trigger,
+    c.counter,
+    c.source_count,
+    c.inputs,
+    c.revokes,
+    c.run_id,
+    c.created_at,
+    c.pos,
+    c.redacted_pos IS NOT NULL AS redacted,
+    c.redacted_pos,
+    b.body,
+    c.body AS stored_body,
+    t.thread_uid
+FROM compaction_store.threads AS t
+-- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one.
+CROSS JOIN LATERAL (
+    SELECT d.last_number FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0
+) AS h
+JOIN compaction_store.compactions AS c
+    ON c.thread_uid = t.thread_uid AND c.tenant = t.tenant AND c.number <= h.last_number
+-- OFFSET 0 keeps the planner from repeating the work for each column.
+CROSS JOIN LATERAL (SELECT compaction_store.audit_json(c.body::text) AS body OFFSET 0) AS b
+CROSS JOIN LATERAL (
+    SELECT
+        (
+            SELECT min(u.number) AS number
+            FROM compaction_store.compactions AS u
+            WHERE u.thread_uid = c.thread_uid AND u.revokes = c.number AND u.outcome = 'applied'
+                AND u.number <= h.last_number
+        ) AS revoked_by,
+        (
+            -- Spans in force are nested or disjoint, so the innermost one around this record superseded it first. The
+            -- comparison of rows makes thread and start conditions of the index, even with bad statistics; + 0 keeps the
+            -- planner off the primary key.
+            SELECT o.number
+            FROM compaction_store.compactions AS o
+            WHERE c.outcome = 'applied' AND o.outcome = 'applied' AND o.revokes IS NULL
+                AND o.thread_uid = c.thread_uid AND o.start_seq <= c.start_seq
+                AND ROW(o.thread_uid, o.start_seq) >= ROW(c.thread_uid, 1)
+                AND ROW(o.thread_uid, o.start_seq) <= ROW(c.thread_uid, c.start_seq)
+                AND o.redacted_pos IS NULL AND o.number + 0 > c.number AND o.number + 0 <= h.last_number
+                AND o.end_seq >= c.end_seq
+                AND NOT EXISTS (
+                    SELECT
+                    FROM compaction_store.compactions AS u
+                    WHERE u.thread_uid = o.thread_uid AND u.revokes = o.number AND u.outcome = 'applied'
+                        AND u.number <= h.last_number
+                )
+            ORDER BY o.thread_uid DESC, o.start_seq DESC, o.end_seq, o.number
+            LIMIT 1
+        ) AS superseded_by
+    OFFSET 0
+) AS s
+WHERE t.tenant = ANY (ARRAY(SELECT a.tenant FROM compaction_store.audit_tenants() AS a (tenant)))
+    AND c.tenant = ANY (ARRAY(SELECT a.tenant FROM compaction_store.audit_tenants() AS a (tenant)));
