@@ -8,18 +8,10 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
-DECLARE
-    v_is_distributed boolean := false;
 BEGIN
-    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
-        -- EXECUTE, because the table is not there without Citus.
-        EXECUTE 'SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS p WHERE p.logicalrelid = $1)'
-        INTO v_is_distributed USING 'compaction_store.threads'::regclass;
-    END IF;
-    IF v_is_distributed THEN
-        RAISE EXCEPTION 'bundles cannot be imported into a distributed database: load the messages instead'
-            USING ERRCODE = 'CS015';
-    END IF;
+    PERFORM compaction_store.refuse_distributed(
+        'bundles cannot be imported into a distributed database: load the messages instead'
+    );
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
     -- FOR UPDATE writes the row, so that under synchronous replication this answer waits for the standby, as the import

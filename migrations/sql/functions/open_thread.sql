@@ -7,7 +7,7 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_thread_uid uuid := compaction_store.new_thread_uid(v_now);
-    v_salt bytea := substring(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())) FOR 16);
+    v_salt bytea := compaction_store.new_salt();
     v_commitment bytea := compaction_store.name_commitment(v_salt, p_thread_id);
 BEGIN
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);

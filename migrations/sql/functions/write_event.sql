@@ -15,7 +15,7 @@ BEGIN
     END IF;
     PERFORM compaction_store.refuse_bad_document('body', p_body);
     event_pos := p_head.last_pos + 1;
-    written_at := greatest(clock_timestamp(), p_head.last_at);
+    written_at := compaction_store.next_at(p_head.last_pos, p_head.last_at, clock_timestamp());
     v_entry := compaction_store.entry(
         p_head.head, event_pos, 0, written_at,
         compaction_store.event_header(p_kind, p_critical, p_actor, session_user), v_commitment
