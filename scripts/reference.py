@@ -39,7 +39,7 @@ WIDTH = 120
 
 STORE: dict[str, tuple[str, ...]] = {
     "Opening and closing": ("open", "close"),
-    "Appending": ("append", "load", "set_metadata"),
+    "Appending": ("append", "load", "set_metadata", "fork"),
     "Reading": ("view", "replay", "message", "thread", "threads"),
     "Compacting": ("on_compact", "compact", "fit", "plan", "send", "revoke", "adopt", "due"),
     "Auditing": ("compactions", "compaction", "originals", "tree", "explain", "search", "seen_by", "events"),
@@ -74,7 +74,10 @@ SECTIONS = (
     Section(
         "More values", "`compaction_store.models`, which has all values above except the views, runs and plans too.",
         models,
-        ("ToLoad", "Observed", "Loaded", "Imported", "Span", "Attempt", "CompactionTree", "Found", "Measured"),
+        (
+            "ToLoad", "Observed", "Loaded", "Imported", "Forked", "Origin", "RedactedFork", "Span", "Attempt",
+            "CompactionTree", "Found", "Measured",
+        ),
     ),
     Section(
         "Checkpoints", "[Checkpoints](checkpoints.md) explains them.", cs,

@@ -193,7 +193,7 @@ def explain(
         return
     message, now = found.message, found.element
     out.text(f"seq {message.seq:,} of thread {thread}", "bold")
-    facts = [("role", message.role or ""), ("appended", moment(message.created_at)), ("tokens", number(message.tokens))]
+    facts = [("role", message.role or ""), *_appended(found), ("tokens", number(message.tokens))]
     if (event := found.redaction) is not None:
         who = f"{event.actor or 'an unknown actor'} (login {event.login})"
         facts.append(("erased", f"{moment(event.created_at)} by {who}"))
@@ -206,6 +206,18 @@ def explain(
     facts += _receipt(found, {"tools": tools, "system": system})
     out.facts({}, [*facts, ("in the view", in_view)])
     out.rows(_RECORDS, ((values.compaction(r), values.record_cells(r)) for r in found.records), "no record covers it")
+
+
+def _appended(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Yields when a message was appended; if it is a copy, where and when."""
+    if (origin := found.origin) is None:
+        yield "appended", moment(found.message.created_at)
+        return
+    yield "copied", moment(found.message.created_at)
+    if origin.thread_id is None or origin.created_at is None:
+        yield "appended", f"in thread_uid {origin.thread_uid}, which is not in this database, at pos {origin.pos:,}"
+    else:
+        yield "appended", f"{moment(origin.created_at)} in {origin.thread_id}, at pos {origin.pos:,}"
 
 
 def _prompt(path: Path) -> str | list[Any]:
@@ -240,6 +252,7 @@ def _explained(found: Explanation, *, text: bool) -> str:
         "receipt": found.receipt,
         "same_tools": found.same_tools,
         "same_system": found.same_system,
+        "origin": None if found.origin is None else found.origin.as_dict(),
     }
     return f'{{"message":{head},{encoded(rest)[1:]}'
 
@@ -251,7 +264,7 @@ def events(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists the events of a thread: erasures, holds, releases and retentions."""
+    """Lists the events of a thread: erasures, holds, releases, retentions and forks."""
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         out.rows(

@@ -12,9 +12,14 @@ from compaction_store.cli import options, values
 from compaction_store.cli.options import Actor, AsJson, Authority, Reason, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Output
 from compaction_store.integrity import erasure
+from compaction_store.models import RedactedFork
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, but erase nothing.")]
+_Forks = Annotated[
+    bool,
+    typer.Option("--forks/--no-forks", help="Erase the copies in forks too, or leave them alone.", show_default=True),
+]
 _Override = Annotated[
     str | None,
     typer.Option(
@@ -45,6 +50,7 @@ def redact(
         ),
     ] = None,
     override: _Override = None,
+    forks: _Forks = True,
     dry_run: _DryRun = False,
     yes: _Yes = False,
     actor: Actor = None,
@@ -54,6 +60,8 @@ def redact(
     as_json: AsJson = None,
 ) -> None:
     """Erases messages, and every compaction record that may contain their text. The thread still verifies.
+
+    Copies in forks of the thread are erased too.
 
     This cannot be undone; --dry-run shows what would be erased. compaction-store docs erasure describes what remains.
     """
@@ -66,14 +74,16 @@ def redact(
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
         listed = list(chain.from_iterable(wanted))
         if dry_run or not yes:
-            would = store.redact(thread, listed, reason=why, override=override, dry_run=True)
+            would = store.redact(thread, listed, reason=why, override=override, dry_run=True, forks=forks)
             if dry_run:
-                _show_dry_run(out, thread, would)
+                _show_dry_run(out, thread, would, forks=forks)
                 return
-            options.confirm(f"Erase {_all_of(would)} of thread {thread!r} permanently?", yes=yes)
+            copies = _copies(would) if forks else ""
+            options.confirm(f"Erase {_all_of(would)} of thread {thread!r}{copies} permanently?", yes=yes)
         done = store.redact(
-            thread, listed, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override
-        )
+            thread, listed, reason=why, actor=actor, authority=authority, legal_basis=legal_basis, override=override,
+            forks=forks,
+        )  # fmt: skip
     _show_redaction(out, thread, done)
 
 
@@ -81,6 +91,7 @@ def erase(
     thread: Thread,
     reason: Reason = "",
     override: _Override = None,
+    forks: _Forks = True,
     dry_run: _DryRun = False,
     yes: _Yes = False,
     actor: Actor = None,
@@ -91,44 +102,60 @@ def erase(
 ) -> None:
     """Erases a whole thread: every message and record, its metadata and its name. A stub remains, which verifies.
 
-    The name is free for a new thread. This cannot be undone; --dry-run shows what would be erased.
+    The name is free for a new thread. Forks stay: only the copies in them are erased. This cannot be undone; --dry-run
+    shows what would be erased.
     """
     why = _reason(reason, dry_run=dry_run)
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         if dry_run or not yes:
-            would = store.erase(thread, reason=why, override=override, dry_run=True)
+            would = store.erase(thread, reason=why, override=override, dry_run=True, forks=forks)
             if dry_run:
-                _show_dry_run(out, thread, would)
+                _show_dry_run(out, thread, would, forks=forks)
                 return
-            options.confirm(f"Erase thread {thread!r} with {_all_of(would)} permanently?", yes=yes)
-        done = store.erase(thread, reason=why, actor=actor, authority=authority, override=override)
+            copies = _copies(would) if forks else ""
+            options.confirm(f"Erase thread {thread!r} with {_all_of(would)}{copies} permanently?", yes=yes)
+        done = store.erase(thread, reason=why, actor=actor, authority=authority, override=override, forks=forks)
     _show_redaction(out, thread, done)
 
 
-def _all_of(done: Redaction) -> str:
+def _all_of(done: Redaction | RedactedFork) -> str:
     records = f" and {values.count(len(done.records), 'record')}" if done.records else ""
     return f"{values.count(len(done.seqs), 'message')}{records}"
 
 
-def _show_dry_run(out: Output, thread: str, would: Redaction) -> None:
+def _copies(would: Redaction) -> str:
+    return f" and the copies in {values.count(len(would.forks), 'fork')}" if would.forks else ""
+
+
+def _show_dry_run(out: Output, thread: str, would: Redaction, *, forks: bool) -> None:
     if out.as_json:
-        out.json({"thread_id": thread, "dry_run": True, "seqs": would.seqs, "records": would.records})
+        erased = {"seqs": would.seqs, "records": would.records, "forks": [fork.as_dict() for fork in would.forks]}
+        out.json({"thread_id": thread, "dry_run": True} | erased)
         return
     out.text(f"{thread}: would erase {_all_of(would)} (dry run: nothing is erased)")
     for name, numbers in (("seqs", would.seqs), ("records", would.records)):
         if numbers:
             out.text(f"  {name} {', '.join(values.span(*pair) for pair in erasure.ranges(numbers))}")
+    for fork in would.forks:
+        out.text(f"  {_all_of(fork)} of its fork {fork.thread_id}" + ("" if forks else ", left alone by --no-forks"))
 
 
 def _show_redaction(out: Output, thread: str, done: Redaction) -> None:
     if out.as_json:
-        out.json({"thread_id": done.thread_id, "pos": done.pos, "seqs": done.seqs, "records": done.records})
-    elif done.pos is None:
+        erased = {"seqs": done.seqs, "records": done.records, "forks": [fork.as_dict() for fork in done.forks]}
+        out.json({"thread_id": done.thread_id, "pos": done.pos} | erased)
+        return
+    if done.pos is None:
         out.text(f"{thread}: already erased")
     else:
         stub = "" if done.thread_id == thread else f"; the stub is {done.thread_id}"
         out.text(f"{thread}: erased {_all_of(done)}, recorded at pos {done.pos:,}{stub}")
+    for fork in done.forks:
+        if fork.pos is None:
+            out.text(f"{fork.thread_id}: a fork that still has {_all_of(fork)}")
+        else:
+            out.text(f"{fork.thread_id}: a fork; erased {_all_of(fork)}, recorded at pos {fork.pos:,}")
 
 
 def hold(

@@ -26,6 +26,7 @@ from compaction_store.cli import (
     erasing,
     exits,
     finding,
+    forking,
     importing,
     output,
     reading,
@@ -68,6 +69,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ),
         Verb("revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
         Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", compacting.adopt),
+        Verb("fork", "Make a new thread of a copy of another.", "fork t-1 t-1-again --at 41", forking.fork),
         Verb(
             "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
             importing.import_,
@@ -81,7 +83,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ),
         Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", showing.show),
         Verb("explain", "Show what happened to a message.", "explain t-1 42", auditing.explain),
-        Verb("events", "List erasures, holds and retentions of a thread.", "events t-1", auditing.events),
+        Verb("events", "List erasures, holds, retentions and forks of a thread.", "events t-1", auditing.events),
         Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", stats.stats),
         Verb("verify", "Verify the chains of threads and bundles.", "verify --all", verifying.verify),
         Verb(

@@ -181,6 +181,10 @@ def event_cells(value: Event) -> list[str]:
         erased = [", ".join(span(*pair) for pair in value.body.get(name) or ()) for name in ("seqs", "records")]
     elif value.kind == "retention":
         what = f"retention until {value.body.get('until', '')}"
+    elif value.kind == "origin":
+        what = f"forked from {value.body.get('parent', '')} at pos {value.body.get('pos', '')}"
+    elif value.kind == "fork":
+        what = f"forked at pos {value.body.get('pos', '')} to {value.body.get('child', '')}"
     return [
         number(value.pos), moment(value.created_at), what, *erased, value.actor or "", value.login,
         authority(value.authority), value.reason or "",

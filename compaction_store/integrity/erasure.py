@@ -1,4 +1,4 @@
-"""The bodies of redactions, holds and retentions, and the name of an erased thread. Pure.
+"""The bodies of redactions, holds, retentions and forks, and the name of an erased thread. Pure.
 
 A redaction names every row it erased, as ranges, so that `verify` can tell an erasure that was ordered from one that
 was not.
@@ -17,7 +17,7 @@ from uuid import UUID
 from compaction_store import arguments
 from compaction_store.errors import InvalidInput
 from compaction_store.messages import documents, encoding
-from compaction_store.models import Event, Payload, Redaction
+from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
 MOST_REASON_BYTES = 8 * 1024
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -152,9 +152,19 @@ def event(thread_id: str, row: tuple[Any, ...]) -> Event:
 
 
 def redaction(thread_id: str, row: tuple[Any, ...]) -> Redaction:
-    """Makes a Redaction of a row. Its ranges come from Postgres, without their upper bound."""
-    pos, seqs, numbers = row
-    return Redaction(thread_id, pos, _numbers(seqs), _numbers(numbers))
+    """Makes a Redaction of a row. Ranges come from Postgres without their upper bound, those of forks with it."""
+    pos, seqs, numbers, forks = row
+    copies = tuple(
+        RedactedFork(
+            fork["thread_id"], UUID(fork["thread_uid"]), fork["pos"], _listed(fork["seqs"]), _listed(fork["records"])
+        )
+        for fork in forks or ()
+    )
+    return Redaction(thread_id, pos, _numbers(seqs), _numbers(numbers), copies)
+
+
+def _listed(found: Iterable[Range]) -> tuple[int, ...]:
+    return tuple(number for start, end in found for number in range(start, end + 1))
 
 
 def _numbers(found: Iterable[Any] | None) -> tuple[int, ...]:

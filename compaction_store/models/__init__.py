@@ -4,7 +4,7 @@ from compaction_store.models.compactions import Attempt, Compaction, CompactionT
 from compaction_store.models.loads import Imported, Loaded, Observed, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
 from compaction_store.models.reports import Explanation, Finding, Found, Report
-from compaction_store.models.threads import Event, Redaction, Thread
+from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread
 
 __all__ = [
     "Appended",
@@ -15,13 +15,16 @@ __all__ = [
     "Event",
     "Explanation",
     "Finding",
+    "Forked",
     "Found",
     "Imported",
     "Loaded",
     "Measured",
     "Message",
     "Observed",
+    "Origin",
     "Payload",
+    "RedactedFork",
     "Redaction",
     "Report",
     "Span",

@@ -10,7 +10,7 @@ from uuid import UUID
 from compaction_store.jsonable import AsDict, named
 from compaction_store.models.compactions import Compaction
 from compaction_store.models.messages import Element, Message, Payload
-from compaction_store.models.threads import Event
+from compaction_store.models.threads import Event, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class Explanation(AsDict):
 
     If the message was erased, `redaction` is the event that did it. `receipt` is that of a reply that was appended with
     its view. `same_tools` and `same_system` say whether the tools and the system prompt that `explain` was given are
-    those of the request; None if none were given, or if the receipt has no hash of them.
+    those of the request; None if none were given, or if the receipt has no hash of them. `origin` says where a message
+    that a fork copied was appended.
     """
 
     message: Message
@@ -29,6 +30,7 @@ class Explanation(AsDict):
     receipt: Payload | None = None
     same_tools: bool | None = None
     same_system: bool | None = None
+    origin: Origin | None = None
 
 
 class Found(NamedTuple):

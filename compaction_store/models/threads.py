@@ -67,14 +67,68 @@ class Event(AsDict):
 
 
 @dataclass(frozen=True, slots=True)
+class RedactedFork(AsDict):
+    """A fork that holds copies of erased messages, and what was erased there.
+
+    `pos` is None if the copies were not erased: in a dry run, or because the call left forks alone.
+    """
+
+    thread_id: str
+    thread_uid: UUID
+    pos: int | None
+    seqs: tuple[int, ...]
+    records: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Redaction(AsDict):
     """The result of an erasure: the pos of its event, the seqs of messages and the numbers of records.
 
     `thread_id` is the name by which the thread is found now: after `erase` that of its stub. If all of it was erased
     before, nothing happens: `pos` is None, and the other fields are empty.
+
+    `forks` are the forks of the thread, and the forks of those, that hold copies of the messages.
     """
 
     thread_id: str
     pos: int | None
     seqs: tuple[int, ...]
     records: tuple[int, ...]
+    forks: tuple[RedactedFork, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forked(AsDict):
+    """A thread that was made by `fork`, and where it comes from.
+
+    `at` is the parent's pos up to which everything was copied, and `last_seq` the last message. In the new thread the
+    copies end at `pos`: the view there equals the parent's view at `at`. `head` is the new thread's head as it was
+    made, `event_pos` the pos of the event in the parent. `added` is False if an earlier call with the key made the
+    thread.
+    """
+
+    thread_id: str
+    thread_uid: UUID
+    parent_id: str
+    parent_uid: UUID
+    at: int
+    last_seq: int
+    pos: int
+    head: bytes
+    event_pos: int
+    created_at: datetime
+    added: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Origin(AsDict):
+    """Where a message of a fork was appended: the thread, the pos there, and the time.
+
+    The seq is the same there. `thread_id` and `created_at` are None if that thread is not in this database. The name of
+    an erased thread is that of its stub.
+    """
+
+    thread_id: str | None
+    thread_uid: UUID
+    pos: int
+    created_at: datetime | None

@@ -19,7 +19,7 @@ Attributes = dict[str, str | int | float | tuple[str, ...]]
 OPERATIONS = (
     "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "send", "revoke", "adopt",
     "compaction", "tree", "explain", "seen_by", "verify", "checkpoint", "redact", "erase", "hold", "release", "retain",
-    "import_bundle",
+    "import_bundle", "fork",
 )  # fmt: skip
 OUTCOMES = ("applied", "rejected", "failed", "observed")
 # Histogram boundaries that the conventions recommend.

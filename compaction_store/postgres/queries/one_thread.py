@@ -255,27 +255,75 @@ def redact(
     body: str,
     insist: bool,
     dry_run: bool,
+    reaches: bool,
 ) -> tuple[Any, ...]:
-    """Erases messages and every record made from them; returns the event's pos, the seqs and the numbers erased."""
+    """Erases messages and every record made from them; returns the event's pos, seqs, numbers, and forks reached."""
     starts, ends = [r[0] for r in ranges], [r[1] for r in ranges]
     return fetch(
         connection,
         "SELECT * FROM compaction_store.redact"
-        "(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool, %b::bool)",
-        (*key, starts, ends, actor, salt, body, insist, dry_run),
+        "(%b::uuid, %b::text, %b::text, %b::int8[], %b::int8[], %b::text, %b, %b::text, %b::bool, %b::bool, %b::bool)",
+        (*key, starts, ends, actor, salt, body, insist, dry_run, reaches),
     )[0]
 
 
 def erase(
-    connection: Connection, key: ThreadKey, actor: str | None, salt: bytes, body: str, insist: bool, dry_run: bool
+    connection: Connection,
+    key: ThreadKey,
+    actor: str | None,
+    salt: bytes,
+    body: str,
+    insist: bool,
+    dry_run: bool,
+    reaches: bool,
 ) -> tuple[Any, ...]:
-    """Erases a whole thread; returns the event's pos, the seqs and the numbers erased."""
+    """Erases a whole thread; returns the event's pos, seqs, numbers, and forks reached."""
     return fetch(
         connection,
         "SELECT * FROM compaction_store.erase"
-        "(%b::uuid, %b::text, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool)",
-        (*key, actor, salt, body, insist, dry_run),
+        "(%b::uuid, %b::text, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool, %b::bool)",
+        (*key, actor, salt, body, insist, dry_run, reaches),
     )[0]  # fmt: skip
+
+
+def fork(
+    connection: Connection,
+    key: ThreadKey,
+    new_thread_id: str,
+    at: int | None,
+    actor: str | None,
+    salt: bytes,
+    fork_key: str | None,
+    body: str,
+) -> tuple[Any, ...]:
+    """Makes a thread of a copy of another's entries up to a pos; returns both keys, and where the copies end."""
+    return fetch(
+        connection,
+        "SELECT * FROM compaction_store.fork"
+        "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b, %b::text, %b::text)",
+        (*key, new_thread_id, at, actor, salt, fork_key, body),
+    )[0]
+
+
+def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
+    """Returns the pos and the body of the events that say where a fork comes from, and its parent, and so on."""
+    e = schema.events.c
+    query = (
+        sa.select(e.pos, sa.cast(e.body, sa.Text))
+        .where(e.thread_uid == thread_uid(key), e.kind == "origin")
+        .order_by(e.pos)
+    )
+    with transaction(connection, key.tenant, read_only=True):
+        return select(connection, query)
+
+
+def name_of(connection: Connection, key: ThreadKey) -> str | None:
+    """Returns the name that the thread with a key has now; None if it is not here."""
+    t = schema.threads.c
+    query = sa.select(t.thread_id).where(t.tenant == key.tenant, t.thread_uid == key.uid)
+    with transaction(connection, key.tenant, read_only=True):
+        rows = select(connection, query)
+    return rows[0][0] if rows else None
 
 
 def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Lease:

@@ -38,7 +38,7 @@ from compaction_store.postgres.queries import CompactionFilter, CompactionKey, T
 from compaction_store.rendering import receipts
 from compaction_store.rendering.given import System
 from compaction_store.rendering.view import SeenView, View
-from compaction_store.store._async import auditing, exporting, pages, searching, verifying
+from compaction_store.store._async import auditing, exporting, forking, pages, searching, verifying
 from compaction_store.store._async.opening import open_database
 from compaction_store.store.awaitable_context import awaitable_context
 from compaction_store.store.known_threads import KnownThreads
@@ -281,7 +281,8 @@ class AsyncReader:
     ) -> Explanation:
         """Returns every record that ever covered a message, in order, its element in the present view, and its receipt.
 
-        `tools` and `system` are compared with the hashes in the receipt of a reply.
+        In a fork, also returns where the message was appended. `tools` and `system` are compared with the hashes in the
+        receipt of a reply.
         """
         wanted = receipts.digests(tools, system)
         message = await self.message(thread_id, seq)
@@ -293,30 +294,35 @@ class AsyncReader:
         key = self._key(thread_id)
         redaction = await auditing.redaction_of(self._db, key, message)
         _, receipt = await auditing.receipt_of(self._db, key, seq) or (0, None)
+        origin = await forking.origin(self._db, key, seq, message.pos)
         same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
         same_system = receipts.has_digest(receipt, "system", wanted.system)
-        return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system)
+        return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
 
     def events(self, thread_id: str, *, after: int = 0) -> AsyncIterator[Event]:
-        """Yields a thread's redactions, holds, releases and retentions after a pos, in order."""
+        """Yields a thread's redactions, holds, releases, retentions and forks after a pos, in order."""
         key = self._key(thread_id)
         arguments.number(after, "after", least=0)
         return auditing.events(self._db, key, after)
 
     async def seen_by(self, thread_id: str, seq: int) -> SeenView:
-        """Returns the view that a reply was written from, and whether a receipt proves it."""
+        """Returns the view that a reply was written from, and whether a receipt proves it.
+
+        In a fork, the view of a copied reply is that of the thread where the reply was written.
+        """
         arguments.number(seq, "seq", least=1)
-        found = await auditing.receipt_of(self._db, self._key(thread_id), seq)
+        key = self._key(thread_id)
+        found = await auditing.receipt_of(self._db, key, seq)
         if found is None:
             await self.thread(thread_id)
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
         pos, receipt = found
         if receipt is None:
-            if pos == 1:
+            if seq == 1:
                 raise MessageNotFound(f"there is nothing before seq {seq}{arguments.about(thread_id)}")
             return SeenView("reconstructed", await self.view(thread_id, at=pos - 1), None)
-        view = await self.view(thread_id, at=receipt["pos"])
-        return SeenView("proved" if receipts.matches(view, receipt) else "differs", view, receipt)
+        view, is_proved = await forking.seen_in(self._db, key, pos, receipt)
+        return SeenView("proved" if is_proved else "differs", view, receipt)
 
     def due(self, budget: TokenBudget) -> AsyncIterator[Thread]:
         """Yields the threads whose view is over the budget by the store's own figures, roughly the largest first.

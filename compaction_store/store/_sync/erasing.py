@@ -29,11 +29,12 @@ def redact(
     actor: str | None,
     overrides: bool,
     dry_run: bool,
+    forks: bool,
 ) -> Redaction:
     salt = os.urandom(16)
     seconds = sum(end - start + 1 for start, end in ranges) * _SECONDS_A_MESSAGE
     row = db.with_more_time(seconds).call(
-        queries.redact, thread, ranges, actor, salt, body, overrides, dry_run, key=salt.hex()
+        queries.redact, thread, ranges, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
     )
     return erasure.redaction(thread.thread_id, row)
 
@@ -47,10 +48,11 @@ def erase(
     actor: str | None,
     overrides: bool,
     dry_run: bool,
+    forks: bool,
 ) -> Redaction:
     salt = os.urandom(16)
     row = db.with_more_time(last_pos * _SECONDS_A_MESSAGE).call(
-        queries.erase, thread, actor, salt, body, overrides, dry_run, key=salt.hex()
+        queries.erase, thread, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
     )
     assert thread.uid is not None  # noqa: S101 — the caller looked it up
     return erasure.redaction(thread.thread_id if dry_run else erasure.stub_name(thread.uid), row)

@@ -24,12 +24,12 @@ from compaction_store.errors import ActorRequired, CompactionStoreError, Invalid
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.messages.keys import Key
-from compaction_store.models import Appended, Compaction, Event, Imported, Loaded, Redaction
+from compaction_store.models import Appended, Compaction, Event, Forked, Imported, Loaded, Redaction
 from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store import loading
-from compaction_store.store._sync import adopting, compacting, erasing, importing, writing
+from compaction_store.store._sync import adopting, compacting, erasing, forking, importing, writing
 from compaction_store.store._sync.loading import run_load
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store.thread_keys import writable_key
@@ -148,6 +148,36 @@ class Store(Reader):
         """
         verification.check_lines(lines)
         return importing.import_bundle(self._db, self._tenant, loading.Source(lines))
+
+    def fork(
+        self,
+        thread_id: str,
+        new_thread_id: str,
+        *,
+        at: int | None = None,
+        key: str | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> Forked:
+        """Makes a new thread that begins as a copy of this one, up to a pos or as it is now.
+
+        Everything up to there is copied: messages, records and events, with their seqs, numbers, keys and salts, and
+        the metadata as it is now. The times are those of the fork. Both threads then go on by themselves. The first
+        entry of the new thread names this one, and this one gets an event that names the new thread. With `key`, the
+        same call again returns the first result. The new name must be free (`ThreadExists`).
+        """
+        thread = self._writable_key(thread_id)
+        arguments.check_thread_id(new_thread_id)
+        self._writable_key(new_thread_id)
+        if at is not None:
+            arguments.number(at, "at", least=1)
+        arguments.text(reason, "reason")
+        checked_key = None if key is None else Key(key).text
+        return forking.fork(
+            self._db, thread, new_thread_id, at, key=checked_key, reason=reason, actor=self._chosen_actor(actor),
+            authority=encoding.authority(authority),
+        )  # fmt: skip
 
     # ---- compacting
 
@@ -362,6 +392,7 @@ class Store(Reader):
         legal_basis: str | None = None,
         override: str | None = None,
         dry_run: bool = False,
+        forks: bool = True,
     ) -> Redaction:
         """Erases messages, and every compaction record that may repeat them, all or none.
 
@@ -370,8 +401,12 @@ class Store(Reader):
         Messages that are erased already are left out. A hold or a retention forbids it (`Held`), unless `override`
         gives a reason to ignore them. Reasons are kept forever and should name nobody. With `dry_run` nothing is
         written, and the result is what would be erased; the same errors are raised.
+
+        Forks of the thread hold copies. The copies are erased too, in forks of forks as well, and a hold of a fork
+        forbids it. With `forks=False` they are left alone. The result names the forks either way.
         """
         thread = self._writable_key(thread_id)
+        arguments.instance(forks, bool, "forks")
         ranges = erasure.seq_ranges(seqs)
         erasing.check_reasons(reason, override)
         actor = None if dry_run else self._chosen_actor(actor)
@@ -380,7 +415,14 @@ class Store(Reader):
             reason=reason, legal_basis=legal_basis, override=override, authority=encoding.authority(authority)
         )
         return erasing.redact(
-            self._db, thread, ranges, body, actor=actor, overrides=override is not None, dry_run=dry_run
+            self._db,
+            thread,
+            ranges,
+            body,
+            actor=actor,
+            overrides=override is not None,
+            dry_run=dry_run,
+            forks=forks,
         )
 
     def erase(
@@ -392,14 +434,16 @@ class Store(Reader):
         authority: Mapping[str, Any] | None = None,
         override: str | None = None,
         dry_run: bool = False,
+        forks: bool = True,
     ) -> Redaction:
         """Erases a whole thread: every message and record, the metadata and the name.
 
         A stub stays, which still verifies. Its name is `erased:` and its thread_uid, and nothing can be added to it
-        (`ThreadErased`). The old name is free: an append to it makes a new thread. `override` and `dry_run` are as in
-        `redact`.
+        (`ThreadErased`). The old name is free: an append to it makes a new thread. `override`, `dry_run` and `forks`
+        are as in `redact`: in forks the copies are erased, and nothing else.
         """
         key = self._writable_key(thread_id)
+        arguments.instance(forks, bool, "forks")
         erasing.check_reasons(reason, override)
         actor = None if dry_run else self._chosen_actor(actor)
         body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
@@ -407,8 +451,9 @@ class Store(Reader):
         # By its key: a repeated call must not reach a new thread of the same name.
         key = key._replace(uid=thread.thread_uid)
         return erasing.erase(
-            self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=dry_run
-        )
+            self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=dry_run,
+            forks=forks,
+        )  # fmt: skip
 
     def hold(
         self, thread_id: str, *, reason: str, actor: str | None = None, authority: Mapping[str, Any] | None = None

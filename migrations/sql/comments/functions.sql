@@ -21,6 +21,8 @@ COMMENT ON FUNCTION compaction_store.redact IS
     'Erases the content of some messages and of every record that may repeat it.';
 COMMENT ON FUNCTION compaction_store.erase IS
     'Erases all content of a thread, and its name.';
+COMMENT ON FUNCTION compaction_store.fork IS
+    'Makes a new thread that begins as a copy of another one, up to a pos.';
 COMMENT ON FUNCTION compaction_store.find_load IS
     'Finds the messages that an import stored under a key.';
 COMMENT ON FUNCTION compaction_store.load IS

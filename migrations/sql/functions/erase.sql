@@ -1,9 +1,11 @@
 -- Erases a whole thread: every message, every record, the metadata and the name with its salt. A stub remains, named after
 -- its thread_uid, which still verifies, because the commitment to the name stays. The name is free for a new thread. If the
--- thread is erased already, nothing is written and event_pos is NULL. p_dry_run is as for redact.
+-- thread is erased already, nothing is written and event_pos is NULL. p_dry_run, p_reaches and forks are as for redact: in
+-- forks the copies are erased, not the whole thread.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
-    p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
+    p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint, OUT seqs int8multirange,
+    OUT numbers int8multirange, OUT forks json
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -13,6 +15,7 @@ AS $$
 DECLARE
     v_head compaction_store.heads;
     v_body text;
+    v_all int8multirange;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
@@ -21,7 +24,11 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
+    v_all := int8multirange(int8range(1, v_head.last_seq, '[]'));
     IF v_head.erased_pos IS NOT NULL THEN
+        forks := compaction_store.redact_forks(
+            p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, true
+        );
         SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
         FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
         RETURN;
@@ -29,7 +36,12 @@ BEGIN
     IF p_insist IS NOT TRUE THEN
         PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
     END IF;
-    v_body := compaction_store.redaction_body(p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos));
+    forks := compaction_store.redact_forks(
+        p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
+    );
+    v_body := compaction_store.redaction_body(
+        p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos), forks, p_reaches IS FALSE
+    );
     SELECT coalesce(range_agg(int8range(m.seq, m.seq, '[]')), '{}') INTO seqs
     FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid AND m.seq <= v_head.last_seq
         AND m.redacted_pos IS NULL;

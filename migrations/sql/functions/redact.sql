@@ -1,10 +1,12 @@
 -- Erases messages, given as ranges of seqs, and every record that may repeat them. Messages that are erased already are left
 -- out; if none remain, nothing is written and event_pos is NULL. Each call has a new salt, so a call with a known salt is a
 -- retry and returns the first result. p_insist overrides holds and retentions, which the event then lists. With p_dry_run
--- nothing is written, and seqs and numbers are what would be erased.
+-- nothing is written, and seqs and numbers are what would be erased. forks lists the forks that hold copies of the messages,
+-- erased ones too; unless p_reaches is false, the copies are erased as well.
 CREATE FUNCTION compaction_store.redact(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
-    p_insist boolean, p_dry_run boolean DEFAULT false, OUT event_pos bigint, OUT seqs int8multirange, OUT numbers int8multirange
+    p_insist boolean, p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint,
+    OUT seqs int8multirange, OUT numbers int8multirange, OUT forks json
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -23,12 +25,15 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
+    SELECT range_agg(int8range(w.first, w.last, '[]')) INTO v_wanted FROM unnest(p_starts, p_ends) AS w (first, last);
     SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
     FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
     IF event_pos IS NOT NULL THEN
+        forks := compaction_store.redact_forks(
+            p_thread_uid, v_wanted, p_actor, p_salt, p_body, p_insist, p_reaches, true
+        );
         RETURN;
     END IF;
-    SELECT range_agg(int8range(w.first, w.last, '[]')) INTO v_wanted FROM unnest(p_starts, p_ends) AS w (first, last);
     IF (lower(v_wanted) >= 1 AND upper(v_wanted) - 1 <= v_head.last_seq) IS NOT TRUE THEN
         RAISE EXCEPTION 'no seq %', upper(v_wanted) - 1 USING ERRCODE = 'CS014', DETAIL = v_head.last_seq::text;
     END IF;
@@ -40,13 +45,18 @@ BEGIN
             AND g.redacted_pos IS NULL
         OFFSET 0
     ) AS m;
+    IF seqs IS NOT NULL AND p_insist IS NOT TRUE THEN
+        PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
+    END IF;
+    forks := compaction_store.redact_forks(
+        p_thread_uid, v_wanted, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
+    );
     IF seqs IS NULL THEN
         RETURN;
     END IF;
-    IF p_insist IS NOT TRUE THEN
-        PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
-    END IF;
-    v_body := compaction_store.redaction_body(p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos));
+    v_body := compaction_store.redaction_body(
+        p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos), forks, p_reaches IS FALSE
+    );
     numbers := compaction_store.derived_records(p_thread_uid, seqs);
     IF p_dry_run IS NOT FALSE THEN
         RETURN;

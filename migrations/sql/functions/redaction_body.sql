@@ -1,6 +1,9 @@
--- Returns the body of a redaction event: p_body with the overridden holds and retentions in front. Callers must not use the
--- names that such an event uses itself.
-CREATE FUNCTION compaction_store.redaction_body(p_body text, p_overrides bigint[]) RETURNS text
+-- Returns the body of a redaction event: p_body with the overridden holds and retentions in front, and the keys of the
+-- forks that hold the messages: p_forks is as redact_forks returns it, p_spares says that they were left alone. Callers
+-- must not use the names that such an event uses itself.
+CREATE FUNCTION compaction_store.redaction_body(
+    p_body text, p_overrides bigint[], p_forks json DEFAULT NULL::json, p_spares boolean DEFAULT false
+) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -8,13 +11,19 @@ BEGIN
     PERFORM compaction_store.refuse_bad_document('body', p_body);
     IF EXISTS (
         SELECT FROM json_object_keys(compaction_store.parsable(p_body)::json) AS k (name)
-        WHERE k.name IN ('seqs', 'records', 'whole', 'overrides')
+        WHERE k.name IN ('seqs', 'records', 'whole', 'overrides', 'forks', 'spared_forks', 'parent')
     ) THEN
-        RAISE EXCEPTION 'the body must not have the names seqs, records, whole or overrides' USING ERRCODE = 'CS019';
+        RAISE EXCEPTION 'the body must not have names that a redaction uses itself' USING ERRCODE = 'CS019';
     END IF;
-    IF cardinality(p_overrides) = 0 THEN
-        RETURN p_body;
+    IF json_array_length(p_forks) > 0 THEN
+        p_body := format(
+            '{"%s":%s,%s', CASE WHEN p_spares THEN 'spared_forks' ELSE 'forks' END,
+            (SELECT json_agg(f.value -> 'thread_uid') FROM json_array_elements(p_forks) AS f), substring(p_body FROM 2)
+        );
     END IF;
-    RETURN format('{"overrides":%s,%s', array_to_json(p_overrides), substring(p_body FROM 2));
+    IF cardinality(p_overrides) > 0 THEN
+        p_body := format('{"overrides":%s,%s', array_to_json(p_overrides), substring(p_body FROM 2));
+    END IF;
+    RETURN p_body;
 END
 $$;

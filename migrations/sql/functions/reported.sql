@@ -1,5 +1,6 @@
 -- Finds the newest reply, among the last p_among messages, that has a receipt and reports the tokens of its request, and
--- returns what the view in its receipt took by the store's own counts. Payload and meta are searched as text, because json
+-- returns what the view in its receipt took by the store's own counts. A
+-- copied receipt names a pos in the thread where the reply was written. Payload and meta are searched as text, because json
 -- cannot take apart text with \u0000. Both are compact JSON, so inside a string the quotes would be escaped.
 CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_thread_id text, p_among integer)
 RETURNS TABLE (seq bigint, view_tokens bigint, payload text, meta text)
@@ -15,12 +16,13 @@ DECLARE
     v_last_seq bigint;
     v_last_number bigint;
     v_pos bigint;
+    v_reply_pos bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     SELECT h.last_seq, h.last_number INTO v_last_seq, v_last_number
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
-    SELECT r.seq, r.view_pos, r.payload, r.meta INTO seq, v_pos, payload, meta
+    SELECT r.seq, r.pos, r.view_pos, r.payload, r.meta INTO seq, v_reply_pos, v_pos, payload, meta
     FROM (
         SELECT n.seq, n.pos, substring(n.receipt FROM '^[{]"pos":([0-9]{1,18})[,}]')::bigint AS view_pos,
             CASE WHEN strpos(n.payload::text, '"usage":{') > 0 THEN n.payload::text END AS payload,
@@ -38,6 +40,7 @@ BEGIN
     ORDER BY r.seq DESC
     LIMIT 1;
     IF FOUND THEN
+        v_pos := v_pos + compaction_store.times_copied(p_thread_uid, v_reply_pos);
         view_tokens := compaction_store.span_tokens(
             p_thread_uid, v_pos, v_last_number, 1, compaction_store.seq_at(p_thread_uid, v_pos)
         );

@@ -1,0 +1,53 @@
+"""Makes a new thread of a copy of another one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from compaction_store.cli import options, values
+from compaction_store.cli.options import Actor, AsJson, Authority, Tenant, Thread, Url
+from compaction_store.cli.output import Output
+
+
+def fork(
+    thread: Thread,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The name of the new thread.", show_default=False)],
+    at: Annotated[
+        int | None,
+        typer.Option("--at", metavar="POS", min=1, help="The last pos to copy. [default: all]", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="Idempotency key: a retry with the same key returns the first result.",
+            show_default=False,
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="The reason to record. It is never deleted.", show_default=False),
+    ] = None,
+    actor: Actor = None,
+    authority: Authority = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Makes a new thread that begins as a copy of a thread, up to a pos or as it is now.
+
+    Both threads then go on by themselves. Each records where the other is.
+    """
+    out = Output(as_json=as_json)
+    with options.store(url, tenant) as store:
+        done = store.fork(thread, new, at=at, key=key, reason=reason, actor=actor, authority=authority)
+    if out.as_json:
+        out.json(done.as_dict())
+    elif done.added:
+        messages = values.count(done.last_seq, "message")
+        out.text(f"{new}: a copy of {thread} up to pos {done.at:,}, with {messages}")
+    else:
+        out.text(f"{new}: already made from {thread}, up to pos {done.at:,}")

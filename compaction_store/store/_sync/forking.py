@@ -1,0 +1,89 @@
+"""Forks threads, and finds where the messages of a fork were appended."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from compaction_store import arguments
+from compaction_store.errors import IdempotencyConflict, ThreadNotFound
+from compaction_store.integrity import erasure
+from compaction_store.integrity.origins import Source, source_of
+from compaction_store.models import Forked, Origin, Payload
+from compaction_store.postgres import queries, typed_rows
+from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.queries import ThreadKey
+from compaction_store.rendering import receipts
+from compaction_store.rendering.view import View
+
+# Five times the measured time for copying an entry.
+_SECONDS_AN_ENTRY = 0.001
+
+
+def fork(
+    db: Connections,
+    thread: ThreadKey,
+    new_thread_id: str,
+    at: int | None,
+    *,
+    key: str | None,
+    reason: str | None,
+    actor: str | None,
+    authority: Payload | None,
+) -> Forked:
+    """Copies a thread up to a pos into a new one."""
+    salt = os.urandom(16)
+    body = erasure.body(reason=reason, authority=authority)
+    count = typed_rows.thread(db.call(queries.thread, thread)).last_pos if at is None else at
+    row = db.with_more_time(count * _SECONDS_AN_ENTRY).call(
+        queries.fork, thread, new_thread_id, at, actor, salt, None if key is None else json.dumps(key), body,
+        key=salt.hex() if key is None else key,
+    )  # fmt: skip
+    parent_uid, uid, name, at_pos, last_seq, head, event_pos, created_at, replayed = row
+    if name != new_thread_id or (at is not None and at != at_pos):
+        raise IdempotencyConflict(
+            f"the key was used for another fork, at pos {event_pos}{arguments.about(thread.thread_id)}"
+        )
+    return Forked(
+        name, uid, thread.thread_id, parent_uid, at_pos, last_seq, at_pos + 1, head, event_pos, created_at, not replayed
+    )
+
+
+def source(db: Connections, thread: ThreadKey, pos: int) -> Source | None:
+    """Returns where the entry at a pos was written, if it is a copy."""
+    return source_of(db.call(queries.origins, thread), pos)
+
+
+def origin(db: Connections, thread: ThreadKey, seq: int, pos: int) -> Origin | None:
+    """Returns where a message was appended, if it is a copy."""
+    found = source(db, thread, pos)
+    if found is None:
+        return None
+    key = ThreadKey(found.thread_uid, thread.tenant, "")
+    name = db.call(queries.name_of, key)
+    rows = [] if name is None else db.call(queries.replay, key, seq - 1, seq, 1)
+    created_at = typed_rows.message(rows[0]).created_at if rows else None
+    return Origin(name, found.thread_uid, found.pos, created_at)
+
+
+def seen_in(db: Connections, thread: ThreadKey, pos: int, receipt: Payload) -> tuple[View, bool]:
+    """Returns the view that a receipt names, and whether it has the receipt's hash.
+
+    The receipt of a copied reply names a pos of the thread where the reply was written. The view is read there; if that
+    thread is not here or no longer has all of it, the fork's own copy of it is tried.
+    """
+    found = source(db, thread, pos)
+    if found is not None:
+        key = ThreadKey(found.thread_uid, thread.tenant, "")
+        name = db.call(queries.name_of, key)
+        if name is not None:
+            try:
+                view = typed_rows.view(name, db.call(queries.view, key, receipt["pos"]))
+            except ThreadNotFound:
+                pass
+            else:
+                if receipts.matches(view, receipt):
+                    return view, True
+    at = receipt["pos"] + (0 if found is None else pos - found.pos)
+    view = typed_rows.view(thread.thread_id, db.call(queries.view, thread, at))
+    return view, receipts.matches(view, receipt)

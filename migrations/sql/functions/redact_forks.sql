@@ -1,0 +1,87 @@
+-- Finds the forks of a thread that hold copies of some of its messages, and the forks of those. With p_reaches it erases the
+-- copies, and every record of the fork that may repeat them, each fork with an event of its own; p_dry_run is as for
+-- redact. Returns a JSON list with one object for each fork that holds or held some, in the order in which they were made.
+-- The salt of a fork's event is made of p_salt and the fork's key, so that a retry finds it. A fork that is not in this
+-- database is left out. The caller has locked the thread's head; those of forks are locked here, parents before children.
+CREATE FUNCTION compaction_store.redact_forks(
+    p_thread_uid uuid, p_wanted int8multirange, p_actor text, p_salt bytea, p_body text, p_insist boolean,
+    p_reaches boolean, p_dry_run boolean
+) RETURNS json
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_queue uuid[] := ARRAY[p_thread_uid];
+    v_until bigint[] := ARRAY[NULL::bigint];
+    v_found json[] := '{}';
+    v_child uuid;
+    v_child_until bigint;
+    v_name text;
+    v_salt bytea;
+    v_copied bigint;
+    v_holds bigint[];
+    v_head compaction_store.heads;
+    v_done record;
+BEGIN
+    FOR i IN 1 .. 1000000 LOOP
+        EXIT WHEN i > cardinality(v_queue);
+        v_copied := compaction_store.copied_to(v_queue[i]);
+        FOR v_child, v_child_until IN
+            SELECT f.child, f.at_seq
+            FROM compaction_store.events AS e CROSS JOIN LATERAL compaction_store.fork_of(e.body::text) AS f
+            WHERE e.thread_uid = v_queue[i] AND e.pos > v_copied AND e.kind = 'fork' AND f.child IS NOT NULL
+            ORDER BY e.pos
+        LOOP
+            CONTINUE WHEN v_child = ANY (v_queue);
+            PERFORM compaction_store.queue_up(v_child);
+            SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = v_child FOR UPDATE;
+            CONTINUE WHEN NOT FOUND;
+            v_child_until := least(v_until[i], v_child_until);
+            v_queue := v_queue || v_child;
+            v_until := v_until || v_child_until;
+            v_salt := substring(sha256(p_salt || uuid_send(v_child)) FOR 16);
+            SELECT r.event_pos, r.seqs, r.numbers INTO v_done
+            FROM compaction_store.redacted_by(v_child, v_head.last_pos, v_salt) AS r;
+            IF v_done.event_pos IS NULL THEN
+                SELECT range_agg(int8range(m.seq, m.seq, '[]')) INTO v_done.seqs
+                FROM (
+                    SELECT lower(r), upper(r)
+                    FROM unnest(p_wanted * int8multirange(int8range(1, v_child_until, '[]'))) AS r OFFSET 0
+                ) AS w (first, last)
+                CROSS JOIN LATERAL (
+                    SELECT g.seq FROM compaction_store.messages AS g
+                    WHERE g.thread_uid = v_child AND g.seq >= w.first AND g.seq < w.last AND g.redacted_pos IS NULL
+                    OFFSET 0
+                ) AS m;
+                CONTINUE WHEN v_done.seqs IS NULL;
+                v_done.numbers := '{}';
+                IF p_reaches THEN
+                    v_holds := compaction_store.in_hold(v_child, v_head.last_pos);
+                    IF p_insist IS NOT TRUE AND cardinality(v_holds) > 0 THEN
+                        RAISE EXCEPTION 'the fork % is held or retained by pos %', v_child, v_holds[1]
+                            USING ERRCODE = 'CS013', DETAIL = v_holds[1]::text;
+                    END IF;
+                    v_done.numbers := compaction_store.derived_records(v_child, v_done.seqs);
+                    IF p_dry_run IS FALSE THEN
+                        v_done.event_pos := compaction_store.erase_content(
+                            v_head, p_actor, v_salt,
+                            format(
+                                '{"parent":"%s",%s', p_thread_uid,
+                                substring(compaction_store.redaction_body(p_body, v_holds) FROM 2)
+                            ),
+                            v_done.seqs, v_done.numbers
+                        );
+                    END IF;
+                END IF;
+            END IF;
+            SELECT t.thread_id INTO v_name FROM compaction_store.threads AS t WHERE t.thread_uid = v_child;
+            v_found := v_found || json_build_object(
+                'thread_uid', v_child, 'thread_id', v_name, 'pos', v_done.event_pos,
+                'seqs', compaction_store.ranges(v_done.seqs)::json,
+                'records', compaction_store.ranges(v_done.numbers)::json
+            );
+        END LOOP;
+    END LOOP;
+    RETURN array_to_json(v_found);
+END
+$$;
