@@ -30,6 +30,7 @@ from compaction_store.cli import (
     importing,
     output,
     reading,
+    serving,
     showing,
     stats,
     verifying,
@@ -114,6 +115,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
              deploying.doctor),
         Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", deploying.grant),
         Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", finding.tenants),
+        Verb("mcp", "Serve a tenant's threads to agents over MCP.", "mcp --tenant default", serving.mcp),
         Verb("url", "Print the URL of the database.", "url --wait", finding.url_),
         Verb(
             "distribute", "Distribute the tables over a Citus cluster.",

@@ -57,19 +57,31 @@ def chosen_url(url: str | None) -> str | None:
     return url
 
 
-def create_engine(url: str, *, pool_size: int, connect_timeout: float, deadline: float = _LONGEST_SILENCE) -> sa.Engine:
+def create_engine(
+    url: str,
+    *,
+    pool_size: int,
+    connect_timeout: float,
+    deadline: float = _LONGEST_SILENCE,
+    role: str | None = None,
+) -> sa.Engine:
     address = driver_url(url)
-    options = _options(address, pool_size, connect_timeout, deadline)
+    options = _options(address, pool_size, connect_timeout, deadline, role)
     engine = sa.create_engine(address, poolclass=_Pool, **options)
     prepare(engine)
     return engine
 
 
 def create_aio_engine(
-    url: str, *, pool_size: int, connect_timeout: float, deadline: float = _LONGEST_SILENCE
+    url: str,
+    *,
+    pool_size: int,
+    connect_timeout: float,
+    deadline: float = _LONGEST_SILENCE,
+    role: str | None = None,
 ) -> AsyncEngine:
     address = driver_url(url)
-    options = _options(address, pool_size, connect_timeout, deadline)
+    options = _options(address, pool_size, connect_timeout, deadline, role)
     engine = create_async_engine(address, poolclass=_AioPool, **options)
     prepare(engine.sync_engine)
     return engine
@@ -120,11 +132,13 @@ def where(engine: sa.Engine) -> str:
     return f"{host}:{port}" if port and "," not in str(port) else host
 
 
-def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: float) -> dict[str, Any]:
+def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: float, role: str | None) -> dict[str, Any]:
     folder = embedded_connection.folder(url.query)
     own: dict[str, Any] = {}
     if folder is not None:
         own = {**embedded_connection.parameters(), _OWN: embedded_connection.Server(folder)}
+    if role is not None:
+        own["options"] = _with_role(own.get("options") or url.query.get("options"), role)
     return {
         "isolation_level": "AUTOCOMMIT",
         # In autocommit, a connection that returns to the pool has no transaction to roll back.
@@ -151,6 +165,13 @@ def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: floa
             "client_encoding": "utf8",
         },
     }
+
+
+def _with_role(options: Any, role: str) -> str:
+    """Adds the role that a session begins with. SET ROLE would stay with the connection of a transaction pooler."""
+    given = options if isinstance(options, tuple) else () if options is None else (options,)
+    quoted = re.sub(r"([\\\s])", r"\\\1", role)
+    return " ".join((*given, f"-c role={quoted}"))
 
 
 def _within_deadline(timeout: float | None) -> float | None:

@@ -26,6 +26,7 @@ async def open_database(
     pool_size: int,
     connect_timeout: float,
     deadline: float,
+    role: str | None,
     telemetry: Telemetry | None,
 ) -> Opened:
     share = None
@@ -35,7 +36,7 @@ async def open_database(
             share = await embedded.join_aio()
             url = share.url
         engine = engines.create_aio_engine(
-            url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline
+            url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, role=role
         )  # fmt: skip
     # Do not retry the first connection: a wrong address should fail at once.
     first = AsyncConnections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)

@@ -81,14 +81,17 @@ class AsyncReader:
         deadline: float = 30.0,
         actor: str | None = None,
         require_actor: bool = False,
+        role: str | None = None,
         telemetry: Telemetry | None = None,
     ) -> Self:
         """Connects and checks the database's schema.
 
         Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how many seconds a call retries
         while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that returns a
-        message's tokens. `actor` is recorded with every compaction, revocation, erasure and hold that names no other;
-        with `require_actor`, one without an actor is refused. With `telemetry` the store reports to OpenTelemetry.
+        message's tokens. With `role`, a role of the database that the login is a member of, the store has that role's
+        rights, for example those of `compaction_store_auditor`. `actor` is recorded with every compaction, revocation,
+        erasure and hold that names no other; with `require_actor`, one without an actor is refused. With `telemetry`
+        the store reports to OpenTelemetry.
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")
@@ -96,13 +99,17 @@ class AsyncReader:
         arguments.number(pool_size, "pool_size", least=1)
         arguments.seconds(connect_timeout, "connect_timeout")
         arguments.seconds(deadline, "deadline")
+        arguments.optional_name(role, "role")
         if engine is not None:
             arguments.instance(engine, AsyncEngine, "engine")
+            if role is not None:
+                raise InvalidInput("role must be left out with an engine: its connections have a role")
         count = tokens.chosen(counter)
         if telemetry is not None:
             arguments.instance(telemetry, Telemetry, "telemetry")
         db, share = await open_database(
-            url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, telemetry=telemetry
+            url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, role=role,
+            telemetry=telemetry,
         )  # fmt: skip
         store = cls(db, tenant, count, share)
         store._actor, store._require_actor = actor, require_actor

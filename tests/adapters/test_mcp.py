@@ -1,0 +1,205 @@
+"""The MCP server, as the SDK's own client meets it: in the process, over stdio, and over streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from compaction_store import AsyncReader, InvalidInput, Store
+from compaction_store.adapters.mcp import McpTools, server
+
+SAID = "The parcel for Chur is in hall seven."
+TOOLS = {
+    "list_threads", "list_compactions", "explain_message", "seen_by_reply", "recall_search", "recall_expand",
+    "recall_describe",
+}  # fmt: skip
+
+
+@pytest.fixture
+def stored(url: str) -> Iterator[Store]:
+    """A store with two threads; the first has been compacted and has a reply with a receipt."""
+    with Store.open(url) as store:
+        store.append("parcels", [{"role": "user", "content": SAID}, {"role": "assistant", "content": "Noted."}])
+        store.append("parcels", {"role": "user", "content": "Where is it?"})
+        store.compact("parcels", lambda ctx: ctx.compact(1, 2, "A parcel was found."), actor="nightly")
+        request = store.view("parcels").for_anthropic()
+        store.append("parcels", {"role": "assistant", "content": "In hall seven."}, view=request)
+        store.append("trains", {"role": "user", "content": "When does the train leave?"})
+        yield store
+
+
+@asynccontextmanager
+async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
+    async with AsyncReader.open(url) as reader, Client(server(McpTools(reader, **options))) as client:
+        yield client
+
+
+async def called(client: Client, name: str, **given: Any) -> Any:
+    """Returns the JSON of a result."""
+    result = await client.call_tool(name, given)
+    assert not result.is_error, result.content[0].text
+    return json.loads(re.search(r"^\{.*\}$", result.content[0].text, re.MULTILINE)[0])  # type: ignore[index]
+
+
+async def refused(client: Client, name: str, **given: Any) -> str:
+    result = await client.call_tool(name, given)
+    assert result.is_error
+    text: str = result.content[0].text
+    return text
+
+
+async def all_is_answered(client: Client) -> None:
+    assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
+    listed = await called(client, "list_threads")
+    assert [(t["thread_id"], t["messages"], t["records"]) for t in listed["threads"]] == [
+        ("parcels", 4, 1), ("trains", 1, 0)
+    ]  # fmt: skip
+    found = await called(client, "recall_search", thread_id="parcels", query="Chur")
+    assert [(hit["seq"], hit["folded_into_record"]) for hit in found["found"]] == [(1, 1)]
+    read = await called(client, "recall_expand", thread_id="parcels", start_seq=1)
+    assert read["messages"][0]["message"]["content"] == SAID
+    [record] = (await called(client, "recall_describe", thread_id="parcels"))["records"]
+    assert record["summary"] == "A parcel was found."
+
+
+@pytest.mark.usefixtures("stored")
+def test_the_tools_answer(url: str) -> None:
+    async def check() -> None:
+        async with connected(url) as client:
+            await all_is_answered(client)
+            [record] = (await called(client, "list_compactions"))["records"]
+            assert (record["thread_id"], record["record"], record["actor"]) == ("parcels", 1, "nightly")
+            assert (record["messages"], record["status"]) == ([1, 2], "active")
+            explained = await called(client, "explain_message", thread_id="parcels", seq=2)
+            assert explained["in_the_view_as"] | {"tokens": 0} == {
+                "record": 1, "kind": "summary", "replaces": [1, 2], "tokens": 0
+            }  # fmt: skip
+            assert [r["record"] for r in explained["records"]] == [1]
+            seen = await called(client, "seen_by_reply", thread_id="parcels", seq=4)
+            assert (seen["evidence"], [e.get("seq") for e in seen["elements"]]) == ("proved", [None, 3])
+
+    asyncio.run(check())
+
+
+def test_lists_go_on_where_they_were_cut(url: str, stored: Store) -> None:
+    for number in range(60):
+        stored.append(f"more-{number:02}", {"role": "user", "content": "Hello."})
+        stored.compact(f"more-{number:02}", lambda ctx: ctx.compact(1, 1, "Hi.", allow={"larger", "last_user"}))
+
+    async def check() -> None:
+        async with connected(url, max_tokens=500) as client:
+            for tool, name, key in (
+                ("list_threads", "threads", "thread_id"), ("list_compactions", "records", "thread_id")
+            ):  # fmt: skip
+                found: list[str] = []
+                more: dict[str, Any] = {}
+                while True:
+                    page = await called(client, tool, **more)
+                    found += [entry[key] for entry in page[name]]
+                    if (more := page.get("next", {})) == {}:
+                        break
+                assert len(found) == len(set(found)) == len(list(getattr(stored, tool.removeprefix("list_"))()))
+
+    asyncio.run(check())
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_server_for_one_thread_shows_no_other(url: str) -> None:
+    async def check() -> None:
+        async with connected(url, thread_id="trains") as client:
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert set(listed) == TOOLS - {"list_threads"}
+            assert all("thread_id" not in tool.input_schema["properties"] for tool in listed.values())
+            assert (await called(client, "recall_search", query="train"))["found"]
+            assert not (await called(client, "list_compactions"))["records"]
+            assert "must be among" in await refused(client, "explain_message", thread_id="parcels", seq=1)
+            assert "must be among" in await refused(client, "recall_search", thread_id="parcels", query="Chur")
+
+    asyncio.run(check())
+
+
+@pytest.mark.usefixtures("stored")
+def test_wrong_calls_say_what_must_be(url: str) -> None:
+    async def check() -> None:
+        async with connected(url) as client:
+            assert "thread_id must be given" in await refused(client, "recall_search", query="Chur")
+            assert "no such thread" in await refused(client, "explain_message", thread_id="nowhere", seq=1)
+            assert "no seq 99" in await refused(client, "explain_message", thread_id="parcels", seq=99)
+            assert "seq must be" in await refused(client, "seen_by_reply", thread_id="parcels", seq=0)
+            assert "outcome must be one of" in await refused(client, "list_compactions", outcome="odd")
+            assert "the tool must be one of" in await refused(client, "erase", thread_id="parcels")
+
+    asyncio.run(check())
+
+
+def test_a_reader_and_its_limits_are_checked() -> None:
+    with pytest.raises(InvalidInput, match="reader must be"):
+        McpTools(3)  # type: ignore[arg-type]
+
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("COMPACTION_")}
+
+
+def test_over_stdio_it_reads_as_the_auditor(url: str, stored: Store) -> None:
+    async def check() -> None:
+        command = StdioServerParameters(
+            command=sys.executable, args=["-m", "compaction_store", "mcp", "--url", url], env=ENVIRONMENT
+        )  # fmt: skip
+        async with Client(command) as client:
+            await all_is_answered(client)
+        assert stored.thread("parcels").last_pos == 5
+
+    asyncio.run(check())
+
+
+@pytest.mark.usefixtures("stored")
+def test_over_http_it_wants_the_token(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        (sys.executable, "-m", "compaction_store", "mcp", "--url", url, "--http", f"127.0.0.1:{port}"),
+        stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | {"COMPACTION_STORE_MCP_TOKEN": "open-sesame"},
+    )  # fmt: skip
+
+    async def check(address: str) -> None:
+        async with httpx2.AsyncClient() as plain:
+            for headers in ({}, {"authorization": "Bearer wrong"}):
+                for _ in range(100):
+                    try:
+                        answer = await plain.post(address, json={}, headers=headers)
+                        break
+                    except httpx2.ConnectError:
+                        await asyncio.sleep(0.1)
+                assert answer.status_code == 401
+            foreign = {"authorization": "Bearer open-sesame", "host": "evil.example"}
+            assert (await plain.post(address, json={}, headers=foreign)).status_code in {403, 421}
+        async with (
+            httpx2.AsyncClient(headers={"authorization": "Bearer open-sesame"}) as http,
+            Client(streamable_http_client(address, http_client=http)) as client,
+        ):
+            await all_is_answered(client)
+
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if (serving := re.search(r"serving (\S+)", line)) is not None:
+                break
+        assert serving is not None
+        asyncio.run(check(serving[1]))
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stderr.close()  # type: ignore[union-attr]

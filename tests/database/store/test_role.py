@@ -1,0 +1,37 @@
+"""A store has the rights of the role that it is opened with."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import create_engine
+from support.faces import Faces
+
+from compaction_store import DatabaseUnavailable, InvalidInput, Store
+from compaction_store.errors import PermissionDenied
+
+MESSAGE = {"role": "user", "content": "Hello."}
+
+
+def test_a_store_takes_the_role_that_it_is_opened_with(faces: Faces, url: str) -> None:
+    faces.open(url).append("t", MESSAGE)
+    auditor = faces.open(url, role="compaction_store_auditor")
+    assert [thread.thread_id for thread in auditor.threads()] == ["t"]
+    assert not auditor.verify("t").findings
+    with pytest.raises(PermissionDenied):
+        auditor.append("t", MESSAGE)
+
+
+def test_a_role_that_there_is_not_is_refused_at_once(faces: Faces, url: str) -> None:
+    with pytest.raises(DatabaseUnavailable, match="role"):
+        faces.open(url, role="no such role")
+
+
+def test_the_role_joins_the_options_of_the_url(faces: Faces, url: str) -> None:
+    mark = "&" if "?" in url else "?"
+    faces.open(f"{url}{mark}options=-c%20statement_timeout%3D9s", role="compaction_store_app").append("t", MESSAGE)
+
+
+def test_a_role_and_an_engine_are_not_given_together(url: str) -> None:
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with pytest.raises(InvalidInput, match="role must be left out with an engine"):
+        Store.open(engine=engine, role="compaction_store_app")
