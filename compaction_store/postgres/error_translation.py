@@ -96,7 +96,7 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
     if state == _CANCELLED:
         failure = DatabaseUnavailable(f"the server did not answer by the deadline{of_thread}", sqlstate=state)
         return Verdict(failure, again=spread, unknown=spread)
-    if state == _UNIQUE_VIOLATION and (_constraint(error) or "").startswith(_LOG_KEYS):
+    if state == _UNIQUE_VIOLATION and _is_of_log(error, spread=spread):
         what = "the thread has an entry beyond its head, where the new one belongs: run verify"
         return Verdict(ThreadDamaged(f"{what}{of_thread}", sqlstate=state), again=False, unknown=False)
     if state in _TRANSIENT:
@@ -111,8 +111,12 @@ def sqlstate(error: BaseException) -> str | None:
     return error.sqlstate if isinstance(error, psycopg.Error) else None
 
 
-def _constraint(error: BaseException) -> str | None:
-    return error.diag.constraint_name if isinstance(error, psycopg.Error) else None
+def _is_of_log(error: BaseException, *, spread: bool) -> bool:
+    """Returns whether a unique violation is one of the log's keys. A cluster's coordinator does not pass the key's name
+    on; there all other keys are inserted with ON CONFLICT.
+    """
+    name = error.diag.constraint_name if isinstance(error, psycopg.Error) else None
+    return spread if name is None else name.startswith(_LOG_KEYS)
 
 
 def is_gone(error: BaseException) -> bool:
