@@ -137,6 +137,15 @@ def pytest_report_header() -> str:
     return f"Postgres for the tests: {given}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips, on a cluster, tests that only one server can pass."""
+    if not cluster.given():
+        return
+    for item in items:
+        if mark := item.get_closest_marker("one_server"):
+            item.add_marker(pytest.mark.skip(reason=f"on one server only: {mark.args[0]}"))
+
+
 @pytest.fixture
 def empty_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a database without the schema."""

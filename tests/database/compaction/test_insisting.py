@@ -45,6 +45,7 @@ def record_event(connection: psycopg.Connection[Any], kind: str, body: str) -> s
     return refused(connection, statement, kind, os.urandom(16), body)
 
 
+@pytest.mark.one_server("it calls functions without a key")
 def test_the_chain_says_which_holds_were_overridden_whatever_the_caller_says(
     login: psycopg.Connection[Any], store: Any
 ) -> None:
@@ -61,6 +62,7 @@ def test_the_chain_says_which_holds_were_overridden_whatever_the_caller_says(
     assert store.verify("t").findings == ()
 
 
+@pytest.mark.one_server("it calls a function without a key")
 def test_the_erasure_of_a_thread_says_so_too(login: psycopg.Connection[Any], store: Any) -> None:
     store.hold("t", reason="claim 815")
     erase = "SELECT compaction_store.erase(NULL, 'default', 't', 'app', %s, %s, %s::bool)"
@@ -84,6 +86,7 @@ def test_the_erasure_of_a_thread_says_so_too(login: psycopg.Connection[Any], sto
         "[1]",
     ],
 )
+@pytest.mark.one_server("it calls a function without a key")
 def test_the_body_of_a_redaction_says_nothing_that_the_function_says(
     login: psycopg.Connection[Any], body: str, store: Any
 ) -> None:
@@ -105,6 +108,7 @@ def test_the_body_of_a_redaction_says_nothing_that_the_function_says(
         '{"reason":"law"}',
     ],
 )
+@pytest.mark.one_server("it calls a function without a key")
 def test_a_retention_has_one_end_that_everybody_reads_alike(
     login: psycopg.Connection[Any], body: str, store: Any
 ) -> None:
@@ -116,12 +120,14 @@ def test_a_retention_has_one_end_that_everybody_reads_alike(
 
 
 @pytest.mark.parametrize("kind", ["hold", "release"])
+@pytest.mark.one_server("it calls a function without a key")
 def test_an_event_has_a_body_that_everybody_can_read(login: psycopg.Connection[Any], kind: str, store: Any) -> None:
     for body in ("[1]", '{"reason":"a","reason":"b"}', '{"reason":' + "9" * 5000 + "}"):
         assert record_event(login, kind, body) == "CS019"
     assert list(store.events("t")) == []
 
 
+@pytest.mark.one_server("it calls a function without a key")
 def test_to_release_what_is_not_held_is_an_event_and_changes_nothing(store: Any) -> None:
     store.append("t", {"role": "user", "content": "hi"})
     store.release("t", reason="nothing to release")
@@ -131,12 +137,14 @@ def test_to_release_what_is_not_held_is_an_event_and_changes_nothing(store: Any)
 
 
 @pytest.mark.parametrize("seconds", ["9e9", "3601", "0", "-1", "'NaN'", "'Infinity'", "NULL"])
+@pytest.mark.one_server("it calls a function without a key")
 def test_no_lease_lasts_without_end(login: psycopg.Connection[Any], seconds: str) -> None:
     lease = "SELECT compaction_store.lease(NULL, 'default', 't', %s, {}::float8)"
     assert refused(login, lease.format(seconds), uuid.uuid4()) == "CS019"
     assert refused(login, lease.format("3600"), uuid.uuid4()) is None
 
 
+@pytest.mark.one_server("it calls a function without a key")
 def test_a_run_that_waits_for_a_lease_comes_back_when_its_patience_is_over(
     login: psycopg.Connection[Any], store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_content_that_was_put_back_is_found(
         "events SET body = '{\"seqs\":[[1,12]],\"records\":[]}' WHERE kind = 'redaction'",
     ],
 )
+@pytest.mark.one_server("Citus refuses such changes, and finds a stub by its own name only")
 def test_a_change_to_a_stub_is_found(thread: Face, tampered: psycopg.Connection[Any], change: str) -> None:
     thread.hold("t", reason="r")
     thread.erase("t", reason="r", override="o")
@@ -126,6 +127,7 @@ def test_a_live_thread_that_is_called_erased_is_found(thread: Face, tampered: ps
                 assert report.findings != ()
 
 
+@pytest.mark.one_server("Citus does not change the key of a row")
 def test_a_chain_made_of_anothers_entries_does_not_pass_for_a_stub(
     thread: Face, tampered: psycopg.Connection[Any], url: str
 ) -> None:
@@ -186,6 +188,7 @@ events SET critical = false
 """
 
 
+@pytest.mark.one_server("Citus refuses some changes before the triggers do")
 def test_the_triggers_let_nothing_through_but_an_erasure(thread: Face, superuser: psycopg.Connection[Any]) -> None:
     thread.compact("t", span(1, 2))
     thread.redact("t", 5, reason="r")
@@ -220,6 +223,7 @@ _WRITES: list[Callable[[Any], Any]] = [
 
 @pytest.mark.usefixtures("thread")
 @pytest.mark.parametrize("login", ["compaction_store_app"], indirect=True)
+@pytest.mark.one_server("it passes a row of a table to a function")
 def test_the_application_erases_by_the_functions_alone(faces: Faces, login: str) -> None:
     store = faces.open(login)
     for write in _WRITES:

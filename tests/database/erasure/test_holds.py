@@ -98,6 +98,7 @@ def test_a_hold_and_a_retention_are_overridden_with_a_reason_that_is_recorded(th
         ("hold", "no json"),
     ],
 )
+@pytest.mark.one_server("it calls a function without a key")
 def test_the_function_records_no_other_events(
     thread: Face, superuser: psycopg.Connection[Any], kind: str, body: str
 ) -> None:

@@ -194,6 +194,7 @@ def undisturbed(superuser: psycopg.Connection[Any]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.one_server("it reads the server's files")
 def test_after_the_commands_of_the_page_the_servers_files_hold_no_content(
     thread: Face, superuser: psycopg.Connection[Any]
 ) -> None:

@@ -581,6 +581,7 @@ def test_appends_and_records_during_a_verification_are_no_findings(url: str) -> 
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.one_server("it calls a function without a key")
 def test_a_byte_cannot_move_between_salt_and_content(
     store: Any, superuser: psycopg.Connection[Any], level: Level
 ) -> None:

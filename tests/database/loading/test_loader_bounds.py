@@ -70,6 +70,7 @@ _DENIED = {
 
 
 @pytest.mark.parametrize("what", _DENIED)
+@pytest.mark.one_server("it calls functions without a key")
 def test_what_the_loaders_role_may_not_do(loader: str, what: str) -> None:
     with psycopg.connect(loader, autocommit=True) as mine, pytest.raises(psycopg.errors.InsufficientPrivilege):
         mine.execute(_DENIED[what])

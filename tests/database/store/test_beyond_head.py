@@ -181,6 +181,7 @@ def test_what_is_written_onto_a_row_beyond_the_head_says_so_at_once(
 
 
 @pytest.mark.usefixtures("busy")
+@pytest.mark.one_server("it calls a function without a key")
 def test_a_run_beyond_the_head_was_not_made(superuser: psycopg.Connection[Any]) -> None:
     """A run_id that is on record answers with its records: of a row beyond the head, nothing is one."""
     run = uuid4()

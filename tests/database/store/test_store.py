@@ -376,6 +376,7 @@ def test_threads_come_in_the_order_of_their_bytes(store: Any) -> None:
     assert list(store.threads()) == [store.thread(name) for name in ordered]
 
 
+@pytest.mark.one_server("it calls a function without a key")
 def test_threads_come_in_pages_without_gaps(store: Any, superuser: psycopg.Connection[Any]) -> None:
     superuser.execute(
         "SELECT a.* FROM generate_series(1, 1100) AS i, lateral (SELECT to_char(i, 'FM0000') AS name) AS n,"
