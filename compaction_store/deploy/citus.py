@@ -1,13 +1,14 @@
 """Distributes the tables over the nodes of a Citus cluster: `compaction-store distribute`, or this function.
 
 All tables are distributed by thread_uid and colocated, so a thread is in one shard, and a call with a thread's key runs
-as a whole on the node that has it. A call without it looks for the name in all shards. `distribute` is one transaction
-and can be repeated. The functions are those of a single server, except for the files in `migrations/sql/citus/` and for
-one setting; `verify` expects both.
+as a whole on the node that has it. A cluster has one more table, of names, which is distributed by a hash of the name;
+`postgres.thread_names` finds keys in it. `distribute` is one transaction and can be repeated. The functions are those
+of a single server, except for the files in `migrations/sql/citus/` and for one setting; `verify` expects both.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ _OLDEST = 12
 _MOST_SHARDS = 64_000
 # The others are colocated with the first.
 TABLES = ("threads", "heads", "messages", "compactions", "events")
+NAMES = "names"
 # Moving the stored rows can take hours.
 _SECONDS = 24 * 3600.0
 
@@ -33,7 +35,9 @@ _NODES = (
     " WHERE isactive AND noderole = 'primary' AND shouldhaveshards AND hasmetadata"
 )
 _DONE = """
-    SELECT c.relname::text, d.partmethod = 'h' AND a.attname = 'thread_uid', d.colocationid::int4
+    SELECT c.relname::text,
+        d.partmethod = 'h' AND a.attname = CASE c.relname WHEN 'names' THEN 'name_uid' ELSE 'thread_uid' END,
+        d.colocationid::int4
     FROM pg_catalog.pg_dist_partition AS d
     JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -55,14 +59,20 @@ _POLICY = (
     " USING (tenant = compaction_store.tenant()) WITH CHECK (tenant = compaction_store.tenant())"
 )
 _TABLE = (
-    "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', 'thread_uid', colocate_with => '{with_}')"
+    "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', '{column}', colocate_with => '{with_}')"
 )
-# Citus requires the distribution column in unique indexes. Without this one, two first appends at once can make two
-# threads of one name, which `verify_all` reports.
-_NAMES = (
+# Citus requires the distribution column in unique indexes, so the table of names takes over from this one. The lock
+# keeps threads from being made after their names were copied.
+_INDEX = (
+    "LOCK TABLE compaction_store.threads IN EXCLUSIVE MODE",
     "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
     "CREATE INDEX threads_tenant_thread_id_idx ON compaction_store.threads (tenant, thread_id)",
 )
+_COPY_NAMES = """
+    INSERT INTO compaction_store.names (name_uid, tenant, thread_id, thread_uid)
+    SELECT compaction_store.name_uid(t.tenant, t.thread_id), t.tenant, t.thread_id, t.thread_uid
+    FROM compaction_store.threads AS t WHERE t.salt IS NOT NULL
+"""
 # Empties the coordinator's own tables, which still have the rows from before: no erasure would reach them there. The
 # trigger is disabled for this, on the coordinator only.
 _EMPTIED = (
@@ -72,9 +82,11 @@ _EMPTIED = (
     "ALTER TABLE compaction_store.{table} ENABLE ALWAYS TRIGGER refuse_truncate",
     "SET LOCAL citus.enable_ddl_propagation = on",
 )
-# Functions that a client calls with a thread are delegated to the node of that thread.
+# Functions that a client calls are delegated to the node of their first argument, the key of a thread or of a name.
 _FUNCTIONS = """
-    SELECT p.oid::regprocedure::text, p.prosecdef AND 'p_thread_uid' = ANY (p.proargnames)
+    SELECT p.oid::regprocedure::text,
+        CASE WHEN p.prosecdef AND p.proargnames[1] IN ('p_thread_uid', 'p_name_uid') THEN p.proargnames[1] END,
+        p.proname = ANY (%b::text[])
     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
     WHERE n.nspname = 'compaction_store' ORDER BY p.proname
 """
@@ -87,8 +99,12 @@ _GENERIC = """
 """
 _CALLED = (
     "SELECT pg_catalog.create_distributed_function("
-    "%b::text::regprocedure, 'p_thread_uid', colocate_with => 'compaction_store.threads')"
+    "%b::text::regprocedure, %b::text, colocate_with => 'compaction_store.threads', force_delegation => %b::bool)"
 )
+# `thread_names` calls these inside a transaction too. Citus does not delegate others there.
+_IN_TRANSACTIONS = [
+    "append", "append_many", "append_observed", "load", "erase", "name_thread", "unname_thread", "open_named_thread",
+]  # fmt: skip
 
 
 class Distributed(NamedTuple):
@@ -128,12 +144,15 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             if shards is not None:
                 queries.fetch(connection, f"SET LOCAL citus.shard_count = {shards:d}")
             _spread(connection)
-        for statement in replaced():
-            queries.fetch(connection, statement.replace("%", "%%"))
+        for statement in (*replaced(), *_files("roles")):
+            queries.fetch(connection, statement)
         for (signature,) in queries.fetch(connection, _GENERIC):
             queries.fetch(connection, f"ALTER FUNCTION {signature} RESET plan_cache_mode")
-        for signature, is_called in queries.fetch(connection, _FUNCTIONS):
-            queries.fetch(connection, _CALLED if is_called else _FUNCTION, (signature,))
+        for signature, argument, is_forced in queries.fetch(connection, _FUNCTIONS, (_IN_TRANSACTIONS,)):
+            if argument is None:
+                queries.fetch(connection, _FUNCTION, (signature,))
+            else:
+                queries.fetch(connection, _CALLED, (signature, argument, is_forced))
         [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
         # Makes queries across threads send their tenant to every node.
         setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
@@ -161,7 +180,7 @@ def _is_done(connection: Connection) -> bool:
     found = {name: (fits, group) for name, fits, group in queries.fetch(connection, _DONE)}
     if not found:
         return False
-    if found.keys() != set(TABLES) or len(set(found.values())) != 1 or not found["threads"][0]:
+    if found.keys() != {*TABLES, NAMES} or len(set(found.values())) != 1 or not found["threads"][0]:
         raise NotConfigured(
             "the tables are distributed already, but not colocated by thread_uid: distribute a newly migrated database"
         )
@@ -172,20 +191,39 @@ def _spread(connection: Connection) -> None:
     for table in TABLES:
         # Citus does not support a sub-select in a policy.
         queries.fetch(connection, _POLICY.format(table=table))
-    for statement in _NAMES:
+    for statement in _INDEX:
         queries.fetch(connection, statement)
-    for table in TABLES:
+    _run_files(connection, "tables")
+    for statement in (*_files("functions"), _COPY_NAMES):
+        queries.fetch(connection, statement)
+    _run_files(connection, "triggers")
+    _run_files(connection, "policies")
+    _run_files(connection, "comments")
+    for table in (*TABLES, NAMES):
         with_ = "none" if table == TABLES[0] else f"{schema.SCHEMA}.{TABLES[0]}"
-        queries.fetch(connection, _TABLE.format(table=table, with_=with_))
-    for table in TABLES:
+        column = "name_uid" if table == NAMES else "thread_uid"
+        queries.fetch(connection, _TABLE.format(table=table, column=column, with_=with_))
+    for table in (*TABLES, NAMES):
         for statement in _EMPTIED:
             queries.fetch(connection, statement.format(table=table))
 
 
 def replaced() -> Iterator[str]:
-    """Yields the functions that have another form on a cluster; each file says why."""
-    for path in sorted((schema.scripts() / "sql" / "citus").glob("*.sql")):
-        yield path.read_text(encoding="utf-8")
+    """Yields the functions that have another form on a cluster, or only exist there; each file says why."""
+    yield from _files("")
+    yield from _files("functions")
+
+
+def _run_files(connection: Connection, folder: str) -> None:
+    """Executes files that have several statements, but no function."""
+    for text in _files(folder):
+        for statement in filter(str.strip, re.sub(r"--[^\n]*", "", text).split(";")):
+            queries.fetch(connection, statement)
+
+
+def _files(folder: str) -> Iterator[str]:
+    for path in sorted((schema.scripts() / "sql" / "citus" / folder).glob("*.sql")):
+        yield path.read_text(encoding="utf-8").replace("%", "%%")
 
 
 @contextmanager

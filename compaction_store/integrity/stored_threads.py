@@ -16,17 +16,32 @@ from compaction_store.models import Finding, Report
 
 
 class Stored(NamedTuple):
-    """A thread_uid under which a tenant has rows. `thread_id` is None if the thread's name is gone."""
+    """A thread_uid under which a tenant has rows. `thread_id` is None if the thread's name is gone.
+
+    `leading` are the names that lead to it in the table of names, which only a cluster has.
+    """
 
     thread_uid: UUID
     thread_id: str | None
     has_head: bool
     namesakes: int
+    leading: tuple[str, ...] | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether the chain can be walked: there is a name to start from and a head to end at."""
         return self.thread_id is not None and self.has_head
+
+    @property
+    def is_stub(self) -> bool:
+        return self.thread_id is not None and erasure.stub_uid(self.thread_id) == self.thread_uid
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the table of names, if there is one, has exactly the thread's own name."""
+        if self.leading is None:
+            return True
+        return self.leading == (() if self.is_stub else (self.thread_id,))
 
 
 def findings(stored: Stored) -> tuple[Finding, ...]:
@@ -50,6 +65,15 @@ def findings(stored: Stored) -> tuple[Finding, ...]:
             found.append("other threads of the tenant have the same name")
         if name.startswith("erased:") and erasure.stub_uid(name) != stored.thread_uid:
             found.append("the thread has the name of another thread's stub")
+    if not stored.is_named:
+        if name is not None and not stored.is_stub and name not in (stored.leading or ()):
+            found.append("the table of names does not lead to the thread by its name")
+        if any(leading != name for leading in stored.leading or ()):
+            found.append(
+                "the table of names still has the name of an erased thread"
+                if stored.is_stub
+                else "the table of names leads to the thread by another name"
+            )
     return tuple(Finding(None, what) for what in found)
 
 

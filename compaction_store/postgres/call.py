@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from traceback import clear_frames
 from typing import Any, Protocol, Self, TypeVar
 
@@ -26,6 +27,7 @@ from compaction_store.errors import CompactionStoreError, DatabaseError, Databas
 from compaction_store.postgres import engines, error_translation, timeouts, waiters
 from compaction_store.postgres.error_translation import InDoubt, Verdict
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.thread_names import ThreadNames
 
 _T = TypeVar("_T")
 
@@ -53,7 +55,8 @@ Observer = Callable[[str], AbstractContextManager[Statement]]
 class Caller:
     """Calls queries on an engine's connections.
 
-    On a `spread` database, one of several servers, a write of unknown outcome is retried once after the deadline.
+    On a `spread` database, one of several servers, a write of unknown outcome is retried once after the deadline. With
+    `names`, those of a cluster, every query gets the key of its thread.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Caller:
         *,
         retries: bool = True,
         spread: bool = False,
+        names: ThreadNames | None = None,
         observer: Observer | None = None,
     ) -> None:
         engines.prepare(engine)
@@ -73,7 +77,12 @@ class Caller:
         self._sleep = sleep
         self._retries = retries
         self._spread = spread
+        self._names = names
         self._observer = observer
+
+    @property
+    def is_cluster(self) -> bool:
+        return self._names is not None
 
     def with_more_time(self, seconds: float) -> Self:
         """Returns a copy with a later deadline, for a call that is known to take long."""
@@ -107,6 +116,7 @@ class Caller:
     def _call_with_retries(
         self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None, statement: Statement | None
     ) -> _T:
+        run = query if self._names is None else partial(self._names.call, query)
         start = time.monotonic()
         end = start + self.deadline
         limit = start + max(self.deadline, _LEAST_DEADLINE)
@@ -117,7 +127,7 @@ class Caller:
             with timeouts.until(limit):
                 connection, verdict = _connect(self.engine)
                 if connection is not None:
-                    result, error = _attempt(self.engine, connection, query, arguments, writes=key is not None)
+                    result, error = _attempt(self.engine, connection, run, arguments, writes=key is not None)
                     if error is None:
                         return result  # type: ignore[return-value]
                     verdict = error_translation.judge(error, _thread_of(arguments), spread=self._spread)

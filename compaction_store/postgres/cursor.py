@@ -198,6 +198,18 @@ def transaction(connection: Connection, tenant: str, *, read_only: bool) -> Iter
     fetch(connection, "COMMIT")
 
 
+@contextmanager
+def together(connection: Connection) -> Iterator[None]:
+    """Opens a transaction for functions that set the tenant themselves; a cluster commits on all nodes or none."""
+    fetch(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    try:
+        yield
+    except Exception:
+        _roll_back(connection)
+        raise
+    fetch(connection, "COMMIT")
+
+
 def literal(text: str) -> str:
     """Quotes a text for SET, which takes no parameters. (set_config() would not reach the nodes of a cluster.)"""
     return sql.Literal(text).as_string().replace("%", "%%")

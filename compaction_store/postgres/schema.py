@@ -190,6 +190,17 @@ events = sa.Table(
     ),
 )
 
+# On a cluster only, made by `distribute`.
+naming = sa.MetaData(schema=SCHEMA)
+names = sa.Table(
+    "names",
+    naming,
+    sa.Column("name_uid", sa.Uuid(), primary_key=True),
+    _tenant(),
+    sa.Column("thread_id", _text, nullable=False),
+    sa.Column("thread_uid", sa.Uuid(), nullable=False),
+)
+
 # Not a table of the log: imports stage their rows here.
 staging = sa.MetaData(schema=SCHEMA)
 staged = sa.Table(

@@ -104,7 +104,7 @@ def _shards(seen: Facts) -> Iterator[str]:
     """Checks that every shard has its table's triggers and policy, and every node the functions."""
     rule = _rule(is_spread=True)
     for table, shard, found in seen.cluster.shards:
-        triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers().items()) if on == table]
+        triggers = [f"{name} A {kind}" for (on, name), (kind, _) in sorted(_triggers(True).items()) if on == table]
         policy = f"tenant * using {rule} check {rule}"
         wanted = f"row security, forced; policies {policy}; triggers {'; '.join(triggers)}"
         if found != wanted:
@@ -127,7 +127,7 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     if has_roles:
         facts |= {"owner of the schema": _OWNER, f"owner of table {_TABLE_ONLY}": _OWNER}
     rule = _rule(is_spread)
-    for table in schema.metadata.sorted_tables:
+    for table in (*schema.metadata.sorted_tables, *([schema.names] if is_spread else [])):
         facts[f"table {table.name}"] = "table, row security, forced"
         facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {rule}, check {rule}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
@@ -140,14 +140,14 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
         facts[f"owner of table {schema.staged.name}"] = _OWNER
     facts |= dict(_checks())
     facts |= dict(_views(has_roles=has_roles))
-    for (table_name, name), (kind, function) in _triggers().items():
+    for (table_name, name), (kind, function) in _triggers(is_spread).items():
         facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
     for name, its_facts in _functions(is_spread).items():
         facts |= its_facts
         if has_roles:
             facts[f"owner of function {name}"] = _OWNER
     if has_roles:
-        facts |= _grants()
+        facts |= _grants(is_spread)
     return facts
 
 
@@ -234,10 +234,10 @@ def _bounds(found: re.Match[str]) -> str:
 
 
 @cache
-def _triggers() -> dict[tuple[str, str], tuple[int, str]]:
+def _triggers(is_spread: bool) -> dict[tuple[str, str], tuple[int, str]]:
     """Returns the type, as Postgres encodes it, and the function of each trigger, by table and name."""
     found = {}
-    for match in _TRIGGER.finditer(_sql("triggers")):
+    for match in _TRIGGER.finditer(_sql("triggers") + (_sql("citus/triggers") if is_spread else "")):
         kind = _BEFORE | (_ROW if match["each"] == "ROW" else 0)
         for event in match["events"].split(" OR "):
             kind |= _EVENTS[event.strip()]
@@ -254,7 +254,7 @@ def _rule(is_spread: bool) -> str:
 def _functions(is_spread: bool) -> dict[str, dict[str, str]]:
     """Returns the facts of each function by its name, for a single server or for a cluster."""
     found = {}
-    text = _sql("functions") + (_sql("citus") if is_spread else "")
+    text = _sql("functions") + (_sql("citus") + _sql("citus/functions") if is_spread else "")
     for match in _FUNCTION.finditer(text):
         arguments = [_words(part) for part in match["arguments"].split(",") if part.strip()]
         name = f"{match['name']}()"
@@ -295,10 +295,10 @@ def _setting(line: str) -> str:
     return f"{name}={value.strip().strip(chr(39))}"
 
 
-def _grants() -> dict[str, str]:
+def _grants(is_spread: bool) -> dict[str, str]:
     """Returns the granted privileges by object and role."""
     found: dict[tuple[str, str], set[str]] = {}
-    for match in _GRANT.finditer(_sql("roles")):
+    for match in _GRANT.finditer(_sql("roles") + (_sql("citus/roles") if is_spread else "")):
         for name in _objects(match["objects"], match["columns"]):
             for role in match["roles"].split(","):
                 found.setdefault((name, role.strip()), set()).update(

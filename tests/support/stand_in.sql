@@ -47,11 +47,15 @@ BEGIN
 END
 $$;
 CREATE FUNCTION pg_catalog.create_distributed_function(
-    p_function regprocedure, p_argument text DEFAULT NULL, colocate_with text DEFAULT 'default'
+    p_function regprocedure, p_argument text DEFAULT NULL, colocate_with text DEFAULT 'default',
+    force_delegation boolean DEFAULT false
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO public.asked (what) VALUES (format('function %s by %s with %s', p_function, p_argument, colocate_with));
+    INSERT INTO public.asked (what) VALUES (format(
+        'function %s by %s with %s%s', p_function, p_argument, colocate_with,
+        CASE WHEN force_delegation THEN ', in transactions' ELSE '' END
+    ));
 END
 $$;
 CREATE FUNCTION pg_catalog.run_command_on_shards(p_table regclass, p_command text)

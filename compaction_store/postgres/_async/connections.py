@@ -16,6 +16,7 @@ from sqlalchemy.util import greenlet_spawn
 from compaction_store import drivers
 from compaction_store.postgres.call import Caller, Observer, sleep_in_greenlet
 from compaction_store.postgres.engines import AsyncEngine
+from compaction_store.postgres.thread_names import ThreadNames
 
 _P = ParamSpec("_P")
 _Ts = TypeVarTuple("_Ts")
@@ -32,10 +33,12 @@ class AsyncConnections(Caller):
         *,
         retries: bool = True,
         spread: bool = False,
+        names: ThreadNames | None = None,
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, spread=spread, observer=observer
+            engine.sync_engine, sleep_in_greenlet, deadline, retries=retries, spread=spread, names=names,
+            observer=observer,
         )  # fmt: skip
 
     async def call(

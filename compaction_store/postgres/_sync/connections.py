@@ -10,6 +10,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.postgres.call import Caller, Observer
 from compaction_store.postgres.engines import Engine
+from compaction_store.postgres.thread_names import ThreadNames
 
 _P = ParamSpec("_P")
 _Ts = TypeVarTuple("_Ts")
@@ -26,10 +27,12 @@ class Connections(Caller):
         *,
         retries: bool = True,
         spread: bool = False,
+        names: ThreadNames | None = None,
         observer: Observer | None = None,
     ) -> None:
         super().__init__(
-            engine, time.sleep, deadline, retries=retries, spread=spread, observer=observer
+            engine, time.sleep, deadline, retries=retries, spread=spread, names=names,
+            observer=observer,
         )  # fmt: skip
 
     def call(

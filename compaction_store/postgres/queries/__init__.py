@@ -15,6 +15,7 @@ from compaction_store.postgres.queries.across_threads import (
     heads,
     threads,
 )
+from compaction_store.postgres.queries.cluster_listing import stored_cluster_threads
 from compaction_store.postgres.queries.listing import count_heads, stored_threads
 from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, observe
 from compaction_store.postgres.queries.one_thread import (
@@ -101,6 +102,7 @@ __all__ = [
     "revision",
     "set_metadata",
     "stalled",
+    "stored_cluster_threads",
     "stored_threads",
     "thread",
     "thread_state",

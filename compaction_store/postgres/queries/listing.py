@@ -14,7 +14,7 @@ from compaction_store.postgres.cursor import Connection, select, transaction
 
 _FIRST_UID = UUID(int=0)
 # Valid names have at most 255 bytes. A damaged row may have any text; this much shows that it is not a name.
-_LONGEST_NAME = 1000
+LONGEST_NAME = 1000
 
 
 def stored_threads(
@@ -28,16 +28,16 @@ def stored_threads(
     """
     with transaction(connection, tenant, read_only=True):
         uids: set[UUID] = set()
-        for query in _listings(tenant, after, limit):
+        for query in listings(tenant, after, limit):
             uids.update(row[0] for row in select(connection, query))
         page = sorted(uids)[:limit]
         names = {uid: (name, namesakes) for uid, name, namesakes in select(connection, _names(tenant, page))}
-        heads = {row[0] for row in select(connection, _heads(tenant, page))}
+        heads = {row[0] for row in select(connection, has_head(tenant, page))}
     nameless = (None, 0)
     return [(uid, names.get(uid, nameless)[0], uid in heads, names.get(uid, nameless)[1]) for uid in page]
 
 
-def _listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]]:
+def listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]]:
     messages, compactions, events = schema.messages.c, schema.compactions.c, schema.events.c
     queries = [
         sa.select(schema.heads.c.thread_uid),
@@ -47,12 +47,14 @@ def _listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any
         sa.select(compactions.thread_uid).where(sa.text(schema.LISTED_RECORD)).distinct(),
         sa.select(events.thread_uid).where(sa.text(schema.LISTED_EVENT)).distinct(),
     ]
-    pages = []
-    for query in queries:
-        uid = query.selected_columns.thread_uid
-        beyond = uid >= _FIRST_UID if after is None else uid > after
-        pages.append(query.where(sa.literal_column("tenant") == tenant, beyond).order_by(uid).limit(limit))
-    return pages
+    return [page_of(query, tenant, after, limit) for query in queries]
+
+
+def page_of(query: sa.Select[Any], tenant: str, after: UUID | None, limit: int) -> sa.Select[Any]:
+    """Returns a query for a page of the thread_uids that another one selects."""
+    uid = query.selected_columns.thread_uid
+    beyond = uid >= _FIRST_UID if after is None else uid > after
+    return query.where(sa.literal_column("tenant") == tenant, beyond).order_by(uid).limit(limit)
 
 
 def _names(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
@@ -62,18 +64,18 @@ def _names(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
         .where(other.c.tenant == tenant, other.c.thread_id == t.thread_id, other.c.thread_uid != t.thread_uid)
         .scalar_subquery()
     )
-    return sa.select(t.thread_uid, sa.func.left(t.thread_id, _LONGEST_NAME), namesakes).where(
-        t.tenant == tenant, t.thread_uid == sa.any_(_wanted(uids))
+    return sa.select(t.thread_uid, sa.func.left(t.thread_id, LONGEST_NAME), namesakes).where(
+        t.tenant == tenant, t.thread_uid == wanted(uids)
     )
 
 
-def _heads(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
+def has_head(tenant: str, uids: Sequence[UUID]) -> sa.Select[Any]:
     h = schema.heads.c
-    return sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid == sa.any_(_wanted(uids)))
+    return sa.select(h.thread_uid).where(h.tenant == tenant, h.thread_uid == wanted(uids))
 
 
-def _wanted(uids: Sequence[UUID]) -> sa.BindParameter[Any]:
-    return sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid))
+def wanted(uids: Sequence[UUID]) -> sa.CollectionAggregate[Any]:
+    return sa.any_(sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid)))
 
 
 def count_heads(connection: Connection, tenant: str, after: UUID | None) -> int:

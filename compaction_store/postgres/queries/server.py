@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
 from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import Connection, fetch
@@ -13,12 +15,19 @@ IS_WORKER_ASKED = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_local_group
 IS_WORKER = "SELECT coalesce(pg_catalog.max(groupid), 0) <> 0 FROM pg_catalog.pg_dist_local_group"
 
 
-def check(connection: Connection) -> bool:
-    """Raises an error if this version cannot work with the database. Returns whether Citus is installed in it."""
-    [(version, encoding, spread)] = fetch(
+class Citus(NamedTuple):
+    """Whether Citus is installed in a database, and whether it distributes the tables."""
+
+    is_installed: bool
+    is_used: bool
+
+
+def check(connection: Connection) -> Citus:
+    """Raises an error if this version cannot work with the database. Returns what the database has of Citus."""
+    [(version, encoding, is_installed, has_names)] = fetch(
         connection,
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
-        " to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
+        " to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL, to_regclass('compaction_store.names') IS NOT NULL",
     )
     if version < OLDEST_SERVER:
         raise UnsupportedDatabase("Postgres 15 or newer is needed")
@@ -32,7 +41,7 @@ def check(connection: Connection) -> bool:
         raise SchemaOutOfDate(
             f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
         )
-    return bool(spread)
+    return Citus(is_installed, is_installed and has_names)
 
 
 def refuse_worker(connection: Connection) -> None:

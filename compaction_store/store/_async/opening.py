@@ -9,6 +9,7 @@ from compaction_store.postgres import engines, queries
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.call import deadline_for_opening
 from compaction_store.postgres.engines import AsyncEngine
+from compaction_store.postgres.thread_names import ThreadNames
 from compaction_store.telemetry.telemetry import Telemetry
 
 
@@ -41,11 +42,13 @@ async def open_database(
     # Do not retry the first connection: a wrong address should fail at once.
     first = AsyncConnections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
     try:
-        spread = await first.call(queries.check)
+        citus = await first.call(queries.check)
     except BaseException:
         await first.close()
         if share is not None:
             await share.close_aio()
         raise
     observer = None if telemetry is None else telemetry.observer(*engines.address(first.engine))
-    return Opened(AsyncConnections(engine, deadline, spread=spread, observer=observer), share)
+    names = ThreadNames() if citus.is_used else None
+    db = AsyncConnections(engine, deadline, spread=citus.is_installed, names=names, observer=observer)
+    return Opened(db, share)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 from compaction_store import arguments
@@ -20,10 +20,11 @@ from compaction_store.integrity.thread import LEVELS, Level, verify_rows
 from compaction_store.models import Finding, Report
 from compaction_store.postgres import checkpointing, introspection, queries, schema_check
 from compaction_store.postgres._async.connections import AsyncConnections
-from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries import Connection, ThreadKey
 from compaction_store.postgres.schema_check import SchemaReport
 
 Progress = Callable[[int, int], object]
+Listing = Callable[[Connection, str, UUID | None, int], Sequence[tuple[Any, ...]]]
 
 _IS_ASYNC = True
 _PAGE = 1000
@@ -89,11 +90,12 @@ async def verify_all(verification: Verification, after: str | UUID | Report | No
     newest = await db.run_in_thread(NewestCheckpoint, verification.log, whole=True)
     try:
         expected = await db.run_in_thread(newest.expected, tenant, place)
+        listing: Listing = queries.stored_cluster_threads if db.is_cluster else queries.stored_threads
         total = await db.call(queries.count_heads, tenant, place)
         done = 0
-        while page := await db.call(queries.stored_threads, tenant, place, _PAGE):
+        while page := await db.call(listing, tenant, place, _PAGE):
             for row in page:
-                yield await _stored(verification, Stored._make(row), newest)
+                yield await _stored(verification, Stored(*row), newest)
                 expected.walked(row[0])
                 done += 1
                 if progress is not None:

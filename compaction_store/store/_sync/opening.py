@@ -9,6 +9,7 @@ from compaction_store.postgres import engines, queries
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.call import deadline_for_opening
 from compaction_store.postgres.engines import Engine
+from compaction_store.postgres.thread_names import ThreadNames
 from compaction_store.telemetry.telemetry import Telemetry
 
 
@@ -41,11 +42,13 @@ def open_database(
     # Do not retry the first connection: a wrong address should fail at once.
     first = Connections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)
     try:
-        spread = first.call(queries.check)
+        citus = first.call(queries.check)
     except BaseException:
         first.close()
         if share is not None:
             share.close()
         raise
     observer = None if telemetry is None else telemetry.observer(*engines.address(first.engine))
-    return Opened(Connections(engine, deadline, spread=spread, observer=observer), share)
+    names = ThreadNames() if citus.is_used else None
+    db = Connections(engine, deadline, spread=citus.is_installed, names=names, observer=observer)
+    return Opened(db, share)

@@ -1,12 +1,16 @@
 -- Inserts the rows of a thread at its first append and returns its key. Of two first appends at once, one waits for the
--- other here, and gets its key. The thread's creation time is also the time of its first entry, so the chain covers it.
-CREATE FUNCTION compaction_store.open_thread(p_tenant text, p_thread_id text) RETURNS uuid
+-- other here, and gets its key. The thread's creation time is also the time of its first entry, so the chain covers it. On a
+-- cluster the key is given with the time in it, because it was made with the name, and nobody else can have it.
+CREATE FUNCTION compaction_store.open_thread(
+    p_tenant text, p_thread_id text, p_thread_uid uuid DEFAULT NULL::uuid,
+    p_born_at timestamptz DEFAULT NULL::timestamp with time zone
+) RETURNS uuid
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_thread_uid uuid := compaction_store.new_thread_uid(v_now);
+    v_now timestamptz := coalesce(p_born_at, clock_timestamp());
+    v_thread_uid uuid := coalesce(p_thread_uid, compaction_store.new_thread_uid(v_now));
     v_salt bytea := compaction_store.new_salt();
     v_commitment bytea := compaction_store.name_commitment(v_salt, p_thread_id);
 BEGIN
@@ -15,6 +19,9 @@ BEGIN
     VALUES (v_thread_uid, p_tenant, p_thread_id, v_salt, v_commitment, v_now)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
+        IF p_thread_uid IS NOT NULL THEN
+            RAISE EXCEPTION 'the key of the thread is taken' USING ERRCODE = 'CS020';
+        END IF;
         RETURN compaction_store.find_thread(p_tenant, p_thread_id);
     END IF;
     INSERT INTO compaction_store.heads (thread_uid, tenant, last_at, head)

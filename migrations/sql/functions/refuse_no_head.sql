@@ -5,7 +5,9 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF compaction_store.find_thread(p_tenant, p_thread_id) = p_thread_uid THEN
+    PERFORM FROM compaction_store.threads AS t
+    WHERE t.thread_uid = p_thread_uid AND t.tenant = p_tenant AND t.thread_id = p_thread_id;
+    IF FOUND THEN
         RAISE EXCEPTION 'the thread has a name and no head: its rows were changed' USING ERRCODE = 'CS020';
     END IF;
     RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';

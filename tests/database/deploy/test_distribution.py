@@ -32,7 +32,8 @@ _ACROSS = {
     "_compactions": "the audit query",
     "due": "threads over a budget",
     "threads": "a page of them",
-    "_listings": "for verify_all, what is stored",
+    "listings": "for verify_all, what is stored",
+    "_read": "what is stored of a page, and how many threads have one of its names",
     "count_heads": "for its progress",
     "_ALL_HEADS": "a checkpoint's list",
     "_HEADS": "the same of one tenant",
@@ -123,13 +124,16 @@ def test_every_statement_inside_the_functions_names_the_thread(folder: str) -> N
             for table, alias in re.findall(
                 rf"\b(?:FROM|JOIN|UPDATE) compaction_store\.({'|'.join(_TABLES)})(?:\s+AS (\w+))", statement
             ):
+                if f"{alias}.thread_uid = p_thread_uid" in statement:
+                    continue
                 if f"{alias}.thread_id = p_thread_id" in statement:
                     by_name.append(path.stem)
                 elif f"{alias}.thread_uid" not in statement:
                     loose.append((path.stem, table, alias))
             into = re.findall(rf"INSERT INTO compaction_store\.({'|'.join(_TABLES)})\s*\(([^)]*)\)", statement)
             loose += [(path.stem, *found) for found in into if "thread_uid" not in found[1]]
-    assert loose == []
+    # Lists all tenants, and runs on the coordinator.
+    assert [found for found in loose if found != ("tenants", "threads", "t")] == []
     assert by_name == (_BY_NAME if folder == "functions" else [])
 
 
@@ -195,18 +199,28 @@ def test_what_is_asked_of_citus(cluster: str, superuser: psycopg.Connection[Any]
     assert citus.distribute(cluster, shards=6) == (True, 1)
     said = asked(superuser)
     with_ = ["none", *["compaction_store.threads"] * 4]
-    assert said[:5] == [
-        f"table compaction_store.{table} by thread_uid with {other}, 6 shards, sequential"
-        for table, other in zip(("threads", "heads", "messages", "compactions", "events"), with_, strict=True)
+    tables = ("threads", "heads", "messages", "compactions", "events")
+    assert said[:6] == [
+        *(
+            f"table compaction_store.{table} by thread_uid with {other}, 6 shards, sequential"
+            for table, other in zip(tables, with_, strict=True)
+        ),
+        "table compaction_store.names by name_uid with compaction_store.threads, 6 shards, sequential",
     ]
-    assert said[5:10] == [
-        f"emptied compaction_store.{table}, trigger D, propagation off"
-        for table in ("threads", "heads", "messages", "compactions", "events")
+    assert said[6:12] == [
+        f"emptied compaction_store.{table}, trigger D, propagation off" for table in (*tables, "names")
     ]
-    functions = [re.fullmatch(r"function compaction_store\.(\w+)\(.*\) by (\w*) with (.*)", one) for one in said[10:]]
+    functions = [re.fullmatch(r"function compaction_store\.(\w+)\(.*\) by (\w*) with (.*)", one) for one in said[12:]]
     by = {found[1]: (found[2], found[3]) for found in functions if found is not None}
-    assert by.keys() == {path.stem for path in (_SQL / "functions").glob("*.sql")}
-    called = {name for name, how in by.items() if how == ("p_thread_uid", "compaction_store.threads")}
+    only = {path.stem for path in (_SQL / "citus" / "functions").glob("*.sql")}
+    assert by.keys() == only | {path.stem for path in (_SQL / "functions").glob("*.sql")}
+    together = "compaction_store.threads, in transactions"
+    assert {name for name, how in by.items() if how == ("p_name_uid", together)} == {"name_thread", "unname_thread"}
+    assert by["named_thread"] == ("p_name_uid", "compaction_store.threads")
+    assert {name for name, how in by.items() if how == ("p_thread_uid", together)} == {
+        "append", "append_many", "append_observed", "load", "erase", "open_named_thread",
+    }  # fmt: skip
+    called = {name for name, (argument, _) in by.items() if argument}
     assert {"append", "append_many", "view", "replay", "commit_compactions", "redact", "verify"} - called == {"verify"}
     assert {how for name, how in by.items() if name not in called} == {("", "default")}
     setting = "SELECT setconfig::text FROM pg_db_role_setting AS s JOIN pg_database AS d ON d.oid = s.setdatabase"
@@ -300,6 +314,80 @@ def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str
             store.import_bundle(lines)
 
 
+def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
+    cluster: str, superuser: psycopg.Connection[Any]
+) -> None:
+    with cs.Store.open(cluster) as store:
+        store.append("stored before", {"n": 1})
+        stub = store.erase((store.append("erased before", {"n": 1}), "erased before")[1], reason="r")
+    citus.distribute(cluster)
+    # Without a key, Citus itself would crash; here the functions look for the name.
+    superuser.execute("""
+        CREATE OR REPLACE FUNCTION compaction_store.find_thread(p_tenant text, p_thread_id text) RETURNS uuid
+        LANGUAGE plpgsql STABLE AS $$ BEGIN RAISE EXCEPTION 'a call without a key'; END $$
+    """)
+    with cs.Store.open(cluster) as store:
+        assert [e.seq for e in store.view("stored before").elements] == [1]
+        assert store.thread(stub.thread_id).erased_pos == 2
+        for nobody in ("nobody", f"erased:{store.thread('stored before').thread_uid}"):
+            with pytest.raises(cs.ThreadNotFound):
+                store.view(nobody)
+        with pytest.raises(cs.SequenceConflict):
+            store.append("refused", {"n": 1}, expected_seq=3)
+        store.append("t", {"n": 1})
+        first = store.thread("t").thread_uid
+        with cs.Store.open(cluster) as other:
+            erased = other.erase("t", reason="r")
+            assert [m.payload for m in other.replay(erased.thread_id)] == [None]
+        # This store still has the key of the erased thread.
+        assert store.append("t", {"n": 2})[0].seq == 1
+        assert store.thread("t").thread_uid != first
+        assert [m.payload for m in store.replay("t")] == [{"n": 2}]
+        names = superuser.execute("SELECT thread_id FROM compaction_store.names ORDER BY thread_id").fetchall()
+        assert names == [("stored before",), ("t",)]
+        assert [f for report in store.verify_all() for f in report.findings] == []
+
+
+def test_verify_all_compares_the_names_of_a_cluster_with_its_threads(
+    cluster: str, superuser: psycopg.Connection[Any]
+) -> None:
+    citus.distribute(cluster)
+    with cs.Store.open(cluster) as store:
+        for name in ("gone", "kept", "twice", "moved"):
+            store.append(name, {"n": 1})
+        stub = store.erase((store.append("erased", {"n": 1}), "erased")[1], reason="r")
+        key = {name: store.thread(name).thread_uid for name in ("gone", "kept", "twice", "moved")}
+        insert = (
+            "INSERT INTO compaction_store.names SELECT compaction_store.name_uid('default', %(name)s), 'default',"
+            " %(name)s, %(uid)s"
+        )
+        superuser.execute("DELETE FROM compaction_store.names WHERE thread_id IN ('gone', 'moved')")
+        superuser.execute(insert, {"name": "another", "uid": key["twice"]})
+        superuser.execute(insert, {"name": "erased", "uid": store.thread(stub.thread_id).thread_uid})
+        superuser.execute(
+            "INSERT INTO compaction_store.names SELECT gen_random_uuid(), 'default', 'moved', %s", (key["moved"],)
+        )
+        superuser.execute(insert, {"name": "no thread", "uid": "01000000-0000-7000-8000-000000000000"})
+        # A second thread of a name.
+        superuser.execute(
+            "SELECT compaction_store.open_thread('default', 'kept',"
+            " compaction_store.new_thread_uid(now()), date_trunc('milliseconds', now()))"
+        )
+        found: dict[str, list[str]] = {}
+        for report in store.verify_all(level="structure"):
+            found.setdefault(report.thread_id, []).extend(finding.what for finding in report.findings)
+    leads = "the table of names leads to the thread by another name"
+    without = "the table of names does not lead to the thread by its name"
+    assert found == {
+        "": ["rows are left of a thread that has neither a head nor a name", leads],
+        "gone": [without],
+        "kept": [without],
+        "twice": [leads],
+        "moved": [without, leads],
+        stub.thread_id: ["the table of names still has the name of an erased thread"],
+    } | {"kept": ["other threads of the tenant have the same name"] * 2 + [without]}
+
+
 def reported(store: cs.Store, thread_id: str) -> Iterator[Any]:
     """Returns the reported usage that a budget uses."""
     yield from store._db.call(queries.reported, store._key(thread_id), 5)
@@ -348,8 +436,9 @@ def test_the_functions_of_a_cluster_give_what_the_others_give(url: str, superuse
 
     with cs.Store.open(url) as store:
         before = list(history(store, "before"))
-        superuser.execute(_STAND_IN)
-        citus.distribute(url)
+    superuser.execute(_STAND_IN)
+    citus.distribute(url)
+    with cs.Store.open(url) as store:
         assert list(history(store, "after")) == before
 
 
@@ -385,7 +474,9 @@ def test_every_function_that_only_reads_sees_one_moment(folders: list[str]) -> N
     assert {"append", "commit_compactions", "redact"} <= writing
     assert {name for name in reading if not re.search(r"LANGUAGE \w+ STABLE", texts[name])} == {
         # Functions that write call these, which must see the new rows.
-        "fold", "redacted_by", "refuse_bad_record", "refuse_held", "refuse_unsound_records",
+        "copied_entry", "fold", "redacted_by", "refuse_bad_record", "refuse_held", "refuse_unsound_records",
+        # Called only where a row of the head is missing.
+        "refuse_no_head",
         # If it were STABLE, the planner would call it.
         "pos_at",
     }  # fmt: skip

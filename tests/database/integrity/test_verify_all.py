@@ -376,7 +376,7 @@ def test_keys_are_listed_from_indexes_without_reading_the_logs(url: str, superus
     superuser.execute("SET role compaction_store_auditor")
     for tenant, most in (("acme", 4), ("globex", 14)):
         superuser.execute(f"SET compaction_store.tenant = '{tenant}'".encode())
-        query = listing._listings(tenant, None, 1000)[2].compile(
+        query = listing.listings(tenant, None, 1000)[2].compile(
             dialect=cursor.DIALECT, compile_kwargs={"literal_binds": True}
         )
         [[plan]] = superuser.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode()).fetchall()

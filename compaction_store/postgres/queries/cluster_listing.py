@@ -1,0 +1,62 @@
+"""Lists the threads of a tenant on a cluster, with the names that lead to them, for `verify_all`."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from compaction_store.integrity.stored_threads import Stored
+from compaction_store.postgres import schema
+from compaction_store.postgres.cursor import Connection, fetch, select, transaction
+from compaction_store.postgres.queries.listing import LONGEST_NAME, has_head, listings, page_of, wanted
+
+# A transaction over two nodes is visible on one of them shortly before the other.
+_PAUSE = "SELECT pg_catalog.pg_sleep(0.2)"
+
+
+def name_uid(tenant: str, thread_id: str) -> UUID:
+    """Returns the key of a name in the table of names, as the SQL function of the same name does."""
+    encoded = tenant.encode()
+    return UUID(bytes=sha256(len(encoded).to_bytes(4) + encoded + thread_id.encode()).digest()[:16])
+
+
+def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | None, limit: int) -> list[Stored]:
+    """Returns what `stored_threads` does, with the names that lead to each thread.
+
+    A key that only the table of names has is listed too. Two threads of one name are found by a query of its own, since
+    a subquery cannot look into other shards.
+    """
+    n = schema.names.c
+    with transaction(connection, tenant, read_only=True):
+        uids: set[UUID] = set()
+        for query in (*listings(tenant, after, limit), page_of(sa.select(n.thread_uid), tenant, after, limit)):
+            uids.update(row[0] for row in select(connection, query))
+        page = sorted(uids)[:limit]
+        found = _read(connection, tenant, page)
+        if not all(stored.is_named for stored in found):
+            fetch(connection, _PAUSE)
+            found = _read(connection, tenant, page)
+    return found
+
+
+def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[Stored]:
+    t, n = schema.threads.c, schema.names.c
+    of_page = sa.select(n.thread_uid, n.thread_id, n.name_uid).where(n.tenant == tenant, n.thread_uid == wanted(page))
+    leading: dict[UUID, list[str]] = {}
+    for uid, name, place in select(connection, of_page):
+        # No thread is found by a row in the wrong place.
+        leading.setdefault(uid, []).append(name if place == name_uid(tenant, name) else "")
+    named = sa.select(t.thread_uid, sa.func.left(t.thread_id, LONGEST_NAME))
+    names: dict[UUID, str] = dict(select(connection, named.where(t.tenant == tenant, t.thread_uid == wanted(page))))
+    heads = {row[0] for row in select(connection, has_head(tenant, page))}
+    same: Any = sa.bindparam("names", list(names.values()), type_=postgresql.ARRAY(sa.Text))
+    counted = sa.select(t.thread_id, sa.func.count()).where(t.tenant == tenant, t.thread_id == sa.any_(same))
+    counts: dict[str | None, int] = dict(select(connection, counted.group_by(t.thread_id)))
+    return [
+        Stored(uid, names.get(uid), uid in heads, counts.get(names.get(uid), 1) - 1, tuple(leading.get(uid, ())))
+        for uid in page
+    ]

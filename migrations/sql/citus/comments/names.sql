@@ -1,0 +1,18 @@
+COMMENT ON TABLE compaction_store.names IS
+    'One row for each thread that is not erased: its name and its key. Only a cluster has this table.';
+COMMENT ON COLUMN compaction_store.names.name_uid IS
+    'A hash of the tenant and the name, which decides the shard.';
+COMMENT ON COLUMN compaction_store.names.tenant IS
+    'The tenant of the thread.';
+COMMENT ON COLUMN compaction_store.names.thread_id IS
+    'The name of the thread.';
+COMMENT ON COLUMN compaction_store.names.thread_uid IS
+    'The key of the thread.';
+COMMENT ON FUNCTION compaction_store.named_thread IS
+    'Returns the key of the thread that has a name.';
+COMMENT ON FUNCTION compaction_store.name_thread IS
+    'Gives a name to a new key, or returns the key that has it.';
+COMMENT ON FUNCTION compaction_store.open_named_thread IS
+    'Makes the thread of a key that name_thread returned in the same transaction.';
+COMMENT ON FUNCTION compaction_store.unname_thread IS
+    'Frees the name of a thread that the same transaction erases.';

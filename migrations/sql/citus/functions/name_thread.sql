@@ -1,0 +1,31 @@
+-- Gives a name to a new key, or returns the key that has it. The caller makes the thread with the new key, by
+-- open_named_thread, in the same transaction. Of two callers at once, one waits for the other here, and gets its key.
+CREATE OR REPLACE FUNCTION compaction_store.name_thread(
+    p_name_uid uuid, p_tenant text, p_thread_id text, OUT named_uid uuid, OUT is_new boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
+    IF p_name_uid IS DISTINCT FROM compaction_store.name_uid(p_tenant, p_thread_id) THEN
+        RAISE EXCEPTION 'the key of the name is not its hash' USING ERRCODE = 'CS008';
+    END IF;
+    named_uid := compaction_store.new_thread_uid(clock_timestamp());
+    INSERT INTO compaction_store.names (name_uid, tenant, thread_id, thread_uid)
+    VALUES (p_name_uid, p_tenant, p_thread_id, named_uid)
+    ON CONFLICT DO NOTHING;
+    is_new := FOUND;
+    IF NOT is_new THEN
+        SELECT n.thread_uid INTO named_uid
+        FROM compaction_store.names AS n
+        WHERE n.name_uid = p_name_uid AND n.tenant = p_tenant AND n.thread_id = p_thread_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another call erased the thread of this name' USING ERRCODE = '40001';
+        END IF;
+    END IF;
+END
+$$;

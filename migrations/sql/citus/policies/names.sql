@@ -1,0 +1,5 @@
+ALTER TABLE compaction_store.names ENABLE ROW LEVEL SECURITY;
+ALTER TABLE compaction_store.names FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON compaction_store.names
+    USING (tenant = compaction_store.tenant())
+    WITH CHECK (tenant = compaction_store.tenant());

@@ -1,0 +1,12 @@
+-- On a cluster only. One row for each thread that is not erased: which thread has a name. Threads are distributed by their
+-- key, so no unique index over names could span the shards of threads; this table is distributed by a hash of the name,
+-- where a unique index can. The thread's own row has the name as well, and verify_all compares the two.
+CREATE TABLE compaction_store.names (
+    name_uid uuid NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,
+    thread_uid uuid NOT NULL,
+    CONSTRAINT names_pkey PRIMARY KEY (name_uid)
+);
+
+CREATE INDEX names_thread_uid_idx ON compaction_store.names (tenant, thread_uid);
