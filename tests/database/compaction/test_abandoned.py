@@ -128,6 +128,7 @@ def test_the_late_commit_of_a_run_that_was_given_up_counts_by_itself(
     assert thread.verify("t").findings == ()
 
 
+@pytest.mark.one_server("it calls a function without a key")
 def test_the_application_s_login_records_it_under_row_level_security(
     thread: Face, die: Callable[[], Any], url: str, superuser: psycopg.Connection[Any], request: pytest.FixtureRequest
 ) -> None:

@@ -161,6 +161,7 @@ _OK = '{"role":"user","content":"hi"}'
         (_OK, {"key": "k" * 256}),
     ],
 )
+@pytest.mark.one_server("it calls functions without a key")
 def test_an_append_that_the_library_would_not_make_is_refused_in_sql(
     login: psycopg.Connection[Any], append: Callable[..., str | None], payload: str, given: dict[str, Any]
 ) -> None:
@@ -183,6 +184,7 @@ def test_an_append_that_the_library_would_not_make_is_refused_in_sql(
         ('{"role":"tool","content":"' + "[{" * 5000 + '"}', "tool"),
     ],
 )
+@pytest.mark.one_server("it calls functions without a key")
 def test_an_append_that_the_library_would_make_is_taken_in_sql_and_verifies(
     login: psycopg.Connection[Any], append: Callable[..., str | None], payload: str, role: str | None, store: Any
 ) -> None:
@@ -192,6 +194,7 @@ def test_an_append_that_the_library_would_make_is_taken_in_sql_and_verifies(
 
 
 @pytest.mark.parametrize("name", ["", "n" * 256, "ä" * 128, "erased:", "erased:x", "erased:{uid}"])
+@pytest.mark.one_server("it calls functions without a key")
 def test_a_name_that_the_library_refuses_opens_no_thread_in_sql(
     login: psycopg.Connection[Any], name: str, store: Any
 ) -> None:
@@ -204,10 +207,12 @@ def test_a_name_that_the_library_refuses_opens_no_thread_in_sql(
 
 
 @pytest.mark.parametrize("tenant", ["n" * 256, "ä" * 128])
+@pytest.mark.one_server("it calls a function without a key")
 def test_a_tenant_that_the_library_refuses_opens_no_thread_in_sql(login: psycopg.Connection[Any], tenant: str) -> None:
     assert _append(login, "t", _OK, tenant=tenant) == "CS018"
 
 
+@pytest.mark.one_server("it calls a function without a key")
 def test_the_loader_opens_no_thread_of_such_a_name(superuser: psycopg.Connection[Any]) -> None:
     superuser.execute("SET ROLE compaction_store_loader")
     for name in ("", "n" * 256, f"erased:{uuid.uuid4()}"):
@@ -218,6 +223,7 @@ def test_the_loader_opens_no_thread_of_such_a_name(superuser: psycopg.Connection
         assert _refused(superuser, load, name, bytes(16)) == "CS018"
 
 
+@pytest.mark.one_server("an index of names spans no shards")
 def test_no_two_threads_have_one_name_even_after_a_superusers_rename(
     superuser: psycopg.Connection[Any], store: Any
 ) -> None:
@@ -231,6 +237,7 @@ def test_no_two_threads_have_one_name_even_after_a_superusers_rename(
 
 
 @pytest.mark.parametrize("metadata", ["[]", _TWICE, _LONG, '{"a":"' + "x" * 8192 + '"}', _DEEP])
+@pytest.mark.one_server("it calls a function without a key")
 def test_metadata_that_the_library_refuses_is_refused_in_sql(
     login: psycopg.Connection[Any], metadata: str, store: Any
 ) -> None:
@@ -273,6 +280,7 @@ _STAND_IN = '{"replacement":[{"role":"user","content":"x"}]}'
         (_STAND_IN, {"tokens_after": -1}),
     ],
 )
+@pytest.mark.one_server("it calls a function without a key")
 def test_a_record_that_the_library_would_not_write_is_refused_in_sql(
     login: psycopg.Connection[Any], body: str, columns: dict[str, Any], store: Any
 ) -> None:
@@ -283,6 +291,7 @@ def test_a_record_that_the_library_would_not_write_is_refused_in_sql(
     assert len(store.view("t").elements) == 2
 
 
+@pytest.mark.one_server("it calls a function without a key")
 def test_a_system_message_is_shortened_by_a_system_message_in_sql_too(
     login: psycopg.Connection[Any], store: Any
 ) -> None:
@@ -292,6 +301,7 @@ def test_a_system_message_is_shortened_by_a_system_message_in_sql_too(
     assert _refused(login, _COMMIT, uuid.uuid4(), *_base(store), _record(body, kind="truncation")) is None
 
 
+@pytest.mark.one_server("it calls functions without a key")
 def test_no_figure_that_an_append_or_a_record_brings_stops_the_appends_after_it(
     login: psycopg.Connection[Any], store: Any
 ) -> None:
