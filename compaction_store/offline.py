@@ -41,7 +41,7 @@ SIZES = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
 PIECE = 64 * 1024
 START = b'{"type":"'
 # The kinds that are known, of events with whether they are critical. Other kinds may come from a later release.
-EVENTS = {"redaction": True, "hold": False, "release": False, "retention": False, "fork": False, "origin": False}
+EVENTS = {"redaction": True} | dict.fromkeys(("hold", "release", "retention", "refusal", "fork", "origin"), False)
 KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 MOST_UNKNOWN = 20
 SPANS = ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count")

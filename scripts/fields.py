@@ -95,7 +95,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "erased_pos": "The pos of its erasure, if it was erased.",
     },
     "Event": {
-        "kind": "`redaction`, `hold`, `release`, `retention`, `origin` or `fork`; a later release may write others.",
+        "kind": "`redaction`, `refusal`, `hold`, `release`, `retention`, `origin`, `fork`; later ones may come.",
         "critical": "Whether it changes what a view is.",
         "body": "Its data, such as the reason and the authority.",
     },

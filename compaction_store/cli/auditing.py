@@ -264,7 +264,7 @@ def events(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lists the events of a thread: erasures, holds, releases, retentions and forks."""
+    """Lists the events of a thread: erasures and their refusals, holds, releases, retentions and forks."""
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         out.rows(

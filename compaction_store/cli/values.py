@@ -179,6 +179,9 @@ def event_cells(value: Event) -> list[str]:
     if value.kind == "redaction":
         what = "thread erased" if "whole" in value.body else "messages erased"
         erased = [", ".join(span(*pair) for pair in value.body.get(name) or ()) for name in ("seqs", "records")]
+    elif value.kind == "refusal":
+        what = f"refused to {value.body.get('refused', 'erase')}"
+        erased[0] = ", ".join(span(*pair) for pair in value.body.get("seqs") or ())
     elif value.kind == "retention":
         what = f"retention until {value.body.get('until', '')}"
     elif value.kind == "origin":

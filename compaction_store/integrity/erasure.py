@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from compaction_store import arguments
-from compaction_store.errors import InvalidInput
+from compaction_store.errors import Held, InvalidInput
 from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
@@ -152,8 +152,14 @@ def event(thread_id: str, row: tuple[Any, ...]) -> Event:
 
 
 def redaction(thread_id: str, row: tuple[Any, ...]) -> Redaction:
-    """Makes a Redaction of a row. Ranges come from Postgres without their upper bound, those of forks with it."""
-    pos, seqs, numbers, forks = row
+    """Makes a Redaction of a row. Ranges come from Postgres without their upper bound, those of forks with it.
+
+    Where a hold or a retention forbade it, raises the error that the row has: the database returns the refusal and
+    does not raise it, because it records it.
+    """
+    pos, seqs, numbers, forks, refused_by, refusal = row
+    if refused_by is not None:
+        raise Held(f"{refusal}{arguments.about(thread_id)}", pos=refused_by)
     copies = tuple(
         RedactedFork(
             fork["thread_id"], UUID(fork["thread_uid"]), fork["pos"], _listed(fork["seqs"]), _listed(fork["records"])

@@ -36,7 +36,7 @@ class Thread(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Event(AsDict):
-    """Something that happened to a thread besides messages and compactions: a redaction, a hold, a release and others.
+    """Something that happened to a thread besides messages and compactions: a redaction, a hold, a refusal and others.
 
     `critical` says whether it changes what a view is. `actor` is who the program said it was, `login` the database
     login that wrote it. If a stored body cannot be parsed, `body` is empty and `fault` says why.

@@ -307,7 +307,7 @@ class AsyncReader:
         return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
 
     def events(self, thread_id: str, *, after: int = 0) -> AsyncIterator[Event]:
-        """Yields a thread's redactions, holds, releases, retentions and forks after a pos, in order."""
+        """Yields a thread's redactions, refusals, holds, releases, retentions and forks after a pos, in order."""
         key = self._key(thread_id)
         arguments.number(after, "after", least=0)
         return auditing.events(self._db, key, after)

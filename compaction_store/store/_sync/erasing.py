@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compaction_store.integrity import erasure
 from compaction_store.models import Event, Redaction
@@ -55,7 +56,8 @@ def erase(
         queries.erase, thread, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
     )
     assert thread.uid is not None  # noqa: S101 — the caller looked it up
-    return erasure.redaction(thread.thread_id if dry_run else erasure.stub_name(thread.uid), row)
+    done = erasure.redaction(thread.thread_id, row)
+    return done if dry_run else replace(done, thread_id=erasure.stub_name(thread.uid))
 
 
 def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:

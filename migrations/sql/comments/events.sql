@@ -11,7 +11,7 @@ COMMENT ON COLUMN compaction_store.events.tenant IS
 COMMENT ON COLUMN compaction_store.events.critical IS
     'Whether the event changes what a view is, so that a reader that does not know its kind must refuse the view.';
 COMMENT ON COLUMN compaction_store.events.kind IS
-    'What happened, for example redaction, hold, release or retention.';
+    'What happened, for example redaction, refusal, hold, release or retention.';
 COMMENT ON COLUMN compaction_store.events.actor IS
     'Who did it, as the program said.';
 COMMENT ON COLUMN compaction_store.events.login IS

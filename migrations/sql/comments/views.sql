@@ -157,7 +157,7 @@ COMMENT ON COLUMN compaction_store.audit_events.thread_id IS
 COMMENT ON COLUMN compaction_store.audit_events.pos IS
     'The position among all entries of the thread.';
 COMMENT ON COLUMN compaction_store.audit_events.kind IS
-    'What happened, for example redaction, hold, release or retention.';
+    'What happened, for example redaction, refusal, hold, release or retention.';
 COMMENT ON COLUMN compaction_store.audit_events.critical IS
     'Whether the event changes what a view is, so that a reader that does not know its kind must refuse the view.';
 COMMENT ON COLUMN compaction_store.audit_events.actor IS

@@ -5,7 +5,7 @@
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint, OUT seqs int8multirange,
-    OUT numbers int8multirange, OUT forks json
+    OUT numbers int8multirange, OUT forks json, OUT refused_by bigint, OUT refusal text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -34,11 +34,27 @@ BEGIN
         RETURN;
     END IF;
     IF p_insist IS NOT TRUE THEN
-        PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
+        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
+            v_head, 'erase', NULL, p_actor, p_salt, p_body, p_dry_run, NULL
+        ) AS r;
+        IF refused_by IS NOT NULL THEN
+            seqs := NULL;
+            RETURN;
+        END IF;
     END IF;
-    forks := compaction_store.redact_forks(
-        p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
-    );
+    BEGIN
+        forks := compaction_store.redact_forks(
+            p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
+        );
+    EXCEPTION WHEN SQLSTATE 'CS013' THEN
+        -- The erasures from other forks are rolled back.
+        GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT;
+        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
+            v_head, 'erase', NULL, p_actor, p_salt, p_body, p_dry_run, refusal
+        ) AS r;
+        seqs := NULL;
+        RETURN;
+    END;
     v_body := compaction_store.redaction_body(
         p_body, compaction_store.in_hold(p_thread_uid, v_head.last_pos), forks, p_reaches IS FALSE
     );

@@ -1,12 +1,14 @@
 -- Erases messages, given as ranges of seqs, and every record that may repeat them. Messages that are erased already are left
 -- out; if none remain, nothing is written and event_pos is NULL. Each call has a new salt, so a call with a known salt is a
--- retry and returns the first result. p_insist overrides holds and retentions, which the event then lists. With p_dry_run
--- nothing is written, and seqs and numbers are what would be erased. forks lists the forks that hold copies of the messages,
--- erased ones too; unless p_reaches is false, the copies are erased as well.
+-- retry and returns the first result. p_insist overrides holds and retentions, which the event then lists;
+-- without it, a refusal is returned, as refuse_held says. With p_dry_run nothing is written, and seqs and numbers are what
+-- would be erased. forks lists the forks that hold copies of the messages, erased ones too; unless p_reaches is false, the
+-- copies are erased as well.
 CREATE FUNCTION compaction_store.redact(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_starts bigint[], p_ends bigint[], p_actor text, p_salt bytea, p_body text,
     p_insist boolean, p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint,
-    OUT seqs int8multirange, OUT numbers int8multirange, OUT forks json
+    OUT seqs int8multirange, OUT numbers int8multirange, OUT forks json,
+    OUT refused_by bigint, OUT refusal text
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -46,11 +48,27 @@ BEGIN
         OFFSET 0
     ) AS m;
     IF seqs IS NOT NULL AND p_insist IS NOT TRUE THEN
-        PERFORM compaction_store.refuse_held(p_thread_uid, v_head.last_pos);
+        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
+            v_head, 'redact', v_wanted, p_actor, p_salt, p_body, p_dry_run, NULL
+        ) AS r;
+        IF refused_by IS NOT NULL THEN
+            seqs := NULL;
+            RETURN;
+        END IF;
     END IF;
-    forks := compaction_store.redact_forks(
-        p_thread_uid, v_wanted, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
-    );
+    BEGIN
+        forks := compaction_store.redact_forks(
+            p_thread_uid, v_wanted, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
+        );
+    EXCEPTION WHEN SQLSTATE 'CS013' THEN
+        -- The erasures from other forks are rolled back.
+        GET STACKED DIAGNOSTICS refusal = MESSAGE_TEXT;
+        SELECT r.refused_by, r.refusal INTO refused_by, refusal FROM compaction_store.refuse_held(
+            v_head, 'redact', v_wanted, p_actor, p_salt, p_body, p_dry_run, refusal
+        ) AS r;
+        seqs := NULL;
+        RETURN;
+    END;
     IF seqs IS NULL THEN
         RETURN;
     END IF;

@@ -1,26 +1,55 @@
--- Raises an error if a hold or a retention forbids erasing from a thread. The newest of holds and releases decides, and the
--- newest retention. The caller holds the head's lock.
-CREATE FUNCTION compaction_store.refuse_held(p_thread_uid uuid, p_last_pos bigint) RETURNS void
+-- Refuses to erase from a thread while a hold or a retention forbids it: refused_by is the pos of its event and refusal
+-- says why; NULL if nothing forbids it. p_fork_refusal is the error of redact_forks, if a fork forbids it. The refusal is
+-- recorded as an event of the chain, once for each salt. It is returned and not raised, because an error would roll the
+-- event back: the client raises it. A dry run records nothing. The caller holds the head's lock.
+CREATE FUNCTION compaction_store.refuse_held(
+    p_head compaction_store.heads, p_what text, p_seqs int8multirange, p_actor text, p_salt bytea, p_body text,
+    p_dry_run boolean, p_fork_refusal text, OUT refused_by bigint, OUT refusal text
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_newest record;
+    v_forbidding bigint[];
+    v_kind text;
+    v_until timestamptz;
+    v_body text;
 BEGIN
-    SELECT e.pos, e.kind INTO v_newest FROM compaction_store.events AS e
-    WHERE e.thread_uid = p_thread_uid AND e.pos <= p_last_pos
-        AND e.kind IN ('hold', 'release') ORDER BY e.pos DESC LIMIT 1;
-    IF v_newest.kind = 'hold' THEN
-        RAISE EXCEPTION 'the thread is held since pos %', v_newest.pos
-            USING ERRCODE = 'CS013', DETAIL = v_newest.pos::text;
+    SELECT substring(e.body::text FROM '"because":"([^"]*)"') INTO refusal FROM compaction_store.events AS e
+    WHERE e.thread_uid = p_head.thread_uid AND e.pos <= p_head.last_pos AND e.kind = 'refusal' AND e.salt = p_salt;
+    IF FOUND THEN
+        refused_by := substring(refusal FROM '[0-9]+$')::bigint;
+        RETURN;
     END IF;
-    SELECT e.pos, compaction_store.retained_until(e.body::text) AS until INTO v_newest
-    FROM compaction_store.events AS e
-    WHERE e.thread_uid = p_thread_uid AND e.pos <= p_last_pos AND e.kind = 'retention' ORDER BY e.pos DESC LIMIT 1;
-    IF v_newest.until > clock_timestamp() THEN
-        RAISE EXCEPTION 'the thread is retained until % by pos %',
-            to_char(v_newest.until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), v_newest.pos
-            USING ERRCODE = 'CS013', DETAIL = v_newest.pos::text;
+    IF p_fork_refusal IS NOT NULL THEN
+        refusal := p_fork_refusal;
+        refused_by := substring(refusal FROM '[0-9]+$')::bigint;
+        v_forbidding := ARRAY[refused_by];
+    ELSE
+        v_forbidding := compaction_store.in_hold(p_head.thread_uid, p_head.last_pos);
+        -- Of a hold and a retention, the hold is named.
+        SELECT e.pos, e.kind, compaction_store.retained_until(e.body::text) INTO refused_by, v_kind, v_until
+        FROM compaction_store.events AS e WHERE e.thread_uid = p_head.thread_uid AND e.pos = ANY (v_forbidding)
+        ORDER BY e.kind LIMIT 1;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        refusal := CASE v_kind
+            WHEN 'hold' THEN format('the thread is held since pos %s', refused_by)
+            ELSE format(
+                'the thread is retained until %s by pos %s',
+                to_char(v_until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), refused_by
+            )
+        END;
     END IF;
+    IF p_dry_run IS NOT FALSE THEN
+        RETURN;
+    END IF;
+    v_body := format(
+        '{"refused":"%s","because":"%s","forbidden_by":%s,%s%s', p_what, refusal, array_to_json(v_forbidding),
+        '"seqs":' || CASE WHEN p_seqs IS NOT NULL THEN compaction_store.ranges(p_seqs) END || ',',
+        substring(compaction_store.redaction_body(p_body, '{}') FROM 2)
+    );
+    PERFORM compaction_store.write_event(p_head, 'refusal', false, p_actor, p_salt, v_body);
 END
 $$;

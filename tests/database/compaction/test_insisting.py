@@ -28,15 +28,19 @@ def login(superuser: psycopg.Connection[Any], request: pytest.FixtureRequest, st
 
 
 def refused(connection: psycopg.Connection[Any], statement: str, *parameters: Any) -> str | None:
+    """Returns the SQLSTATE of an error, or the refusal that a statement selects."""
     try:
-        connection.execute(statement.encode(), parameters)
+        row = connection.execute(statement.encode(), parameters).fetchone()
     except psycopg.Error as error:
         return error.sqlstate
-    return None
+    return row[0] if row and statement.startswith("SELECT refusal") else None
 
 
 def redact(connection: psycopg.Connection[Any], seq: int, body: str, *, insist: bool | None = True) -> str | None:
-    statement = "SELECT compaction_store.redact(NULL, 'default', 't', %s::int8[], %s::int8[], 'app', %s, %s, %s::bool)"
+    statement = (
+        "SELECT refusal FROM compaction_store.redact"
+        "(NULL, 'default', 't', %s::int8[], %s::int8[], 'app', %s, %s, %s::bool)"
+    )  # fmt: skip
     return refused(connection, statement, [seq], [seq], os.urandom(16), body, insist)
 
 
@@ -51,22 +55,23 @@ def test_the_chain_says_which_holds_were_overridden_whatever_the_caller_says(
 ) -> None:
     store.hold("t", reason="claim 815")
     store.retain("t", datetime(2090, 1, 1, tzinfo=UTC), reason="law")
-    assert redact(login, 1, '{"reason":"routine"}', insist=False) == "CS013"
-    assert redact(login, 1, '{"reason":"routine"}', insist=None) == "CS013"
+    assert redact(login, 1, '{"reason":"routine"}', insist=False) == "the thread is held since pos 4"
+    assert redact(login, 1, '{"reason":"routine"}', insist=None) == "the thread is held since pos 4"
     assert redact(login, 1, '{"reason":"routine"}') is None
     store.release("t", reason="settled")
     store.redact("t", 2, reason="r", override="a court's order")
     store.retain("t", datetime(2001, 1, 1, tzinfo=UTC), reason="over")
     store.redact("t", 3, reason="r", override="nothing is in the way")
     assert [e.body.get("overrides") for e in store.events("t") if e.kind == "redaction"] == [[4, 5], [5], None]
+    assert [e.body["forbidden_by"] for e in store.events("t") if e.kind == "refusal"] == [[4, 5], [4, 5]]
     assert store.verify("t").findings == ()
 
 
 @pytest.mark.one_server("it calls a function without a key")
 def test_the_erasure_of_a_thread_says_so_too(login: psycopg.Connection[Any], store: Any) -> None:
     store.hold("t", reason="claim 815")
-    erase = "SELECT compaction_store.erase(NULL, 'default', 't', 'app', %s, %s, %s::bool)"
-    assert refused(login, erase, os.urandom(16), '{"reason":"r"}', False) == "CS013"
+    erase = "SELECT refusal FROM compaction_store.erase(NULL, 'default', 't', 'app', %s, %s, %s::bool)"
+    assert refused(login, erase, os.urandom(16), '{"reason":"r"}', False) == "the thread is held since pos 4"
     stub = f"erased:{store.thread('t').thread_uid}"
     assert refused(login, erase, os.urandom(16), '{"reason":"r"}', True) is None
     assert [e.body.get("overrides") for e in store.events(stub) if e.kind == "redaction"] == [[4]]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +17,7 @@ from support.keys import key_of
 from support.redactable_thread import BEFORE, LATER, check, events, rows, span
 
 import compaction_store as cs
+from compaction_store import offline
 from compaction_store.integrity import erasure
 
 
@@ -30,9 +34,9 @@ def test_a_hold_forbids_to_erase_until_it_is_released(thread: Face) -> None:
             call()
         assert caught.value.pos == 13
         assert "lawsuit" not in str(caught.value)
-    assert (thread.thread("t").last_pos, thread.message("t", 5).redacted) == (13, False)
-    assert thread.release("t", reason="settled").pos == 14
-    assert thread.redact("t", 5, reason="r").pos == 15
+    assert (thread.thread("t").last_pos, thread.message("t", 5).redacted) == (15, False)
+    assert thread.release("t", reason="settled").pos == 16
+    assert thread.redact("t", 5, reason="r").pos == 17
     thread.hold("t", reason="another")
     # Erasing an erased message needs no permission, and a seq that does not exist is refused first.
     assert thread.redact("t", 5, reason="r").pos is None
@@ -53,7 +57,7 @@ def test_a_retention_forbids_to_erase_before_its_end_and_the_newest_counts(threa
     with pytest.raises(cs.Held):
         thread.erase("t", reason="r")
     thread.retain("t", BEFORE.astimezone(None), reason="shortened")
-    assert thread.redact("t", 5, reason="r").pos == 17
+    assert thread.redact("t", 5, reason="r").pos == 19
     thread.retain("t", datetime.max.replace(tzinfo=UTC), reason="for ever")
     with pytest.raises(cs.Held):
         thread.redact("t", 6, reason="r")
@@ -77,15 +81,88 @@ def test_a_hold_and_a_retention_are_overridden_with_a_reason_that_is_recorded(th
     with pytest.raises(cs.Held):
         thread.redact("t", 6, reason="r")
     done = thread.erase("t", reason="r", override="and again")
-    assert done.pos == 16
+    assert done.pos == 17
     assert events(thread, done.thread_id)[-1].body["override"] == "and again"
     check(thread, done.thread_id)
+
+
+def test_a_refused_erasure_leaves_an_event_that_says_who_asked_for_what_and_why_not(thread: Face) -> None:
+    thread.retain("t", LATER, reason="the law")
+    thread.hold("t", reason="a lawsuit")
+    state = thread.thread("t")
+    asked: list[Callable[[], Any]] = [
+        lambda: thread.redact("t", 5, reason="r", dry_run=True),
+        lambda: thread.erase("t", reason="r", dry_run=True),
+    ]
+    for ask in asked:
+        with pytest.raises(cs.Held):
+            ask()
+    assert thread.thread("t") == state
+    with pytest.raises(cs.Held) as caught:
+        thread.redact(
+            "t", [7, 5, 6, 9], reason="asked for", actor="ben", legal_basis="art. 17", authority={"ticket": "T"}
+        )
+    assert caught.value.pos == 14
+    with pytest.raises(cs.Held, match="held since pos 14"):
+        thread.erase("t", reason="all of it", actor="eva")
+    first, second = events(thread)[2:]
+    assert (first.kind, first.critical, first.actor, first.authority) == ("refusal", False, "ben", {"ticket": "T"})
+    assert first.login == events(thread)[0].login
+    assert first.body == {
+        "refused": "redact", "because": "the thread is held since pos 14", "forbidden_by": [13, 14],
+        "seqs": [[5, 7], [9, 9]], "reason": "asked for",
+        "legal_basis": "art. 17", "authority": {"ticket": "T"},
+    }  # fmt: skip
+    assert (second.actor, second.body) == (
+        "eva", {"refused": "erase", "because": first.body["because"], "forbidden_by": [13, 14], "reason": "all of it"},
+    )  # fmt: skip
+    assert [m.redacted for m in thread.replay("t")] == [False] * 12
+    thread.redact("t", 5, reason="r", override="a court's order")
+    report = thread.verify("t")
+    assert (report.findings, report.notes) == ((), ())
+    check(thread)
+
+
+@pytest.mark.parametrize("what", ["redact", "erase"])
+def test_a_refused_call_that_is_repeated_is_recorded_once(
+    thread: Face, superuser: psycopg.Connection[Any], what: str
+) -> None:
+    thread.hold("t", reason="a lawsuit")
+    uid = key_of(superuser, "t")
+    of = "'{5}', '{5}', " if what == "redact" else ""
+    call = f"SELECT * FROM compaction_store.{what}(NULL, 'default', 't', {of}NULL, %s, '{{\"r\":1}}', false)"
+    salt = os.urandom(16)
+    first = rows(superuser, call, salt)
+    assert first[0][0] is None
+    assert first[0][-2:] == (13, "the thread is held since pos 13")
+    # The answer is that of the first call, even if the hold has ended since.
+    assert rows(superuser, call, salt) == first
+    thread.release("t", reason="settled")
+    assert rows(superuser, call, salt) == first
+    assert [event.kind for event in events(thread)] == ["hold", "refusal", "release"]
+    assert rows(superuser, call, os.urandom(16))[0][0] == 16
+    check(thread, f"erased:{uid}" if what == "erase" else "t")
+
+
+def test_a_refusal_in_a_bundle_is_known_to_both_verifiers(thread: Face, tmp_path: Path) -> None:
+    thread.hold("t", reason="a lawsuit")
+    with pytest.raises(cs.Held):
+        thread.redact("t", 5, reason="r")
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"".join(thread.export("t")))
+    with path.open("rb") as lines:
+        report = cs.verify_bundle(lines)
+    assert (report.findings, report.notes) == ((), ())
+    done = subprocess.run([sys.executable, offline.__file__, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "kind" not in done.stdout
 
 
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
         ("redaction", '{"seqs":[],"records":[]}'),
+        ("refusal", '{"refused":"redact"}'),
         ("import", "{}"),
         ("checkpoint", "{}"),
         ("later_kind", "{}"),

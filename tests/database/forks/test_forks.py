@@ -172,8 +172,24 @@ def test_a_fork_is_retained_as_its_parent_is_now(parent: Face) -> None:
     parent.fork("p", "f", at=3)
     with pytest.raises(cs.Held, match="2050"):
         parent.erase("f", reason="case 5")
-    assert [event.kind for event in parent.events("f")] == ["origin", "retention"]
+    assert [event.kind for event in parent.events("f")] == ["origin", "retention", "refusal"]
     assert parent.verify("f").findings == ()
+
+
+def test_what_a_fork_refuses_is_recorded_in_the_thread_that_was_asked(parent: Face) -> None:
+    parent.fork("p", "free")
+    parent.fork("p", "f")
+    held = parent.hold("f", reason="case 4")
+    for dry_run in (True, False):
+        with pytest.raises(cs.Held, match="fork") as caught:
+            parent.redact("p", 1, reason="case 5", dry_run=dry_run)
+        assert caught.value.pos == held.pos
+    refusal = list(parent.events("p"))[-1]
+    assert (refusal.kind, refusal.body["forbidden_by"], refusal.body["seqs"]) == ("refusal", [held.pos], [[1, 1]])
+    assert str(parent.thread("f").thread_uid) in refusal.body["because"]
+    assert [parent.message(name, 1).redacted for name in ("p", "free", "f")] == [False] * 3
+    assert [event.kind for event in parent.events("p")].count("refusal") == 1
+    assert parent.verify("p").findings == ()
 
 
 def test_content_that_was_erased_later_is_erased_in_the_copy(parent: Face) -> None:
