@@ -90,6 +90,7 @@ class Machine(RuleBasedStateMachine):
         self.seen: list[cs.View] = []
         self.calls = count(1)
         self.open_calls: list[str] = []
+        self.parents: list[tuple[str, Model]] = []
         self.sound = True
 
     # Appending.
@@ -140,6 +141,26 @@ class Machine(RuleBasedStateMachine):
     def revoke(self, number: int, active: bool) -> None:
         with self.compared():
             self.revoke_one(number, active=active)
+
+    @rule(part=st.floats(0, 1), goes_on=st.booleans())
+    def fork(self, part: float, goes_on: bool) -> None:
+        """Forks the thread. The machine then goes on in the fork, or in the parent."""
+        at = 1 + round(part * (len(self.model.log) - 1))
+        if not self.model.appended(at):
+            return
+        name = f"thread {next(_threads)}"
+        made = self.store.fork(self.thread_id, name, at=at)
+        other = self.model.fork(at)
+        assert (made.pos, made.last_seq) == (len(other.log), len(other.appended(len(other.log))))
+        if goes_on:
+            self.parents.append((self.thread_id, self.model))
+            self.thread_id, self.model, self.seen = name, other, []
+            messages = [appended.message for appended in other.appended(len(other.log))]
+            ids = ids_of(messages)
+            results = {name for kind, name in ids if kind == "result"}
+            self.open_calls = [name for kind, name in ids if kind == "call" and name not in results]
+        else:
+            self.parents.append((name, other))
 
     @contextmanager
     def compared(self) -> Iterator[None]:
@@ -196,15 +217,21 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.model.log and self.sound:
-            self.check_messages()
-            self.check_records()
-            self.check_views()
-            thread = self.store.thread(self.thread_id)
-            assert (thread.last_pos, thread.view_tokens) == (
-                len(self.model.log),
-                self.store.view(self.thread_id).tokens,
-            )
-            assert self.store.verify(self.thread_id, level="content").findings == ()
+            self.check_all()
+            for name, model in self.parents:
+                self.thread_id, self.model, self.seen = name, model, []
+                self.check_all()
+
+    def check_all(self) -> None:
+        self.check_messages()
+        self.check_records()
+        self.check_views()
+        thread = self.store.thread(self.thread_id)
+        assert (thread.last_pos, thread.view_tokens) == (
+            len(self.model.log),
+            self.store.view(self.thread_id).tokens,
+        )
+        assert self.store.verify(self.thread_id, level="content").findings == ()
 
     def check_messages(self) -> None:
         expected = [entry.message for entry in self.model.log if isinstance(entry, Appended)]

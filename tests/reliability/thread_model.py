@@ -45,6 +45,12 @@ class Record(NamedTuple):
         return self.start is not None and self.end is not None and self.start <= seq <= self.end
 
 
+class Event(NamedTuple):
+    """An event, which changes no view."""
+
+    kind: str
+
+
 class Piece(NamedTuple):
     """One element of a view."""
 
@@ -67,7 +73,7 @@ class Refused(Exception):
 
 class Model:
     def __init__(self) -> None:
-        self.log: list[Appended | Record] = []
+        self.log: list[Appended | Record | Event] = []
 
     def appended(self, at: int) -> list[Appended]:
         return [entry for entry in self.log[:at] if isinstance(entry, Appended)]
@@ -116,11 +122,18 @@ class Model:
         """Returns the attempts that made no progress, if only attempts came after them."""
         found = set()
         for entry in reversed(self.log):
-            if isinstance(entry, Appended) or entry.outcome == "applied":
+            if not isinstance(entry, Record) or entry.outcome == "applied":
                 break
             if entry.error in NO_PROGRESS:
                 found.add((entry.callback, entry.start, entry.end))
         return found
+
+    def fork(self, at: int) -> Model:
+        """Returns the model of a fork, which begins with its origin event, and adds the fork's event to this one."""
+        made = Model()
+        made.log = [Event("origin"), *self.log[:at]]
+        self.log.append(Event("fork"))
+        return made
 
     def write(self, records: list[Record]) -> list[Record]:
         first = len(self.records(len(self.log))) + 1
