@@ -7,6 +7,7 @@ the thread where it was written.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -19,6 +20,26 @@ class Source(NamedTuple):
 
     thread_uid: UUID
     pos: int
+
+
+class Parent(NamedTuple):
+    """The thread that a fork was made of, and the pos, seq and entry up to which it was copied."""
+
+    thread_uid: UUID
+    pos: int
+    seq: int
+    entry: bytes
+
+
+def parent_of(columns: str, body: str | None) -> Parent | None:
+    """Reads a thread's first event, given as a verifier reads it; None if it does not name a parent."""
+    said: Any = None if body is None else documents.parsed("body", body)[0]
+    try:
+        if json.loads(columns)[0] != "origin":
+            return None
+        return Parent(UUID(said["parent"]), int(said["pos"]), int(said["seq"]), bytes.fromhex(said["entry"]))
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError):
+        return None
 
 
 def source_of(origins: Iterable[tuple[int, str | None]], pos: int) -> Source | None:

@@ -317,6 +317,30 @@ def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
         return select(connection, query)
 
 
+def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int, pos: int) -> tuple[int | None, ...]:
+    """Compares the copies in a fork with their originals, by their commitments; returns the first that differ.
+
+    They are the seq of a message and the number of a record, each None if all are the same.
+    """
+    found = []
+    for table, ordinal, until in ((schema.messages, "seq", seq), (schema.compactions, "number", None)):
+        copy, original = table.alias("copy"), table.alias("original")
+        differ = [copy.c.commitment != original.c.commitment]
+        if until is not None:
+            differ.append(copy.c.meta_commitment.is_distinct_from(original.c.meta_commitment))
+        query = (
+            sa.select(sa.func.min(copy.c[ordinal]))
+            .select_from(copy.join(original, copy.c[ordinal] == original.c[ordinal]))
+            .where(
+                copy.c.thread_uid == key.uid, original.c.thread_uid == parent, sa.or_(*differ),
+                copy.c[ordinal] <= until if until is not None else original.c.pos <= pos,
+            )
+        )  # fmt: skip
+        with transaction(connection, key.tenant, read_only=True):
+            found.append(select(connection, query)[0][0])
+    return tuple(found)
+
+
 def name_of(connection: Connection, key: ThreadKey) -> str | None:
     """Returns the name that the thread with a key has now; None if it is not here."""
     t = schema.threads.c

@@ -14,6 +14,7 @@ from compaction_store.checkpoints.make import CheckpointRequest, Sink
 from compaction_store.errors import DatabaseError, InvalidInput, ThreadNotFound
 from compaction_store.integrity import stored_threads
 from compaction_store.integrity.entry import KnownEntry
+from compaction_store.integrity.origins import Parent, parent_of
 from compaction_store.integrity.rows import Rows, ThreadHead, known_entry
 from compaction_store.integrity.stored_threads import Stored
 from compaction_store.integrity.thread import LEVELS, Level, verify_rows
@@ -30,6 +31,8 @@ _IS_ASYNC = False
 _PAGE = 1000
 # The column of the SQL function `thread`.
 _UID = 10
+# Columns of the SQL function `entries`.
+_POS, _BODY, _COLUMNS = 0, 8, 11
 # A hundred times the measured time for a thread's line in a checkpoint.
 _SECONDS_A_THREAD = 0.001
 # A checkpoint waits for another one for less than the deadline, so that the error can name the one that holds the lock.
@@ -174,6 +177,7 @@ def _walk(
         verification.tenant, thread.thread_id, head, level, since=since, checkpointed=known
     )  # fmt: skip
     wanted = next(walk)
+    parent: Parent | None = None
     while True:
         if progress is not None:
             progress(wanted.done, wanted.total)
@@ -184,10 +188,30 @@ def _walk(
             rows = db.call(
                 queries.entries, thread, wanted.kind, wanted.start, level != "structure", wanted.limit
             )  # fmt: skip
+            if wanted.kind == "event" and rows and rows[0][_POS] == 1:
+                parent = parent_of(rows[0][_COLUMNS], rows[0][_BODY])
         try:
             wanted = walk.send(rows)
         except StopIteration as stop:
             report: Report = stop.value
             if progress is not None:
                 progress(report.pos, report.pos)
-            return report
+            return report if parent is None else _with_parent(db, thread, report, parent)
+
+
+def _with_parent(db: Connections, thread: ThreadKey, report: Report, parent: Parent) -> Report:
+    """Compares a fork's copies with their originals, if the parent is in this database."""
+    try:
+        state = db.call(queries.thread_state, ThreadKey(parent.thread_uid, thread.tenant, ""), parent.pos)
+    except ThreadNotFound:
+        note = "the thread that this one was forked from is not here: its copies were compared with nothing"
+        return replace(report, notes=(*report.notes, note))
+    found = []
+    if ThreadHead._make(state).entry_at != parent.entry:
+        found.append(Finding(1, f"the thread that this one was forked from has another entry at pos {parent.pos}"))
+    seq, number = db.call(queries.other_copies, thread, parent.thread_uid, parent.seq, parent.pos)
+    if seq is not None:
+        found.append(Finding(None, f"seq {seq} is not what it is a copy of"))
+    if number is not None:
+        found.append(Finding(None, f"compaction {number} is not what it is a copy of"))
+    return replace(report, findings=(*report.findings, *found))

@@ -12,7 +12,7 @@ from support.faces import Face
 def parent(store: Face) -> Face:
     """Thread p: twelve messages; compactions 1 and 2, the second revoked; a hold and its release; a redaction.
 
-    Seq 9 is a reply with a receipt. The last pos is 19.
+    Seq 9 is a reply with a receipt. The last pos is 18.
     """
     fill(store)
     return store

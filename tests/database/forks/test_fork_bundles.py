@@ -59,6 +59,8 @@ def test_a_fork_is_whole_without_its_parent(whole: Face, other: Face) -> None:
     other.import_bundle(exported(whole, "f"))
     assert said(other.replay("f")) == said(whole.replay("p"))
     assert other.seen_by("f", 9).evidence == "proved"
+    assert other.verify("f").findings == ()
+    assert "not here" in other.verify("f").notes[0]
     origin = other.explain("f", 3).origin
     assert (origin.thread_id, origin.created_at, origin.thread_uid) == (None, None, whole.thread("p").thread_uid)
 

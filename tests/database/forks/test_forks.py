@@ -238,3 +238,32 @@ def test_a_long_thread_is_copied_in_parts(store: Face) -> None:
     assert store.verify("f").findings == ()
     assert shown(store.view("f")) == shown(store.view("p"))
     assert store.thread("f").view_tokens == store.thread("p").view_tokens
+
+
+def test_verify_compares_a_fork_with_its_parent(parent: Face, superuser: Any) -> None:
+    parent.fork("p", "f")
+    parent.fork("f", "g", at=14)
+    superuser.execute("ALTER TABLE compaction_store.messages DISABLE TRIGGER refuse_change")
+    superuser.execute("ALTER TABLE compaction_store.compactions DISABLE TRIGGER refuse_change")
+    uid = parent.thread("p").thread_uid
+    superuser.execute(
+        "UPDATE compaction_store.messages SET commitment = sha256('') WHERE thread_uid = %s AND seq = 3", [uid]
+    )
+    superuser.execute(
+        "UPDATE compaction_store.compactions SET commitment = sha256('') WHERE thread_uid = %s AND number = 2", [uid]
+    )
+    assert [finding.what for finding in parent.verify("f").findings] == [
+        "seq 3 is not what it is a copy of", "compaction 2 is not what it is a copy of",
+    ]  # fmt: skip
+    assert parent.verify("f", level="structure").findings == ()
+    assert parent.verify("g").findings == ()
+    superuser.execute("ALTER TABLE compaction_store.events DISABLE TRIGGER refuse_change")
+    superuser.execute("UPDATE compaction_store.events SET entry = sha256('') WHERE thread_uid = %s AND pos = 18", [uid])
+    assert parent.verify("f").findings[0].what == "the thread that this one was forked from has another entry at pos 18"
+
+
+def test_verify_compares_a_fork_with_an_erased_parent(parent: Face) -> None:
+    parent.fork("p", "f")
+    parent.erase("p", reason="case 3", forks=False)
+    report = parent.verify("f")
+    assert (report.findings, report.notes) == ((), ())
