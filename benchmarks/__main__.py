@@ -31,12 +31,13 @@ from benchmarks.peers import ENTRIES, version
 from benchmarks.pgbench import Function
 from benchmarks.reading import Audits, Reading, Views
 from benchmarks.streaming import LongStreaming, Streaming
+from benchmarks.turns import Turns
 from compaction_store import migrate
 
 USUAL: tuple[type[Contest], ...] = (
     Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
 )  # fmt: skip
-LONG: tuple[type[Contest], ...] = (Million, ManyThreads, LongStreaming)
+LONG: tuple[type[Contest], ...] = (Million, ManyThreads, LongStreaming, Turns)
 # Sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
 _PAGE = DOCS / "performance.md"

@@ -27,6 +27,8 @@ CompactionStoreError
     - SpanConflict               another compaction overlaps the span, or the view is of another history
     - ThreadExists               the bundle's thread is there already, with another head
     - ThreadErased               nothing can be added to an erased thread
+    - TurnTimeout                other turns had the thread until the wait was over; .actor and .until
+    - TurnLost                   the turn's lease ran out and another turn took the thread, or the thread was erased
     - Held                       a hold or a retention forbids erasing; override= erases anyway
     - CheckpointRefused          the database contradicts the last checkpoint; nothing was signed; .findings
   · Rejected                     a rule refuses the compaction; recorded as rejected
@@ -74,6 +76,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, distribution
 from traceback import walk_tb
 from typing import Any, Self
@@ -228,6 +231,30 @@ class ThreadExists(Conflict):
 
 class ThreadErased(Conflict):
     """The thread was erased: it can be read and verified, but nothing can be added."""
+
+
+class TurnTimeout(Conflict):
+    """Other turns had the thread until the wait was over.
+
+    `.actor` and `.login` say who had it last and `.until` when that lease ends unless it is renewed: None if it was
+    free, and turns that came earlier wait for it. `.ahead` is how many of these there are.
+    """
+
+    def __init__(
+        self, message: str, *, actor: str | None, login: str | None, until: datetime | None, ahead: int
+    ) -> None:
+        super().__init__(message)
+        self.actor = actor
+        self.login = login
+        self.until = until
+        self.ahead = ahead
+
+
+class TurnLost(Conflict):
+    """The turn no longer has the thread: its lease ran out and another turn took the thread, or the thread was erased.
+
+    An append through the turn was not written. Without one, other messages may be among those of the turn.
+    """
 
 
 class Held(Conflict):

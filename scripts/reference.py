@@ -33,6 +33,7 @@ from compaction_store import (
     tokens,
 )
 from compaction_store.deploy import citus, roles
+from compaction_store.store._sync import turns
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
@@ -40,6 +41,7 @@ WIDTH = 120
 STORE: dict[str, tuple[str, ...]] = {
     "Opening and closing": ("open", "close"),
     "Appending": ("append", "load", "set_metadata", "fork"),
+    "Taking turns": ("turn",),
     "Reading": ("view", "replay", "message", "thread", "threads"),
     "Compacting": ("on_compact", "compact", "fit", "plan", "send", "revoke", "adopt", "due"),
     "Auditing": ("compactions", "compaction", "originals", "tree", "explain", "search", "seen_by", "events"),
@@ -47,6 +49,8 @@ STORE: dict[str, tuple[str, ...]] = {
     "Erasing": ("redact", "erase", "hold", "release", "retain"),
     "Bundles": ("export", "import_bundle"),
 }
+# Made by the store, so nobody needs their parameters.
+_MADE_HERE = {"CompactionContext", "Turn"}
 # These are described elsewhere on the page, or need no description.
 _FACES = {"Store", "AsyncStore", "Reader", "AsyncReader", "BudgetExceeded", "Payload"}
 _ABOUT = "The page is made from the code by `scripts/reference.py`, and a test compares them."
@@ -63,6 +67,9 @@ SECTIONS = (
     Section(
         "Compaction", "For callbacks. [Compaction](compaction.md) explains it.", cs,
         ("CompactionContext", "TokenBudget", "Summary"),
+    ),
+    Section(
+        "Turns", "Made by `turn`. [How to](how-to/turns.md).", turns, ("Turn",),
     ),
     Section(
         "Values", "Return values. All are immutable, no `repr` shows content, and each has `as_dict()`.", cs,
@@ -222,7 +229,7 @@ def _named(name: str, found: Any) -> Iterator[str]:
         )
         yield "| field | type | default | |\n|---|---|---|---|\n" + "".join(rows)
     else:
-        if "__init__" in vars(found) and not getattr(found, "_is_protocol", False) and name != "CompactionContext":
+        if "__init__" in vars(found) and not getattr(found, "_is_protocol", False) and name not in _MADE_HERE:
             yield _code(name, found)
         yield from _prose(found)
     yield from _members(found, fields)
@@ -252,6 +259,7 @@ _HIDDEN = {
     "Rendered": {"thread_id", "pos"},
     "Window": {"count", "index"},
     "Telemetry": {"watch", "statement"},
+    "Turn": {"check", "watching", "note"},
 }
 
 

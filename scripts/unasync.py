@@ -31,7 +31,7 @@ RULES = (
     (r"\bengine\.sync_engine\b", "engine"),
     (r"\n    @awaitable_context", ""),
     (r"^from compaction_store.store.awaitable_context import awaitable_context\n", ""),
-    (r"\bAsync(Connections?|Engine|Iterator|Messages|Reader|Source|Store|Waiter)\b", r"\1"),
+    (r"\bAsync(Connections?|Engine|Iterator|Messages|Periodic|Reader|Source|Store|Turn|Waiter)\b", r"\1"),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
     (r"\b(join|close)_aio\b", r"\1"),

@@ -30,6 +30,7 @@ from compaction_store.errors import (
     ThreadErased,
     ThreadExists,
     ThreadNotFound,
+    TurnLost,
     UnknownEntry,
     UnsupportedDatabase,
 )
@@ -64,6 +65,7 @@ _BY_SQLSTATE: dict[str, type[CompactionStoreError]] = {
     "CS020": ThreadDamaged,
     "CS021": UnknownEntry,
     "CS022": ThreadExists,
+    "CS030": TurnLost,
     "CS018": InvalidThreadId,
     "CS019": InvalidInput,
 }

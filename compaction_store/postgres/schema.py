@@ -201,11 +201,25 @@ names = sa.Table(
     sa.Column("thread_uid", sa.Uuid(), nullable=False),
 )
 
-# Not a table of the log: imports stage their rows here.
-staging = sa.MetaData(schema=SCHEMA)
+# Tables that are not part of the log. On a cluster they stay on the coordinator.
+beside_log = sa.MetaData(schema=SCHEMA)
+turns = sa.Table(
+    "turns",
+    beside_log,
+    sa.Column("turn_id", sa.Uuid()),
+    sa.Column("held_since", _when),
+    sa.Column("held_until", _when),
+    sa.Column("tenant", _text, primary_key=True),
+    sa.Column("thread_id", _text, primary_key=True),
+    sa.Column("actor", _text),
+    sa.Column("login", _text),
+    sa.Column("waiting", postgresql.ARRAY(sa.Uuid()), nullable=False, server_default=sa.text("'{}'::uuid[]")),
+    sa.Column("waiting_until", postgresql.ARRAY(_when), nullable=False, server_default=sa.text("'{}'::timestamptz[]")),
+)
+# Imports stage their rows here.
 staged = sa.Table(
     "staged",
-    staging,
+    beside_log,
     sa.Column(
         "staged_by",
         sa.BigInteger,
@@ -244,9 +258,9 @@ staged = sa.Table(
 
 def commented() -> list[sa.MetaData]:
     """Returns the tables with the comments that the migration gives them, for alembic, which compares them too."""
-    tables = {table.name: table for table in (*metadata.sorted_tables, *staging.sorted_tables)}
+    tables = {table.name: table for table in (*metadata.sorted_tables, *beside_log.sorted_tables)}
     for name, table in tables.items():
         text = (scripts() / "sql" / "comments" / f"{name}.sql").read_text(encoding="utf-8")
         for _, column, comment in _COMMENT.findall(text):
             (table.columns[column] if column else table).comment = comment.replace("''", "'")
-    return [metadata, staging]
+    return [metadata, beside_log]

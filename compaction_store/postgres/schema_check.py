@@ -127,9 +127,10 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     if has_roles:
         facts |= {"owner of the schema": _OWNER, f"owner of table {_TABLE_ONLY}": _OWNER}
     rule = _rule(is_spread)
-    for table in (*schema.metadata.sorted_tables, *([schema.names] if is_spread else [])):
+    for table in (*schema.metadata.sorted_tables, schema.turns, *([schema.names] if is_spread else [])):
+        own = rule if table is not schema.turns else _rule(is_spread=False)
         facts[f"table {table.name}"] = "table, row security, forced"
-        facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {rule}, check {rule}"
+        facts[f"policy {table.name}.tenant"] = f"permissive, for *, to all, using {own}, check {own}"
         facts |= {f"column {table.name}.{column.name}": _column(column) for column in table.columns}
         facts |= dict(_unique(table, is_spread=is_spread))
         if has_roles:

@@ -1,7 +1,7 @@
 -- The schema stays, because alembic's version table is in it.
 DROP TABLE
     compaction_store.events, compaction_store.compactions, compaction_store.messages, compaction_store.heads,
-    compaction_store.threads, compaction_store.staged
+    compaction_store.threads, compaction_store.staged, compaction_store.turns
     CASCADE;
 
 DO $$

@@ -50,6 +50,7 @@ from compaction_store.postgres.queries.one_thread import (
     view,
 )
 from compaction_store.postgres.queries.server import IS_WORKER, IS_WORKER_ASKED, OLDEST_SERVER, WORKER, check, revision
+from compaction_store.postgres.queries.thread_turns import TurnState, leave_turn, renew_turn, take_turn
 from compaction_store.postgres.queries.turns import HOLDER, Holder, held_by
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "Lease",
     "NewMessage",
     "ThreadKey",
+    "TurnState",
     "Written",
     "append",
     "append_observed",
@@ -87,6 +89,7 @@ __all__ = [
     "held_by",
     "import_bundle",
     "lease",
+    "leave_turn",
     "load",
     "name_of",
     "newest",
@@ -99,6 +102,7 @@ __all__ = [
     "record_event",
     "redact",
     "release",
+    "renew_turn",
     "replay",
     "reported",
     "revision",
@@ -106,6 +110,7 @@ __all__ = [
     "stalled",
     "stored_cluster_threads",
     "stored_threads",
+    "take_turn",
     "thread",
     "thread_state",
     "threads",

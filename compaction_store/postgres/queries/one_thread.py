@@ -48,11 +48,14 @@ class NewMessage(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The thread's state that an append requires: its last seq, its head, and the entry at the receipt's pos."""
+    """The thread's state that an append requires: its last seq, its head, the entry at the receipt's pos, and the turn
+    that has it.
+    """
 
     seq: int | None = None
     head: bytes | None = None
     seen_head: bytes | None = None
+    turn_id: UUID | None = None
 
 
 class Written(NamedTuple):
@@ -74,6 +77,11 @@ class Lease(NamedTuple):
 
 # Selected as one composite value: FROM append(…) would make Postgres store the row in a tuplestore first.
 _APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+# An append in a turn: CASE evaluates its condition first, and both are one transaction.
+_IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, %b::text) THEN {} END"
+_APPEND_IN_TURN = (
+    b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $16, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
+)
 _TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA)
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
@@ -122,7 +130,7 @@ def append(
             *_lists(thread, new, counter, key, receipt, expected.seq),
             key.is_fresh(), expected.head, expected.seen_head,
         )  # fmt: skip
-        return _written(connection, fetch_value(connection, _APPEND_MANY, parameters))
+        return _written(connection, fetch_value(connection, *_in_turn(_APPEND_MANY, parameters, thread, key, expected)))
     payload, salt, role, tokens, meta = new[0]
     values = (
         None if thread.uid is None else thread.uid.bytes, thread.tenant, thread.thread_id, payload, salt, role,
@@ -130,7 +138,10 @@ def append(
         receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
         expected.seen_head,
     )  # fmt: skip
-    return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
+    if expected.turn_id is None:
+        return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
+    in_turn, types = (*values, expected.turn_id.bytes), (*_TYPES, UUID_TYPE)
+    return _written(connection, execute_binary(connection, _APPEND_IN_TURN, types, in_turn).get_value(0, 0))
 
 
 def append_observed(
@@ -149,7 +160,17 @@ def append_observed(
         *_lists(thread, new, counter, key, receipt, expected.seq),
         run_id, observed, key.is_fresh(), expected.head, expected.seen_head,
     )  # fmt: skip
-    return _written(connection, fetch_value(connection, _APPEND_OBSERVED, parameters))
+    return _written(connection, fetch_value(connection, *_in_turn(_APPEND_OBSERVED, parameters, thread, key, expected)))
+
+
+def _in_turn(
+    statement: str, parameters: tuple[Any, ...], thread: ThreadKey, key: Key, expected: Expected
+) -> tuple[str, tuple[Any, ...]]:
+    """Returns the statement of an append and its parameters, with the check of its turn if it is in one."""
+    if expected.turn_id is None:
+        return statement, parameters
+    turn = (thread.tenant, thread.thread_id, expected.turn_id, key.text)
+    return _IN_TURN.format(statement.removeprefix("SELECT ")), (*turn, *parameters)
 
 
 def _lists(

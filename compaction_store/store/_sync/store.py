@@ -7,6 +7,7 @@ beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -28,10 +29,11 @@ from compaction_store.models import Appended, Compaction, Event, Forked, Importe
 from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.store import loading
+from compaction_store.store import loading, turn_waits
 from compaction_store.store._sync import adopting, compacting, erasing, forking, importing, writing
 from compaction_store.store._sync.loading import run_load
 from compaction_store.store._sync.reader import Reader
+from compaction_store.store._sync.turns import Turn
 from compaction_store.store.thread_keys import writable_key
 
 _IS_ASYNC = False
@@ -65,6 +67,7 @@ class Store(Reader):
         view: View | Rendered | None = None,
         meta: writing.Metas = None,
         tokens: int | Sequence[int] | None = None,
+        turn: Turn | None = None,
     ) -> Appended:
         """Appends one message or several, all or none; the first append creates the thread.
 
@@ -73,7 +76,8 @@ class Store(Reader):
         returned by an earlier append, a view or `thread` (`HeadConflict`). `view` is the view, or its rendering, that a
         reply was written from; it is kept as the receipt, and a thread that no longer has that view refuses the reply
         (`HeadConflict`). `meta` and `tokens` are one for all messages or one for each; without `meta`, that of an SDK's
-        reply to a view is the `usage` it reports.
+        reply to a view is the `usage` it reports. With `turn`, the append is refused if the turn has lost the thread
+        (`TurnLost`).
         """
         thread = self._writable_key(thread_id)
         given = [messages] if encoding.is_one(messages) else list(islice(messages, encoding.MAX_BATCH + 1))
@@ -87,13 +91,37 @@ class Store(Reader):
             arguments.head(expected_head, "expected_head")
         if view is not None and view.thread_id != thread_id:
             raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+        if turn is not None:
+            arguments.instance(turn, Turn, "turn")
+            turn.check(thread)
         batch = writing.batch(
             self._db, self._counter, given, encoded, meta=meta, count=tokens, has_view=view is not None
         )  # fmt: skip
-        expected = queries.Expected(expected_seq, expected_head, None if view is None else view.head)
-        return writing.append(
-            self._db, self._known_threads, thread, batch, key=checked_key, expected=expected, view=view
-        )  # fmt: skip
+        expected = queries.Expected(
+            expected_seq, expected_head, None if view is None else view.head, None if turn is None else turn.turn_id
+        )
+        with nullcontext() if turn is None else turn.watching():
+            appended = writing.append(
+                self._db, self._known_threads, thread, batch, key=checked_key, expected=expected, view=view
+            )  # fmt: skip
+        if turn is not None:
+            turn.note(appended)
+        return appended
+
+    def turn(self, thread_id: str, *, wait: float = 60.0, lease: float = 30.0, actor: str | None = None) -> Turn:
+        """Makes a turn: only one at a time has a thread, over all processes, and they get it in the order they came.
+
+        Used with `with` or `async with`. Entering it waits up to `wait` seconds (`TurnTimeout`). The lease is renewed
+        in the background until the turn ends; after the death of the process it ends by itself, within `lease` seconds.
+        No connection is held meanwhile. Appends with `turn.append` are refused if the turn has lost the thread
+        (`TurnLost`); others, inside or outside of a turn, are not affected.
+        """
+        thread = self._writable_key(thread_id)
+        arguments.optional_name(actor, "actor")
+        turn_waits.check_seconds(wait, "wait", least=0, most=turn_waits.LONGEST_WAIT)
+        turn_waits.check_seconds(lease, "lease", least=1, most=turn_waits.LONGEST_LEASE)
+        chosen = self._actor if actor is None else actor
+        return Turn(self._db, self.append, thread, actor=chosen, wait=wait, lease=lease)
 
     def load(
         self,

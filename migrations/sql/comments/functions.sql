@@ -23,6 +23,14 @@ COMMENT ON FUNCTION compaction_store.erase IS
     'Erases all content of a thread, and its name.';
 COMMENT ON FUNCTION compaction_store.fork IS
     'Makes a new thread that begins as a copy of another one, up to a pos.';
+COMMENT ON FUNCTION compaction_store.take_turn IS
+    'Asks for a turn on a thread, or for its place among those that wait.';
+COMMENT ON FUNCTION compaction_store.renew_turn IS
+    'Extends the lease of a turn.';
+COMMENT ON FUNCTION compaction_store.leave_turn IS
+    'Ends a turn, or its waiting.';
+COMMENT ON FUNCTION compaction_store.hold_turn IS
+    'Raises an error unless a turn has its thread, and keeps it there until the end of the transaction.';
 COMMENT ON FUNCTION compaction_store.find_load IS
     'Finds the messages that an import stored under a key.';
 COMMENT ON FUNCTION compaction_store.load IS

@@ -16,9 +16,15 @@ DECLARE
     v_head compaction_store.heads;
     v_body text;
     v_all int8multirange;
+    v_name text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
+    -- Locked before the head, as by an append in a turn. A cluster has no turns, and its workers do not have the table.
+    IF p_dry_run IS FALSE AND to_regclass('compaction_store.turns') IS NOT NULL THEN
+        SELECT t.thread_id INTO v_name FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
+        PERFORM FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = v_name FOR UPDATE;
+    END IF;
     PERFORM compaction_store.queue_up(p_thread_uid);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     IF NOT FOUND THEN
@@ -74,6 +80,9 @@ BEGIN
     WHERE t.thread_uid = p_thread_uid;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the name was not erased' USING ERRCODE = 'CS010';
+    END IF;
+    IF v_name IS NOT NULL THEN
+        DELETE FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = v_name;
     END IF;
     UPDATE compaction_store.heads AS h
     SET erased_pos = event_pos, stalled_tokens = NULL, lease_run = NULL, lease_since = NULL,

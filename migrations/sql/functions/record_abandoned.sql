@@ -28,7 +28,7 @@ BEGIN
     v_row.actor := p_head.lease_actor;
     v_row.login := session_user;
     v_row.inputs := '{}';
-    v_row.salt := substring(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())) FOR 16);
+    v_row.salt := compaction_store.new_salt();
     v_row.body := v_body::json;
     v_row.commitment := compaction_store.commitment(v_row.salt, v_body);
     v_row.entry := compaction_store.entry(

@@ -25,7 +25,7 @@ from compaction_store import migrate
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
 from compaction_store.postgres import engines, schema
 
-_TABLES = {"threads", "heads", "messages", "compactions", "events", "staged"}
+_TABLES = {"threads", "heads", "messages", "compactions", "events", "staged", "turns"}
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

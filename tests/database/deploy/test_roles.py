@@ -62,7 +62,7 @@ def test_every_table_and_function_belongs_to_the_owner(superuser: Any) -> None:
         " UNION ALL SELECT p.proname || '()', p.proowner::regrole::text FROM pg_proc AS p"
         " WHERE p.pronamespace = 'compaction_store'::regnamespace",
     )
-    assert {name for name, _ in owners if not name.endswith("()")} == {*_TABLES, "staged"}
+    assert {name for name, _ in owners if not name.endswith("()")} == {*_TABLES, "staged", "turns"}
     assert [name for name, owner in owners if owner != "compaction_store_owner"] == []
 
 
@@ -94,6 +94,7 @@ def test_row_level_security_is_forced_on_every_table_with_a_policy_both_ways(sup
         *[(name, True, 1) for name in sorted(_TABLES - {"threads"})],
         ("staged", False, 0),
         ("threads", True, 1),
+        ("turns", True, 1),
     ]
 
 
@@ -115,7 +116,7 @@ def test_an_application_and_an_auditor_may_read_tables_and_call_functions_only(s
     assert ("schema", "USAGE") in granted
     for name, privilege in granted - {("schema", "USAGE")}:
         assert privilege == ("EXECUTE" if name.endswith("()") else "SELECT"), name
-    writes = {"append()", "append_many()", "set_metadata()", "commit_compactions()"}
+    writes = {"append()", "append_many()", "set_metadata()", "commit_compactions()", "take_turn()", "hold_turn()"}
     given = {name for name, _ in granted} & writes
     assert given == (writes if role == "compaction_store_app" else set())
 
@@ -134,7 +135,7 @@ def test_the_loader_may_stage_an_import_and_call_functions_only(superuser: Any) 
     inserts = {(name, "INSERT") for (name,) in columns}
     assert {(name, p) for name, p in granted if p not in {"SELECT", "EXECUTE", "USAGE"}} == inserts
     on = "SELECT has_table_privilege('compaction_store_loader', %s::regclass, 'INSERT')"
-    for table in (*_TABLES, "staged"):
+    for table in (*_TABLES, "staged", "turns"):
         assert _all(superuser, on, f"compaction_store.{table}") == [(False,)]
     for role in ("compaction_store_app", "compaction_store_auditor"):
         assert ("staged", "SELECT") not in _granted(superuser, role)

@@ -1,0 +1,53 @@
+"""Takes, renews and ends turns on a thread. The thread is found by its name, because it may not exist yet."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from compaction_store.postgres.cursor import Connection, fetch
+from compaction_store.postgres.queries.one_thread import ThreadKey
+
+
+class TurnState(NamedTuple):
+    """The place of a turn, 0 if it has the thread; who has the thread; and where the thread is if the turn has it."""
+
+    place: int
+    held_since: datetime | None
+    held_until: datetime | None
+    actor: str | None
+    login: str | None
+    last_seq: int | None
+    head: bytes | None
+
+
+def take_turn(
+    connection: Connection, key: ThreadKey, turn_id: UUID, actor: str | None, seconds: float, waits: bool
+) -> TurnState:
+    """Asks for the thread, or for the place of a turn that waits; repeating it does no harm."""
+    rows = fetch(
+        connection,
+        "SELECT * FROM compaction_store.take_turn(%b::text, %b::text, %b, %b::text, %b::float8, %b::bool)",
+        (key.tenant, key.thread_id, turn_id, actor, seconds, waits),
+    )
+    return TurnState._make(rows[0])
+
+
+def renew_turn(connection: Connection, key: ThreadKey, turn_id: UUID, seconds: float) -> datetime:
+    """Extends the lease of a turn and returns its end."""
+    rows = fetch(
+        connection,
+        "SELECT compaction_store.renew_turn(%b::text, %b::text, %b, %b::float8)",
+        (key.tenant, key.thread_id, turn_id, seconds),
+    )
+    until: datetime = rows[0][0]
+    return until
+
+
+def leave_turn(connection: Connection, key: ThreadKey, turn_id: UUID) -> bool:
+    """Ends a turn, or its waiting; returns whether it had the thread until now."""
+    rows = fetch(
+        connection, "SELECT compaction_store.leave_turn(%b::text, %b::text, %b)", (key.tenant, key.thread_id, turn_id)
+    )
+    return bool(rows[0][0])

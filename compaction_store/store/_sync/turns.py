@@ -1,0 +1,213 @@
+"""Turns: one at a time for a thread, over all processes.
+
+A turn is a lease in the database. Nothing is held while it lasts, and nothing while it waits: waiting is asking again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+from compaction_store import arguments
+from compaction_store.errors import (
+    CompactionStoreError,
+    DatabaseError,
+    InvalidInput,
+    ThreadNotFound,
+    TurnLost,
+)
+from compaction_store.models import Appended, Span
+from compaction_store.postgres import queries
+from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres.queries import ThreadKey
+from compaction_store.rendering.view import Rendered, View
+from compaction_store.store._sync.writing import Metas
+from compaction_store.store.periodic import Periodic
+from compaction_store.store.turn_waits import gaps, pause, timeout
+
+# How long the end of a turn may take, and the least time for asking once.
+_LEAVE_SECONDS = 2.0
+_LEAST_SECONDS = 2.0
+
+
+class Turn:
+    """The sole right to a thread among those who take turns. Made by `turn`, entered once as a context manager.
+
+    `last_seq` and `head` are the thread's when the turn began, then those of the last append through it; `head` is None
+    for a thread that does not exist yet. `until` is the end of the lease by the server's clock. `lost` says whether the
+    turn is known to have lost the thread.
+    """
+
+    def __init__(
+        self,
+        db: Connections,
+        append: Callable[..., Any],
+        thread: ThreadKey,
+        *,
+        actor: str | None,
+        wait: float,
+        lease: float,
+    ) -> None:
+        self.turn_id: UUID = uuid4()
+        self.last_seq = 0
+        self.head: bytes | None = None
+        self.until: datetime | None = None
+        self.lost = False
+        self._db = db
+        self._append = append
+        self._thread = thread
+        self._actor = actor
+        self._wait = wait
+        self._lease = lease
+        self._began = False
+        self._is_over = False
+        self._first_seq = 1
+        self._own: list[Span] = []
+        self._renewing: Periodic | None = None
+
+    @property
+    def thread_id(self) -> str:
+        """The thread of the turn."""
+        return self._thread.thread_id
+
+    def append(
+        self,
+        messages: Any,
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        expected_head: bytes | None = None,
+        view: View | Rendered | None = None,
+        meta: Metas = None,
+        tokens: int | Sequence[int] | None = None,
+    ) -> Appended:
+        """Appends as the store's `append` does, if the turn still has the thread (`TurnLost`).
+
+        With `expected_seq=turn.last_seq`, only if nobody has appended outside of the turn; with
+        `expected_head=turn.head`, only if nothing else was written either.
+        """
+        appended: Appended = self._append(
+            self.thread_id, messages, key=key, expected_seq=expected_seq, expected_head=expected_head, view=view,
+            meta=meta, tokens=tokens, turn=self,
+        )  # fmt: skip
+        return appended
+
+    def renew(self) -> datetime:
+        """Extends the lease and returns its end. Needed only by code that blocks the renewal in the background."""
+        self.check(self._thread)
+        with self.watching():
+            self.until = self._db.call(queries.renew_turn, self._thread, self.turn_id, self._lease)
+        return self.until
+
+    def others(self) -> tuple[Span, ...]:
+        """Returns the seqs that were appended since the turn began, but not through it."""
+        self.check(self._thread)
+        try:
+            row = self._db.call(queries.thread, self._thread)
+        except ThreadNotFound:
+            return ()
+        return gaps(self._own, self._first_seq, row[3])
+
+    # ---- what the store asks of a turn that an append goes through
+
+    def check(self, thread: ThreadKey) -> None:
+        """Refuses a turn that has not begun, or that is one on another thread."""
+        if not self._began:
+            raise InvalidInput("a turn must be entered with `with` or `async with` before it is used")
+        if thread != self._thread:
+            raise InvalidInput(f"turn must be a turn on thread {thread.thread_id!r}, not on {self.thread_id!r}")
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Notes the loss of the turn."""
+        try:
+            yield
+        except TurnLost:
+            self.lost = not self._is_over
+            raise
+
+    def note(self, appended: Appended) -> None:
+        """Notes messages that were appended through the turn."""
+        span = Span(appended[0].seq, appended[-1].seq)
+        if span.start_seq < self._first_seq or any(own.start_seq <= span.start_seq <= own.end_seq for own in self._own):
+            # A replay of an append before this turn, or of one in it.
+            return
+        if self._own and self._own[-1].end_seq + 1 == span.start_seq:
+            self._own[-1] = Span(self._own[-1].start_seq, span.end_seq)
+        else:
+            self._own.append(span)
+        if span.end_seq > self.last_seq:
+            self.last_seq, self.head = span.end_seq, appended.head
+
+    # ---- beginning and ending
+
+    def __enter__(self) -> Self:
+        if self._began:
+            raise InvalidInput("a turn must be entered once; call turn() for another one")
+        self._began = True
+        try:
+            self._take()
+        except BaseException as error:
+            # Without this, the queue would wait for this turn until its place expires.
+            self._is_over = True
+            self._leave(0 if isinstance(error, DatabaseError) else _LEAVE_SECONDS)
+            raise
+        self._renewing = Periodic(self._renew, self._lease / 3)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._renewing is not None:
+            self._renewing.stop()
+        self._is_over = True
+        had = self._leave(_LEAVE_SECONDS)
+        if had is False:
+            self.lost = True
+        if self.lost and error is None:
+            what = "the turn was lost before it ended: other messages may be among its own"
+            raise TurnLost(f"{what}{arguments.about(self.thread_id)}")
+
+    def _take(self) -> None:
+        moved = time.monotonic()
+        end = moved + self._wait
+        place = 0
+        while True:
+            left = end - time.monotonic()
+            found = self._db.with_at_most(max(left, _LEAST_SECONDS)).call(
+                queries.take_turn, self._thread, self.turn_id, self._actor, self._lease, left > 0
+            )
+            if found.place == 0:
+                break
+            if left <= 0:
+                raise timeout(found, self._wait, self.thread_id)
+            if found.place != place:
+                place, moved = found.place, time.monotonic()
+            self._db.sleep(min(pause(place, time.monotonic() - moved), left))
+        self.until, self.last_seq, self.head = found.held_until, found.last_seq or 0, found.head
+        self._first_seq = self.last_seq + 1
+
+    def _leave(self, seconds: float) -> bool | None:
+        """Returns whether the turn had the thread until now, None if that is unknown: then its lease ends by itself."""
+        with suppress(CompactionStoreError):
+            return self._db.with_at_most(seconds).call(queries.leave_turn, self._thread, self.turn_id)
+        return None
+
+    def _renew(self) -> bool:
+        """Renews the lease in the background; returns whether to go on."""
+        try:
+            with self.watching():
+                self.until = self._db.with_at_most(self._lease / 3).call(
+                    queries.renew_turn, self._thread, self.turn_id, self._lease
+                )
+        except TurnLost:
+            return False
+        except CompactionStoreError:
+            # Tried again before the lease ends.
+            return True
+        return True

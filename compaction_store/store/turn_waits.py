@@ -1,0 +1,62 @@
+"""How long a turn waits before it asks again, and what it finds out about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from compaction_store import arguments
+from compaction_store.errors import InvalidInput, TurnTimeout
+from compaction_store.models import Span
+from compaction_store.postgres.queries import TurnState
+
+LONGEST_WAIT = 86_400
+LONGEST_LEASE = 3_600
+_FIRST_PAUSE = 0.008
+# In a queue that has not moved for a time, ask again after this part of that time.
+_PART = 0.3
+# The first in the queue asks at least four times a second, all others twice. Places expire after 5 seconds.
+_LONGEST_FIRST = 0.25
+_LONGEST_PAUSE = 0.5
+
+
+def check_seconds(value: object, what: str, *, least: int, most: int) -> None:
+    if type(value) not in (int, float) or not least <= value <= most:  # type: ignore[operator]
+        raise InvalidInput(f"{what} must be a number of seconds from {least} to {most:,}{arguments.other(value)}")
+
+
+def pause(place: int, since: float) -> float:
+    """Returns the seconds until a turn asks again: more at a higher place, and the longer it has been at its place.
+
+    So a queue of short turns moves fast, and one of long turns asks seldom.
+    """
+    longest = _LONGEST_FIRST if place == 1 else _LONGEST_PAUSE
+    return min(max(_FIRST_PAUSE * place, _PART * since), longest)
+
+
+def timeout(found: TurnState, waited: float, thread_id: str) -> TurnTimeout:
+    """Makes the error for a wait that is over. A place counts the turns that wait before this one, and it."""
+    ahead = found.place - 1
+    who = "another turn" if found.actor is None else f"the turn of {found.actor!r}"
+    if found.held_until is None:
+        what = "the thread was free for turns that came earlier"
+    else:
+        what = f"{who} has the thread, until {found.held_until:%Y-%m-%d %H:%M:%S%z} unless it is renewed"
+    behind = f", and {ahead} more came earlier" if ahead else ""
+    return TurnTimeout(
+        f"{what}{behind}; waited {waited:g} seconds{arguments.about(thread_id)}",
+        actor=found.actor, login=found.login, until=found.held_until, ahead=ahead,
+    )  # fmt: skip
+
+
+def gaps(own: Iterable[Span], first: int, last: int) -> tuple[Span, ...]:
+    """Returns the spans from a first to a last seq that are not among one's own."""
+    return tuple(_gaps(own, first, last))
+
+
+def _gaps(own: Iterable[Span], first: int, last: int) -> Iterator[Span]:
+    for span in sorted(own):
+        if span.start_seq > first:
+            yield Span(first, span.start_seq - 1)
+        first = max(first, span.end_seq + 1)
+    if first <= last:
+        yield Span(first, last)

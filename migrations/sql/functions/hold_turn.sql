@@ -1,0 +1,25 @@
+-- Raises an error unless a turn has its thread, and keeps it from passing on until the end of the transaction: an append in
+-- the same statement is written in the turn or not at all. If the key is stored already, the append is a retry that writes
+-- nothing, so the turn may be over.
+CREATE FUNCTION compaction_store.hold_turn(p_tenant text, p_thread_id text, p_turn_id uuid, p_key text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_thread_uid uuid;
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM FROM compaction_store.turns AS t
+    WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id AND t.turn_id = p_turn_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        v_thread_uid := compaction_store.find_thread(p_tenant, p_thread_id);
+        PERFORM FROM compaction_store.messages AS m WHERE m.thread_uid = v_thread_uid AND m.key = p_key;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the turn is lost' USING ERRCODE = 'CS030';
+        END IF;
+    END IF;
+    RETURN true;
+END
+$$;

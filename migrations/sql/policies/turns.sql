@@ -1,0 +1,6 @@
+-- The sub-select calls tenant() once for each statement, not once for each row.
+ALTER TABLE compaction_store.turns ENABLE ROW LEVEL SECURITY;
+ALTER TABLE compaction_store.turns FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON compaction_store.turns
+    USING (tenant = (SELECT compaction_store.tenant()))
+    WITH CHECK (tenant = (SELECT compaction_store.tenant()));
