@@ -233,6 +233,8 @@ def is_document(line: Line, content: str) -> bool:
         and line["kind"] != "revocation"
     ):
         stand_ins = said.get("replacement")
+        if stand_ins and line["kind"] in ("rewind", "clear"):
+            return False
         return type(stand_ins) is list and all(type(message) is dict for message in stand_ins)
     return True
 

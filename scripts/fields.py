@@ -93,6 +93,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "view_tokens": "The size of its current view, by the store's counter.",
         "last_at": "When its newest entry was written.",
         "erased_pos": "The pos of its erasure, if it was erased.",
+        "hidden_seq": "The last seq that `clear` hid; the thread is hidden as long as that is `last_seq`.",
     },
     "Event": {
         "kind": "`redaction`, `refusal`, `hold`, `release`, `retention`, `origin`, `fork`; later ones may come.",
@@ -100,12 +101,14 @@ FIELDS: dict[str, dict[str, str]] = {
         "body": "Its data, such as the reason and the authority.",
     },
     "Compaction": {
-        "kind": "`summary`, `truncation`, `removal` or `revocation`; a later release may write others.",
+        "kind": "`summary`, `truncation`, `removal`, `adoption`, `rewind`, `clear` or `revocation`; a later release may"
+        " write others.",
         "outcome": "`applied`, `rejected`, `failed` or `observed`; a later release may write others.",
         "source_count": "How many messages the span has.",
         "run_id": "The id of the run that wrote it.",
         "callback": "The name of the callback.",
-        "trigger": "Why the run started: over `budget`, `forced`, `manual` (no budget), or `too long` for the model."
+        "trigger": "Why it was written: over `budget`, `forced`, `manual` (no budget), `too long` for the model,"
+        " `repair`, for a `rewind`, or to `hide` the thread;"
         " `abandoned` if another run recorded that this one wrote nothing before its lease ran out.",
         "counter": "The name of the counter behind the token counts.",
         "revokes": "The number of the record that it revokes.",

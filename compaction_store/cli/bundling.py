@@ -91,7 +91,7 @@ def export(
             with naming(name), Reader.open(address, tenant=name) as store:
                 if to is None:
                     for thread in threads or ():
-                        carried = None if log is None else log.proof(store.thread(thread).thread_uid)
+                        carried = None if log is None else log.proof(store.thread(thread, hidden=True).thread_uid)
                         lines = store.export(thread, bodies=not no_bodies, checkpoint=carried)
                         shown = map(_on_terminal, lines) if sys.stdout.isatty() else lines
                         _write(sys.stdout.buffer, progress.over(shown))
@@ -115,7 +115,9 @@ class _Export:
 def _export_all(run: _Export, threads: list[str] | None) -> None:
     try:
         run.to.mkdir(parents=True, exist_ok=True)
-        wanted = [run.store.thread(name) for name in threads] if threads else run.store.threads()
+        wanted = (
+            [run.store.thread(name, hidden=True) for name in threads] if threads else run.store.threads(hidden=True)
+        )
         before = len(run.written)
         for thread in wanted:
             _export_one(run, thread)

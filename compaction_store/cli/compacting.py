@@ -48,6 +48,11 @@ Summarizer = Annotated[
         show_default="extractive",
     ),
 ]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="The reason, stored in the record.", show_default=False),
+]
 _COLUMNS: list[str | Column] = [
     "outcome", "kind", Column("seqs", right=True), *figures("before", "after"), Column("callback", fold=True),
     Column("why", fold=True, optional=True),
@@ -101,7 +106,7 @@ def compact(
                         failed = _show_plan(out, thread, plan) or failed
                         continue
                     run = store.compact(thread, callback, budget=budget, force=force, actor=actor, authority=authority)
-                    failed = _show_run(out, thread, run) or failed
+                    failed = show_run(out, thread, run) or failed
             except CompactionStoreError as error:
                 # If one of several threads is refused, continue with the others.
                 if exits.of(error) != exits.REFUSED or (threads is not None and len(threads) == 1):
@@ -138,7 +143,7 @@ def _show_plan(out: Output, thread: str, plan: CompactionPlan) -> bool:
     return _is_failure(plan.attempts, plan.errors, applied=applied)
 
 
-def _show_run(out: Output, thread: str, run: CompactionRun) -> bool:
+def show_run(out: Output, thread: str, run: CompactionRun) -> bool:
     if out.as_json:
         out.json({
             "thread_id": thread, "dry_run": False, "reason": run.reason, "pos": run.view.pos, "head": run.view.head,
@@ -187,11 +192,8 @@ def _show_errors(errors: Iterable[Exception]) -> None:
 
 def revoke(
     thread: Thread,
-    record: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", metavar="TEXT", help="The reason, stored in the record.", show_default=False),
-    ] = None,
+    record: Number,
+    reason: Reason = None,
     actor: Actor = None,
     authority: Authority = None,
     url: Url = None,
@@ -202,7 +204,7 @@ def revoke(
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         written = store.revoke(thread, record, reason=reason, actor=actor, authority=authority)
-        tokens = store.thread(thread).view_tokens
+        tokens = store.thread(thread, hidden=True).view_tokens
     if out.as_json:
         out.json(values.compaction(written) | {"view_tokens": tokens})
     else:

@@ -69,7 +69,7 @@ def redact(
     why = _reason(reason, dry_run=dry_run)
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
-        last_seq = store.thread(thread).last_seq
+        last_seq = store.thread(thread, hidden=True).last_seq
         if (beyond := max(span[-1] for span in wanted)) > last_seq:
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
         listed = list(chain.from_iterable(wanted))

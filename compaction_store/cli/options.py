@@ -97,6 +97,8 @@ class Kind(StrEnum):
     removal = "removal"
     revocation = "revocation"
     adoption = "adoption"
+    rewind = "rewind"
+    clear = "clear"
 
 
 class Outcome(StrEnum):

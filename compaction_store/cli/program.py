@@ -30,6 +30,7 @@ from compaction_store.cli import (
     importing,
     output,
     reading,
+    rewinding,
     serving,
     showing,
     stats,
@@ -71,6 +72,14 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         Verb("revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
         Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", compacting.adopt),
         Verb("fork", "Make a new thread of a copy of another.", "fork t-1 t-1-again --at 41", forking.fork),
+        Verb(
+            "repair", "Summarize a compaction's span again.",
+            "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", rewinding.repair,
+        ),
+        Verb(
+            "rewind", "Let a view end at an earlier message.", "rewind t-1 41 --reason 'asked again'", rewinding.rewind,
+        ),
+        Verb("clear", "Empty a thread's view.", "clear t-1 --hide", rewinding.clear),
         Verb(
             "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
             importing.import_,

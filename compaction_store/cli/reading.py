@@ -37,6 +37,7 @@ def threads(
         ),
     ] = "",
     limit: _Limit = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Include threads that clear --hide has hidden.")] = False,
     metadata: Annotated[
         bool, typer.Option("--metadata", help="Include the threads' metadata. Prints JSON lines.")
     ] = False,
@@ -47,7 +48,7 @@ def threads(
     """Lists the threads by name, with their numbers of messages, compactions and tokens."""
     out = Output(as_json=True if metadata else as_json)
     with options.reader(url, tenant) as store, Progress("threads", "threads") as progress:
-        found = progress.over(islice(store.threads(after=after), limit))
+        found = progress.over(islice(store.threads(after=after, hidden=hidden), limit))
         out.rows(
             [Column("thread", fold=True), *figures("messages", "compactions", "view tokens"), "last change"],
             (

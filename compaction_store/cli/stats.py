@@ -20,6 +20,8 @@ from compaction_store.cli.visible import shown
 
 _HEIGHT = 8
 _WIDEST = 100
+# Records that no callback planned.
+_NO_ATTEMPTS = ("revocation", "rewind", "clear")
 
 
 @dataclass
@@ -81,7 +83,7 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
         # Write the chart first: the verb ends early if the reader of the table closes the pipe.
         _draw(svg, line, thread)
     if out.as_json:
-        now = store.thread(thread)
+        now = store.thread(thread, hidden=True)
         out.json({
             "thread_id": thread, "messages": now.last_seq, "view_tokens": now.view_tokens,
             "highest_view_tokens": line.top, "groups": _groups(records), "costs": cost.listed(),
@@ -103,7 +105,7 @@ def _draw(svg: Path, line: Course, thread: str) -> None:
 
 def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
     """Computes the tokens of a thread's view at every pos."""
-    last_pos = store.thread(thread).last_pos
+    last_pos = store.thread(thread, hidden=True).last_pos
     with Progress("stats", "messages", last_pos) as progress:
         steps = [
             Step(message.pos, message.tokens)
@@ -141,7 +143,7 @@ def _show_one(out: Output, thread: str, line: Course, records: list[Compaction],
 def _of_all(store: Reader, out: Output, tenant: str) -> None:
     threads = messages = tokens = 0
     with Progress("stats", "threads") as progress:
-        for thread in progress.over(store.threads()):
+        for thread in progress.over(store.threads(hidden=True)):
             threads += 1
             messages += thread.last_seq
             tokens += thread.view_tokens
@@ -173,7 +175,7 @@ def _show_costs(out: Output, cost: costs.Costs) -> None:
 def _groups(records: Iterable[Compaction]) -> list[dict[str, Any]]:
     found: defaultdict[tuple[str, str], Group] = defaultdict(Group)
     for record in records:
-        if record.revokes is None:
+        if record.kind not in _NO_ATTEMPTS:
             found[record.callback or "", record.model or ""].add(record)
     return [
         {"callback": callback or None, "model": model or None} | vars(group)

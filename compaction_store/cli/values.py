@@ -22,6 +22,7 @@ def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
         "last_at": value.last_at,
         "last_seq": value.last_seq, "last_number": value.last_number, "last_pos": value.last_pos,
         "view_tokens": value.view_tokens, "head": value.head, "erased_pos": value.erased_pos,
+        "hidden_seq": value.hidden_seq,
     }  # fmt: skip
     return parts | {"metadata": value.metadata} if metadata else parts
 

@@ -16,11 +16,20 @@ from compaction_store.rendering.view import View
 
 
 def to_json(
-    attempts: Iterable[Attempt], *, trigger: str, actor: str | None, counter: str, measured: Payload | None = None
+    attempts: Iterable[Attempt],
+    *,
+    trigger: str,
+    actor: str | None,
+    counter: str,
+    measured: Payload | None = None,
+    first: Iterable[Payload] = (),
 ) -> str:
-    """Returns the attempts of a run as the commit takes them: for each, its columns and a body with its own salt."""
+    """Returns the attempts of a run as the commit takes them: for each, its columns and a body with its own salt.
+
+    `first` are records that come before them.
+    """
     of_run = {} if measured is None else {"measured": measured}
-    records = []
+    records = list(first)
     for attempt in attempts:
         columns = {
             "kind": attempt.kind, "outcome": attempt.outcome, "start_seq": attempt.start_seq,
@@ -32,10 +41,15 @@ def to_json(
     return json.dumps(records)
 
 
-def revocation(number: int, *, reason: str | None, actor: str | None, authority: Payload | None) -> str:
-    columns = {"kind": "revocation", "outcome": "applied", "revokes": number, "actor": actor, "trigger": "manual"}
+def revocation(number: int, body: Payload, *, actor: str | None, trigger: str = "manual") -> Payload:
+    columns = {"kind": "revocation", "outcome": "applied", "revokes": number, "actor": actor, "trigger": trigger}
+    return documents.record(columns, body)
+
+
+def stated(*, reason: str | None, authority: Payload | None) -> Payload:
+    """Returns a body with what the caller stated, without empty fields."""
     body = {"reason": reason, "authority": authority}
-    return json.dumps([documents.record(columns, {name: part for name, part in body.items() if part is not None})])
+    return {name: part for name, part in body.items() if part is not None}
 
 
 def _body(attempt: Attempt) -> Payload:

@@ -60,6 +60,7 @@ class ThreadHead(NamedTuple):
     number_at: int
     entry_at: bytes | None
     metadata: str | None
+    hidden_seq: int | None
 
 
 def known_entry(since: object) -> KnownEntry | None:

@@ -151,6 +151,11 @@ class _Verification:
             walk.findings.add(None, "the thread's time is not that of its first entry")
         if walk.count and self._since is None and chain.born_at(head.thread_uid) != chain.milliseconds(walk.first_at):
             walk.findings.add(None, "the thread's key is not a UUID of version 7 with the time of its first entry")
+        hidden_seq = walk.hiding.hidden_seq
+        if self._since is None and head.hidden_seq != hidden_seq:
+            walk.findings.add(
+                None, f"the head's hidden_seq is {head.hidden_seq}, by the clears in force it must be {hidden_seq}"
+            )
         return notes
 
     def _check_name(self) -> None:

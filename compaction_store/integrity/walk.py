@@ -14,6 +14,7 @@ from compaction_store.integrity import chain
 from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry, header, message_header
 from compaction_store.integrity.erasure import Range
 from compaction_store.integrity.findings import Findings
+from compaction_store.integrity.hiding import Hiding
 from compaction_store.integrity.redactions import NEVER, Redactions
 from compaction_store.messages import documents
 
@@ -52,6 +53,7 @@ class Walk:
         self.last_kind = ""
         self.findings = Findings()
         self.redactions = Redactions(self._find_at)
+        self.hiding = Hiding()
         self._content = content
         self._may_withhold = may_withhold
         self._latest = latest
@@ -93,6 +95,7 @@ class Walk:
             _, outcome, start, end, *_ = entry.columns
             if outcome == "applied":
                 self.findings.folded_by(entry.ordinal, start, end)
+            self.hiding.record(entry)
         elif self.last_kind == "redaction":
             # A redaction whose body is withheld does not show what it erased.
             is_known = self._content and not (self._may_withhold and entry.body is None)

@@ -53,6 +53,8 @@ def record_fault(kind: str, outcome: str, text: str) -> str | None:
         stand_ins = body.get("replacement")
         if type(stand_ins) is not list or any(type(message) is not dict for message in stand_ins):
             return "the body's replacement is not a list of JSON objects"
+        if stand_ins and kind in {"rewind", "clear"}:
+            return f"the body of a {kind} has a replacement"
     return None
 
 
@@ -145,6 +147,10 @@ _DECODE_LAST = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse_constan
 
 def record(columns: Mapping[str, Any], body: Payload) -> Payload:
     """Makes a record for SQL: its columns, and its body as text with a new salt."""
+    return {"columns": columns, "salt": os.urandom(16).hex(), "body": body_text(body)}
+
+
+def body_text(body: Payload) -> str:
+    """Returns the JSON text of a record's body."""
     # ASCII with escapes, because UTF-8 cannot carry a lone surrogate.
-    text = json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return {"columns": columns, "salt": os.urandom(16).hex(), "body": text}
+    return json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)

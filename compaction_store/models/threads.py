@@ -16,7 +16,8 @@ class Thread(AsDict):
     """A thread's name, metadata and counters. Keep a copy of `head` elsewhere: `verify` compares the chain with it.
 
     `thread_uid` is the thread's key, which begins with the time of its first entry; no other thread ever has it. An
-    erased thread is listed by its key instead of its name. If stored metadata cannot be parsed, `metadata` is empty and
+    erased thread is listed by its key instead of its name. `hidden_seq` is the last seq that was hidden by `clear`; the
+    thread is hidden as long as that is its last seq. If stored metadata cannot be parsed, `metadata` is empty and
     `fault` says why.
     """
 
@@ -31,7 +32,14 @@ class Thread(AsDict):
     head: bytes
     erased_pos: int | None
     thread_uid: UUID
+    hidden_seq: int | None = None
     fault: str | None = None
+    _derived: ClassVar = ("hidden",)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the thread was cleared with `hide`, and nothing has been appended since."""
+        return self.hidden_seq is not None and self.hidden_seq == self.last_seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ heads = sa.Table(
     sa.Column("view_tokens", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("stalled_tokens", sa.BigInteger),
     sa.Column("erased_pos", sa.BigInteger),
+    sa.Column("hidden_seq", sa.BigInteger),
     sa.Column("last_at", _when, nullable=False, server_default=sa.text("'-infinity'::timestamptz")),
     sa.Column("lease_since", _when),
     sa.Column("lease_until", _when),

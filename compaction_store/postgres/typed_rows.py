@@ -24,11 +24,12 @@ def message(row: tuple[Any, ...]) -> Message:
 def thread(row: tuple[Any, ...]) -> Thread:
     (
         thread_id, text, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos, uid,
+        hidden_seq,
     ) = row  # fmt: skip
     metadata, fault = documents.parsed("metadata", text)
     return Thread(
         thread_id, metadata or {}, created_at, last_seq, last_number, last_pos, view_tokens, last_at, head, erased_pos,
-        uid, fault,
+        uid, hidden_seq, fault,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 import compaction_store as cs
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload
-from reliability.thread_model import Appended, Model, Piece, Planning, Record, Refused, ids_of, tokens_of
+from reliability.thread_model import HIDES, Appended, Model, Piece, Planning, Record, Refused, ids_of, tokens_of
 
 _threads = count(1)
 
@@ -161,6 +161,14 @@ class Machine(RuleBasedStateMachine):
             self.open_calls = [name for kind, name in ids if kind == "call" and name not in results]
         else:
             self.parents.append((name, other))
+
+    @rule(kind=st.sampled_from(HIDES), back=st.integers(0, 9))
+    def rewind(self, kind: str, back: int) -> None:
+        seq = max(0, len(self.model.appended(len(self.model.log))) - back)
+        with self.compared():
+            expected = self.model.rewind(kind, 0 if kind == "clear" else seq)
+            written = self.store.clear(self.thread_id) if kind == "clear" else self.store.rewind(self.thread_id, seq)
+            same([r.number for r in written], [r.number for r in expected])
 
     @contextmanager
     def compared(self) -> Iterator[None]:

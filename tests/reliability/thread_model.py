@@ -13,6 +13,7 @@ from compaction_store.messages.framing import frame
 from compaction_store.models import Payload
 
 NO_PROGRESS = {"EmptySummary", "NotSmaller"}
+HIDES = ("rewind", "clear")
 
 
 def tokens_of(message: Payload) -> int:
@@ -118,6 +119,30 @@ class Model:
                 return f"superseded by {other.number}"
         return "active"
 
+    def is_hidden(self, seq: int) -> bool:
+        """Whether a rewind or a clear in force hides a message."""
+        return any(record.kind in HIDES and record.holds(seq) for record in self.in_force(len(self.log)))
+
+    def rewind(self, kind: str, seq: int) -> list[Record]:
+        """Lets the view end at a seq: writes and returns the revocations and the record, nothing if it ends there."""
+        now, last = len(self.log), len(self.appended(len(self.log)))
+        revoked: list[Record] = []
+        while around := [r for r in self.in_force(now) if r.holds(seq) and r not in revoked]:
+            outermost = max(around, key=lambda record: record.number)
+            if outermost.kind in HIDES:
+                seq = (outermost.start or 0) - 1
+            elif (outermost.end or 0) > seq:
+                revoked.append(outermost)
+            else:
+                break
+        if all(piece.kind in HIDES for piece in self.view(now) if piece.end_seq > seq):
+            return []
+        written = self.write([
+            Record("revocation", "applied", r.start, r.end, None, r.after, r.before, revokes=r.number) for r in revoked
+        ])  # fmt: skip
+        before = sum(piece.tokens for piece in self.view(len(self.log)) if piece.seq > seq)
+        return written + self.write([Record(kind, "applied", seq + 1, last, None, before, 0)])
+
     def stalled(self) -> set[tuple[str | None, int | None, int | None]]:
         """Returns the attempts that made no progress, if only attempts came after them."""
         found = set()
@@ -203,13 +228,17 @@ class Planning:
         calls: dict[str, int] = {}
         results: dict[str, int] = {}
         for seq, appended in enumerate(self.model.appended(self.base_pos), 1):
+            if self.model.is_hidden(seq):
+                continue
             for call in appended.message.get("tool_calls", ()):
                 calls[call["id"]] = seq
             if appended.message["role"] == "tool":
                 results[appended.message["tool_call_id"]] = seq
         if any(start <= seq <= end and name not in results for name, seq in calls.items()):
             self._reject("PendingCall", kind, start, end)
-        if any((start <= calls[name] <= end) != (start <= seq <= end) for name, seq in results.items()):
+        if any(
+            (start <= calls[name] <= end) != (start <= seq <= end) for name, seq in results.items() if name in calls
+        ):
             self._reject("SplitPair", kind, start, end)
 
     def summarize(

@@ -213,8 +213,8 @@ def due(
 ) -> list[tuple[Any, ...]]:
     """Returns a page of the threads whose view has more than `trigger` tokens, about the largest first.
 
-    Left out are erased threads, threads that a run has leased, and threads whose last attempt made no progress and
-    whose view has not grown by `margin` since. The last column orders them, with the thread_uid before it.
+    Left out are erased and hidden threads, threads that a run has leased, and threads whose last attempt made no
+    progress and whose view has not grown by `margin` since. The last column and the thread_uid order them.
     """
     t, h = schema.threads.c, schema.heads.c
     query = (
@@ -224,6 +224,7 @@ def due(
             h.tenant == tenant, h.view_tokens_coarse >= trigger >> 14, h.view_tokens > trigger, h.erased_pos.is_(None),
             sa.or_(h.stalled_tokens.is_(None), h.view_tokens >= h.stalled_tokens + margin),
             sa.or_(h.lease_until.is_(None), h.lease_until < sa.func.clock_timestamp()),
+            h.hidden_seq.is_distinct_from(h.last_seq),
         )
         .order_by(h.view_tokens_coarse.desc(), h.thread_uid.desc())
         .limit(limit)
@@ -238,12 +239,12 @@ def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
     t, h = schema.threads.c, schema.heads.c
     return (
         t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-        h.last_at, h.head, h.erased_pos, h.thread_uid,
+        h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq,
     )  # fmt: skip
 
 
-def threads(connection: Connection, tenant: str, after: str, limit: int) -> list[tuple[Any, ...]]:
-    """Returns a page of a tenant's threads in the order of their names."""
+def threads(connection: Connection, tenant: str, after: str, hidden: bool, limit: int) -> list[tuple[Any, ...]]:
+    """Returns a page of a tenant's threads in the order of their names, with `hidden` the hidden ones too."""
     t, h = schema.threads.c, schema.heads.c
     query = (
         sa.select(*_thread_columns())
@@ -252,6 +253,8 @@ def threads(connection: Connection, tenant: str, after: str, limit: int) -> list
         .order_by(t.thread_id)
         .limit(limit)
     )
+    if not hidden:
+        query = query.where(h.hidden_seq.is_distinct_from(h.last_seq))
     with transaction(connection, tenant, read_only=True):
         return select(connection, query)
 

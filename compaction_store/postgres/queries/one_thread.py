@@ -412,6 +412,29 @@ def commit_compactions(
     )
 
 
+def rewind(
+    connection: Connection,
+    key: ThreadKey,
+    run_id: UUID,
+    kind: str,
+    seq: int,
+    hide: bool,
+    expected_head: bytes | None,
+    actor: str | None,
+    bodies: tuple[str, str],
+) -> list[tuple[Any, ...]]:
+    """Lets the view end at a seq and returns the records of this run; the same run again writes nothing.
+
+    `bodies` are those of the revocations and of the record.
+    """
+    return fetch(
+        connection,
+        "SELECT * FROM compaction_store.rewind"
+        "(%b::uuid, %b::text, %b::text, %b, %b::int8, %b::text, %b::bool, %b::bytea, %b::text, %b::text, %b::text)",
+        (*key, run_id, seq, kind, hide, expected_head, actor, *bodies),
+    )
+
+
 def reported(connection: Connection, key: ThreadKey, among: int) -> list[tuple[Any, ...]]:
     """Returns the newest of the last messages with a receipt and a usage: seq, tokens of its view, payload, meta."""
     return fetch(

@@ -6,11 +6,12 @@ Callbacks run outside of any transaction, and no connection is held meanwhile.
 from __future__ import annotations
 
 import inspect
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from compaction_store import tokens
@@ -44,9 +45,16 @@ _LONGEST_WAIT = 2.0
 _LONGEST_QUEUE = _LEASE_SECONDS
 
 
+class Revoked(NamedTuple):
+    """The record that a repair revokes in the same run, and why."""
+
+    number: int
+    reason: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Compacting:
-    """One call of `compact` or `plan`: a thread, the callbacks for it, and the budget."""
+    """One call of `compact`, `plan` or `repair`: a thread, the callbacks for it, and the budget."""
 
     reader: AsyncReader
     db: AsyncConnections
@@ -59,6 +67,7 @@ class Compacting:
     authority: Payload | None = None
     #: Why it runs, if not because of the budget.
     trigger: str | None = None
+    revoked: Revoked | None = None
     run_id: UUID = field(default_factory=uuid4)
 
     @property
@@ -70,7 +79,7 @@ async def compact(compacting: Compacting) -> CompactionRun:
     budget = compacting.budget
     if budget is None:
         view = await compacting.reader.view(compacting.thread_id)
-        return await _run_and_commit(compacting, view, "manual")
+        return await run_and_commit(compacting, view, "manual")
     view = await measured_view(compacting.reader, compacting.db, compacting.thread, budget)
     if not compacting.force and not budget.is_over(view):
         return CompactionRun((), "the view is within its budget", view)
@@ -121,7 +130,8 @@ async def revoke(
 ) -> Compaction:
     run_id = uuid4()
     base = (0, None) if view is None else (view.pos, view.head)
-    text = records.revocation(number, reason=reason, actor=actor, authority=authority)
+    body = records.stated(reason=reason, authority=authority)
+    text = json.dumps([records.revocation(number, body, actor=actor)])
     rows = await db.call(queries.commit_compactions, thread, run_id, base, text, key=str(run_id))
     return records.from_commit(thread.thread_id, run_id, rows)[0]
 
@@ -173,28 +183,46 @@ async def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget
     if not compacting.force and not budget.is_over(view):
         await db.call(queries.release, thread, compacting.run_id, False)
         return CompactionRun((), "another run has compacted the thread", view)
-    return await _run_and_commit(compacting, view, "budget" if budget.is_over(view) else "forced")
+    return await run_and_commit(compacting, view, "budget" if budget.is_over(view) else "forced")
 
 
-async def _run_and_commit(compacting: Compacting, view: View, trigger: str) -> CompactionRun:
+async def run_and_commit(
+    compacting: Compacting, view: View, trigger: str, *, shown: View | None = None
+) -> CompactionRun:
+    """Runs the callbacks on a view and commits what they planned.
+
+    `shown` is the thread's present view, where the callbacks see another one: that after the revocation of a repair. A
+    repair that plans nothing revokes nothing.
+    """
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
     builder = await _run_callbacks(compacting, view)
     reason = builder.reason(tried=bool(compacting.callbacks))
+    shown = view if shown is None else shown
     if not builder.attempts:
         if budget is not None:
             await db.call(queries.release, thread, run_id, True)
-        return CompactionRun((), reason, view, tuple(builder.errors))
+        return CompactionRun((), reason, shown, tuple(builder.errors))
     text = records.to_json(
         builder.attempts,
         trigger=compacting.trigger or trigger,
         actor=compacting.actor,
         counter=compacting.counter.name,
         measured=size_estimate.as_json(view),
+        first=_revocation(compacting, trigger) if builder.applied else (),
     )
     rows = await db.call(queries.commit_compactions, thread, run_id, (view.pos, view.head), text, key=str(run_id))
     written = records.from_commit(thread.thread_id, run_id, rows)
-    after = await _view_after(compacting, view, written, rows[-1][_ENTRY]) if builder.applied else view
+    after = await _view_after(compacting, view, written, rows[-1][_ENTRY]) if builder.applied else shown
     return CompactionRun(tuple(written), reason, after, tuple(builder.errors))
+
+
+def _revocation(compacting: Compacting, trigger: str) -> tuple[Payload, ...]:
+    """Returns the record that revokes what a repair replaces."""
+    if compacting.revoked is None:
+        return ()
+    number, reason = compacting.revoked
+    body = records.stated(reason=reason, authority=compacting.authority)
+    return (records.revocation(number, body, actor=compacting.actor, trigger=trigger),)
 
 
 async def _view_after(compacting: Compacting, view: View, written: list[Compaction], head: bytes) -> View:
@@ -209,8 +237,11 @@ async def _view_after(compacting: Compacting, view: View, written: list[Compacti
 
 async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
     """Returns what the callbacks planned and their errors. Raises a SpanConflict if nothing else came of them."""
-    rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
-    stalled = [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
+    stalled: list[Stalled] = []
+    # A repair is asked for by somebody who knows what was tried before.
+    if compacting.revoked is None:
+        rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
+        stalled += [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]
     counter = await prepared(compacting.db, compacting.counter)
     builder = PlanBuilder(
         view, counter=counter, budget=compacting.budget, stalled=stalled, awaits=_IS_ASYNC,

@@ -42,9 +42,9 @@ async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> 
         yield typed_rows.message(row)
 
 
-async def threads(db: AsyncConnections, tenant: str, after: str) -> AsyncIterator[Thread]:
+async def threads(db: AsyncConnections, tenant: str, after: str, *, hidden: bool) -> AsyncIterator[Thread]:
     while True:
-        rows = await db.call(queries.threads, tenant, after, _THREADS_PAGE)
+        rows = await db.call(queries.threads, tenant, after, hidden, _THREADS_PAGE)
         for row in rows:
             yield typed_rows.thread(row)
         if len(rows) < _THREADS_PAGE:

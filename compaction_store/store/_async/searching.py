@@ -14,7 +14,7 @@ from compaction_store.store.thread_keys import thread_key
 
 
 async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, after: str) -> AsyncIterator[Found]:
-    async for thread in pages.threads(db, tenant, after):
+    async for thread in pages.threads(db, tenant, after, hidden=True):
         async for found in _found(db, thread_key(tenant, thread.thread_id), thread, wanted):
             yield found
 

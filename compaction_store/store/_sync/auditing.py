@@ -16,7 +16,7 @@ from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
 from compaction_store.rendering import receipts
 
-_KINDS = ("summary", "truncation", "removal", "revocation", "adoption")
+_KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 _PAGE = 100
 # How many of the last messages are searched for a reply that reports its usage.
@@ -106,8 +106,7 @@ def due(db: Connections, tenant: str, budget: TokenBudget) -> Iterator[Thread]:
                 yield thread
         if len(rows) < _PAGE:
             return
-        *_, uid, tokens = rows[-1]
-        after = tokens, uid
+        after = rows[-1][-1], typed_rows.thread(rows[-1][:-1]).thread_uid
 
 
 def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:

@@ -42,9 +42,9 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
         yield typed_rows.message(row)
 
 
-def threads(db: Connections, tenant: str, after: str) -> Iterator[Thread]:
+def threads(db: Connections, tenant: str, after: str, *, hidden: bool) -> Iterator[Thread]:
     while True:
-        rows = db.call(queries.threads, tenant, after, _THREADS_PAGE)
+        rows = db.call(queries.threads, tenant, after, hidden, _THREADS_PAGE)
         for row in rows:
             yield typed_rows.thread(row)
         if len(rows) < _THREADS_PAGE:

@@ -18,7 +18,14 @@ from compaction_store.checkpoints import Checkpoint, CheckpointLog, Signer
 from compaction_store.checkpoints.make import Sink
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.errors import CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, Unreadable
+from compaction_store.errors import (
+    CompactionNotFound,
+    InvalidInput,
+    MessageNotFound,
+    PositionNotFound,
+    ThreadNotFound,
+    Unreadable,
+)
 from compaction_store.integrity.thread import Level
 from compaction_store.models import (
     Compaction,
@@ -165,7 +172,7 @@ class Reader:
         """Returns what the model should see: every active compaction folds its span.
 
         The view is the present one, or that at a pos, at the last pos not later than an aware datetime, or just after
-        a compaction.
+        a compaction. A thread that `clear` has hidden has no present view (`ThreadNotFound`).
         """
         key = self._key(thread_id)
         if isinstance(at, Compaction):
@@ -181,15 +188,24 @@ class Reader:
             arguments.number(at, "at", least=1)
         return typed_rows.view(thread_id, self._db.call(queries.view, key, at))
 
-    def thread(self, thread_id: str) -> Thread:
-        """Returns a thread's counters, head and metadata."""
-        return typed_rows.thread(self._db.call(queries.thread, self._key(thread_id)))
+    def thread(self, thread_id: str, *, hidden: bool = False) -> Thread:
+        """Returns a thread's counters, head and metadata. With `hidden` also one that `clear` has hidden."""
+        key = self._key(thread_id)
+        arguments.instance(hidden, bool, "hidden")
+        found = typed_rows.thread(self._db.call(queries.thread, key))
+        if found.hidden and not hidden:
+            raise ThreadNotFound(f"no such thread{arguments.about(thread_id)}")
+        return found
 
-    def threads(self, *, after: str = "") -> Iterator[Thread]:
-        """Yields the tenant's threads after a name, in the order of their names' bytes."""
+    def threads(self, *, after: str = "", hidden: bool = False) -> Iterator[Thread]:
+        """Yields the tenant's threads after a name, in the order of their names' bytes.
+
+        Those that `clear` has hidden are left out, unless `hidden` is set.
+        """
+        arguments.instance(hidden, bool, "hidden")
         if after:
             arguments.check_thread_id(after)
-        return pages.threads(self._db, self._tenant, after)
+        return pages.threads(self._db, self._tenant, after, hidden=hidden)
 
     # ---- the compaction log
 
@@ -237,7 +253,7 @@ class Reader:
         """Yields the records that match a filter; the thread, if one is given, must exist."""
         start = None
         if thread_id is not None:
-            wanted = wanted._replace(thread_uid=(self.thread(thread_id)).thread_uid)
+            wanted = wanted._replace(thread_uid=(self.thread(thread_id, hidden=True)).thread_uid)
         if after is not None:
             start = CompactionKey(after.created_at, after.thread_uid, after.number)
         log = auditing.compaction_log(self._db, self._tenant, wanted, newest_first=newest_first, after=start)
@@ -292,7 +308,7 @@ class Reader:
         wanted = receipts.digests(tools, system)
         message = self.message(thread_id, seq)
         log = [record for record in self.compactions(thread_id, covering=seq)]
-        view = self.view(thread_id)
+        view = self._present_view(thread_id)
         element = next((element for element in view.elements if element.seq <= seq <= element.end_seq), None)
         if element is None:
             raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
@@ -303,6 +319,13 @@ class Reader:
         same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
         same_system = receipts.has_digest(receipt, "system", wanted.system)
         return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
+
+    def _present_view(self, thread_id: str) -> View:
+        """Returns the view now, of a hidden thread too."""
+        try:
+            return self.view(thread_id)
+        except ThreadNotFound:
+            return self.view(thread_id, at=(self.thread(thread_id, hidden=True)).last_pos)
 
     def events(self, thread_id: str, *, after: int = 0) -> Iterator[Event]:
         """Yields a thread's redactions, refusals, holds, releases, retentions and forks after a pos, in order."""
@@ -319,7 +342,7 @@ class Reader:
         key = self._key(thread_id)
         found = auditing.receipt_of(self._db, key, seq)
         if found is None:
-            self.thread(thread_id)
+            self.thread(thread_id, hidden=True)
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
         pos, receipt = found
         if receipt is None:

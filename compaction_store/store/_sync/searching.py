@@ -14,7 +14,7 @@ from compaction_store.store.thread_keys import thread_key
 
 
 def search_all(db: Connections, tenant: str, wanted: TextSearch, after: str) -> Iterator[Found]:
-    for thread in pages.threads(db, tenant, after):
+    for thread in pages.threads(db, tenant, after, hidden=True):
         for found in _found(db, thread_key(tenant, thread.thread_id), thread, wanted):
             yield found
 

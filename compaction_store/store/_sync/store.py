@@ -6,7 +6,7 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -16,10 +16,14 @@ from typing import Any, TypeVar, overload
 from compaction_store import arguments
 from compaction_store.bundles import verification
 from compaction_store.compaction import adoption, sending, size_estimate
+from compaction_store.compaction.asking import Summarize
 from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
 from compaction_store.compaction.callbacks import check_callback
+from compaction_store.compaction.checks import Check
 from compaction_store.compaction.plan import CompactionPlan, CompactionRun
+from compaction_store.compaction.repair import check_arguments
 from compaction_store.compaction.sending import Sent
+from compaction_store.compaction.summary_request import SummaryResult
 from compaction_store.drivers import drive, is_async
 from compaction_store.errors import ActorRequired, CompactionStoreError, InvalidInput, SpanConflict
 from compaction_store.integrity import erasure
@@ -30,7 +34,16 @@ from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
 from compaction_store.store import loading, turn_waits
-from compaction_store.store._sync import adopting, compacting, erasing, forking, importing, writing
+from compaction_store.store._sync import (
+    adopting,
+    compacting,
+    erasing,
+    forking,
+    importing,
+    repairing,
+    rewinding,
+    writing,
+)
 from compaction_store.store._sync.loading import run_load
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store._sync.turns import Turn
@@ -357,10 +370,7 @@ class Store(Reader):
         """
         thread = self._writable_key(thread_id)
         arguments.number(number, "number", least=1)
-        if view is not None:
-            arguments.instance(view, View, "view")
-            if view.thread_id != thread_id:
-                raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")
+        _check_view(view, thread_id)
         arguments.text(reason, "reason")
         return compacting.revoke(
             self._db, thread, number, view, reason=reason, actor=self._chosen_actor(actor),
@@ -405,6 +415,81 @@ class Store(Reader):
         return adopting.adopt(
             self, self._db, self._counter, thread, made, view=view, start_seq=start_seq, end_seq=end_seq,
             reason=reason, actor=self._chosen_actor(actor), authority=encoding.authority(authority),
+        )  # fmt: skip
+
+    def repair(
+        self,
+        thread_id: str,
+        number: int,
+        summarizer: SummaryResult | Summarize,
+        *,
+        allow: Collection[str] = (),
+        checks: Sequence[Check] = (),
+        reason: str | None = None,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> CompactionRun:
+        """Replaces an active compaction: revokes it and summarizes the same span again, in one run, all or none.
+
+        If the summarizer fails, or a rule or one of `checks` refuses its summary, the compaction stays as it is and the
+        attempt is on record. The rules that the compaction was allowed to break, and those in `allow`, may be broken
+        again.
+        """
+        thread = self._writable_key(thread_id)
+        arguments.number(number, "number", least=1)
+        check_arguments(summarizer, allow, reason, checks, awaits=_IS_ASYNC)
+        actor = self._chosen_actor(actor)
+        work = self._compacting(thread, (), None, force=False, actor=actor, authority=authority)
+        return repairing.repair(work, number, summarizer, reason=reason, allow=allow, checks=checks)
+
+    # ---- going back
+
+    def rewind(
+        self,
+        thread_id: str,
+        seq: int,
+        *,
+        view: View | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> tuple[Compaction, ...]:
+        """Lets the view end at a seq: hides all messages after it, until the record of this is revoked.
+
+        The messages stay in `replay`, and appends continue with the next seq. A compaction that reaches from before the
+        seq to after it is revoked in the same run. Messages that are hidden already stay hidden. Returns the records
+        that were written, the rewind last: none if the view ends there already. `view` is the view that the seq was
+        taken from: if anything was written to the thread since, the call is refused (`HeadConflict`).
+        """
+        thread = self._writable_key(thread_id)
+        arguments.number(seq, "seq", least=0)
+        _check_view(view, thread_id)
+        arguments.text(reason, "reason")
+        return rewinding.rewind(
+            self._db, thread, "rewind", seq, view, hide=False, reason=reason, actor=self._chosen_actor(actor),
+            authority=encoding.authority(authority),
+        )  # fmt: skip
+
+    def clear(
+        self,
+        thread_id: str,
+        *,
+        hide: bool = False,
+        reason: str | None = None,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> tuple[Compaction, ...]:
+        """Empties the view: hides all messages, until the record of this is revoked. Nothing is erased.
+
+        With `hide`, `view`, `thread`, `threads` and `due` do not find the thread until the next append; audits still
+        do. Returns the record, or nothing if the view is empty already.
+        """
+        thread = self._writable_key(thread_id)
+        arguments.instance(hide, bool, "hide")
+        arguments.text(reason, "reason")
+        return rewinding.rewind(
+            self._db, thread, "clear", 0, None, hide=hide, reason=reason, actor=self._chosen_actor(actor),
+            authority=encoding.authority(authority),
         )  # fmt: skip
 
     # ---- erasing
@@ -475,7 +560,7 @@ class Store(Reader):
         erasing.check_reasons(reason, override)
         actor = None if dry_run else self._chosen_actor(actor)
         body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
-        thread = self.thread(thread_id)
+        thread = self.thread(thread_id, hidden=True)
         # By its key: a repeated call must not reach a new thread of the same name.
         key = key._replace(uid=thread.thread_uid)
         return erasing.erase(
@@ -523,3 +608,11 @@ class Store(Reader):
         actor = self._chosen_actor(actor)
         body = erasure.body(until=until, reason=reason, authority=encoding.authority(authority))
         return erasing.record_event(self._db, thread, kind, body, actor)
+
+
+def _check_view(view: object, thread_id: str) -> None:
+    if view is not None:
+        arguments.instance(view, View, "view")
+        assert isinstance(view, View)  # noqa: S101 — checked just now
+        if view.thread_id != thread_id:
+            raise InvalidInput(f"view must be a view of thread {thread_id!r}, not of {view.thread_id!r}")

@@ -1,6 +1,6 @@
 -- The query of functions/in_force.sql in PL/pgSQL. The SQL form is inlined into its callers, where Citus does not see
 -- the table in time; this form costs a view on a single server 5 to 20 % more, so both are kept.
-CREATE OR REPLACE FUNCTION compaction_store.in_force(p_thread_uid uuid, p_at bigint, p_last_number bigint)
+CREATE OR REPLACE FUNCTION compaction_store.in_force(p_thread_uid uuid, p_at bigint, p_last_number bigint, p_from bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -10,6 +10,7 @@ BEGIN
         SELECT c.number, c.start_seq, c.end_seq, c.tokens_after
         FROM compaction_store.compactions AS c
         WHERE c.thread_uid = p_thread_uid
+            AND c.start_seq >= p_from
             AND c.outcome = 'applied'
             AND c.revokes IS NULL
             AND c.pos <= p_at

@@ -9,6 +9,8 @@ COMMENT ON FUNCTION compaction_store.set_metadata IS
     'Sets the metadata of a thread.';
 COMMENT ON FUNCTION compaction_store.commit_compactions IS
     'Writes the records of one run of a compaction, all or none.';
+COMMENT ON FUNCTION compaction_store.rewind IS
+    'Lets the view of a thread end at a seq, with a record that hides everything after it.';
 COMMENT ON FUNCTION compaction_store.lease IS
     'Gives a run the sole right to compact a thread for some seconds.';
 COMMENT ON FUNCTION compaction_store.release IS

@@ -14,6 +14,8 @@ COMMENT ON COLUMN compaction_store.heads.stalled_tokens IS
     'The tokens of the view when an attempt at a compaction last made no progress; NULL after one that did.';
 COMMENT ON COLUMN compaction_store.heads.erased_pos IS
     'The pos of the event that erased the whole thread; NULL if it was not erased.';
+COMMENT ON COLUMN compaction_store.heads.hidden_seq IS
+    'The last seq that a clear hid; the thread is hidden as long as that is last_seq. NULL if no such clear is in force.';
 COMMENT ON COLUMN compaction_store.heads.last_at IS
     'When the last entry was written; -infinity before the first.';
 COMMENT ON COLUMN compaction_store.heads.lease_until IS

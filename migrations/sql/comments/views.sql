@@ -20,6 +20,8 @@ COMMENT ON COLUMN compaction_store.audit_threads.erased IS
     'Whether the whole thread was erased.';
 COMMENT ON COLUMN compaction_store.audit_threads.erased_pos IS
     'The pos of the event that erased the whole thread; NULL if it was not erased.';
+COMMENT ON COLUMN compaction_store.audit_threads.hidden IS
+    'Whether the thread was cleared so that lists leave it out, and nothing was appended since.';
 COMMENT ON COLUMN compaction_store.audit_threads.held_pos IS
     'The pos of the hold that forbids erasing; NULL if the thread is not held.';
 COMMENT ON COLUMN compaction_store.audit_threads.retained_until IS

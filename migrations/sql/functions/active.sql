@@ -1,19 +1,32 @@
--- Returns the active records of a thread at a pos: those in force whose span is not inside another one in force.
--- p_last_number is the head's, as for in_force.
+-- Returns the active records of a thread at a pos: those in force whose span is not inside another one in force, in order.
+-- p_last_number is the head's, as for in_force. Outer records come before those inside them. After ten records inside one,
+-- the query starts again behind it: a thousand rewinds, each inside the next, are one record that is read, not a thousand.
 CREATE FUNCTION compaction_store.active(p_thread_uid uuid, p_at bigint, p_last_number bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT f.number, f.start_seq, f.end_seq, f.tokens_after
-    FROM (
-        SELECT
-            c.number, c.start_seq, c.end_seq, c.tokens_after,
-            max(c.end_seq) OVER (
-                ORDER BY c.start_seq, c.end_seq DESC, c.number DESC
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ) AS covered_to
-        FROM compaction_store.in_force(p_thread_uid, p_at, p_last_number) AS c
-    ) AS f
-    WHERE f.covered_to IS NULL OR f.end_seq > f.covered_to
-    ORDER BY f.start_seq
+DECLARE
+    v_next bigint := 1;
+    v_inside integer;
+BEGIN
+    LOOP
+        v_inside := 0;
+        FOR number, start_seq, end_seq, tokens_after IN
+            SELECT f.number, f.start_seq, f.end_seq, f.tokens_after
+            FROM compaction_store.in_force(p_thread_uid, p_at, p_last_number, v_next) AS f
+            ORDER BY f.start_seq, f.end_seq DESC, f.number DESC
+        LOOP
+            IF end_seq < v_next THEN
+                v_inside := v_inside + 1;
+                EXIT WHEN v_inside = 10;
+            ELSE
+                RETURN NEXT;
+                v_next := end_seq + 1;
+                v_inside := 0;
+            END IF;
+        END LOOP;
+        EXIT WHEN v_inside < 10;
+    END LOOP;
+END
 $$;

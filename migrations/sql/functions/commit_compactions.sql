@@ -158,8 +158,11 @@ BEGIN
             IF p_base_head IS NULL THEN
                 RAISE EXCEPTION 'p_base_head must be given for applied records' USING ERRCODE = 'CS008';
             END IF;
+            -- A rewind or a clear hides everything up to the end: it may part calls from their results, and nothing comes
+            -- after them.
             IF (
                 v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_base_seq
+                AND (v_row.kind NOT IN ('rewind', 'clear') OR v_row.end_seq = v_head.last_seq)
             ) IS NOT TRUE THEN
                 RAISE EXCEPTION 'no span %..%', v_row.start_seq, v_row.end_seq USING ERRCODE = 'CS007';
             END IF;
@@ -213,12 +216,18 @@ BEGIN
         v_head.last_at := v_row.created_at;
         v_head.head := v_row.entry;
         v_head.view_tokens := v_head.view_tokens + v_change;
+        IF v_row.outcome = 'applied' AND (
+            (v_row.kind = 'clear' AND v_row.trigger = 'hide')
+            OR (v_row.kind = 'revocation' AND v_target.kind = 'clear' AND v_target.trigger = 'hide')
+        ) THEN
+            v_head.hidden_seq := compaction_store.hidden_seq(p_thread_uid, v_head.last_number);
+        END IF;
     END LOOP;
     -- After an applied record of an unknown kind, nobody could read the view.
     PERFORM compaction_store.refuse_unknown(p_thread_uid, v_head.last_pos, v_head.last_number);
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,
-        view_tokens = v_head.view_tokens,
+        view_tokens = v_head.view_tokens, hidden_seq = v_head.hidden_seq,
         stalled_tokens = CASE
             WHEN NOT v_tried THEN h.stalled_tokens WHEN NOT v_progress THEN v_head.view_tokens
         END,

@@ -1,6 +1,7 @@
 -- Returns the numbers of the records that may repeat what some messages say, whatever their outcome, and of those made from
 -- such records. A record may repeat its span. One without a span, or with 0 among its inputs, may repeat anything before
--- it. An observed record may repeat anything from its start up to itself, because one of those messages reported it.
+-- it. An observed record may repeat anything from its start up to itself, because one of those messages reported it. A rewind
+-- or a clear was made from no message and repeats none: erased, it would show again what it hides.
 CREATE FUNCTION compaction_store.derived_records(p_thread_uid uuid, p_seqs int8multirange) RETURNS int8multirange
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -22,7 +23,8 @@ BEGIN
         array_agg(CASE WHEN c.outcome = 'observed' OR 0 = ANY (c.inputs) THEN NULL ELSE c.end_seq END)
     INTO v_numbers, v_pos, v_starts, v_ends
     FROM compaction_store.compactions AS c
-    WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number;
+    WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number
+        AND (c.kind NOT IN ('rewind', 'clear') OR c.outcome <> 'applied');
     SELECT array_agg(c.number), array_agg(i.input) INTO v_makers, v_inputs
     FROM compaction_store.compactions AS c CROSS JOIN LATERAL unnest(c.inputs) AS i (input)
     WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number;

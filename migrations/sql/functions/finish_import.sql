@@ -191,6 +191,7 @@ BEGIN
     UPDATE compaction_store.heads AS h
     SET last_seq = p_last_seq, last_number = p_last_number, last_pos = p_last_pos, last_at = v_last.created_at,
         head = p_head, view_tokens = compaction_store.span_tokens(p_thread_uid, p_last_pos, p_last_number, 1, p_last_seq),
+        hidden_seq = compaction_store.hidden_seq(p_thread_uid, p_last_number),
         erased_pos = (
             SELECT p_last_pos FROM compaction_store.threads AS t
             WHERE t.thread_uid = p_thread_uid AND t.thread_id = 'erased:' || t.thread_uid

@@ -129,7 +129,8 @@ BEGIN
         SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = child_uid;
     END LOOP;
     UPDATE compaction_store.heads AS h
-    SET view_tokens = compaction_store.span_tokens(child_uid, v_head.last_pos, v_head.last_number, 1, v_head.last_seq)
+    SET view_tokens = compaction_store.span_tokens(child_uid, v_head.last_pos, v_head.last_number, 1, v_head.last_seq),
+        hidden_seq = compaction_store.hidden_seq(child_uid, v_head.last_number)
     WHERE h.thread_uid = child_uid;
     child_head := v_head.head;
 

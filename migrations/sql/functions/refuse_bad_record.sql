@@ -23,6 +23,12 @@ BEGIN
     IF EXISTS (SELECT FROM json_array_elements(v_messages) AS m WHERE json_typeof(m.value) <> 'object') THEN
         RAISE EXCEPTION 'the body has a replacement that is not a JSON object' USING ERRCODE = 'CS019';
     END IF;
+    IF p_record.kind IN ('rewind', 'clear') AND (
+        json_array_length(v_messages) > 0 OR p_record.tokens_after > 0 OR (p_record.kind = 'clear' AND p_record.start_seq > 1)
+    ) THEN
+        RAISE EXCEPTION 'a rewind or a clear must leave nothing in the view, and a clear must begin at seq 1'
+            USING ERRCODE = 'CS019';
+    END IF;
     IF EXISTS (
         SELECT FROM json_array_elements(v_messages) AS m WHERE m.value ->> 'role' IN ('system', 'developer')
     ) THEN

@@ -12,6 +12,7 @@ BEGIN
     FROM compaction_store.compactions AS c
     LEFT JOIN compaction_store.messages AS b ON b.thread_uid = c.thread_uid AND b.seq = c.start_seq - 1
     LEFT JOIN compaction_store.messages AS m ON m.thread_uid = c.thread_uid AND m.seq = c.end_seq
+    LEFT JOIN compaction_store.messages AS n ON n.thread_uid = c.thread_uid AND n.seq = c.end_seq + 1
     LEFT JOIN compaction_store.compactions AS r ON r.thread_uid = c.thread_uid AND r.number = c.revokes
     WHERE c.thread_uid = p_thread_uid AND c.outcome = 'applied'
         AND c.kind IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption') AND (CASE
@@ -19,6 +20,8 @@ BEGIN
             AND r.start_seq = c.start_seq AND r.end_seq = c.end_seq
         ELSE m.pos < c.pos AND c.source_count = c.end_seq - c.start_seq + 1 AND c.source_end = m.entry
             AND c.source_before IS NOT DISTINCT FROM b.entry AND c.tokens_before >= 0 AND c.tokens_after >= 0
+            -- A rewind or a clear reached up to the thread's end when it was written.
+            AND (c.kind NOT IN ('rewind', 'clear') OR n.pos IS NULL OR n.pos > c.pos)
     END) IS NOT TRUE
     LIMIT 1;
     IF v_number IS NULL THEN

@@ -1,7 +1,9 @@
+-- Returns a thread's counters and metadata, of a hidden thread too: its hidden_seq is its last_seq.
 CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,
-    view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint, thread_uid uuid
+    view_tokens bigint, last_at timestamptz, head bytea, erased_pos bigint, thread_uid uuid,
+    hidden_seq bigint
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -12,7 +14,7 @@ BEGIN
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     RETURN QUERY
         SELECT t.thread_id, t.metadata::text, t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-            h.last_at, h.head, h.erased_pos, h.thread_uid
+            h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid;

@@ -4,7 +4,7 @@ CREATE FUNCTION compaction_store.thread_state(p_thread_uid uuid, p_tenant text, 
 RETURNS TABLE (
     thread_uid uuid, thread_id text, name_salt bytea, name_commitment bytea, is_bare boolean, created_microseconds bigint, last_seq bigint, last_number bigint, last_pos bigint,
     last_microseconds bigint, head bytea, erased_pos bigint, seq_at bigint, number_at bigint, entry_at bytea,
-    metadata text
+    metadata text, hidden_seq bigint
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -29,7 +29,7 @@ BEGIN
             v_number,
             v_entry,
             -- The limit is 8,192 bytes: enough to see that it is exceeded.
-            left(t.metadata::text, 8193)
+            left(t.metadata::text, 8193), h.hidden_seq
         FROM compaction_store.threads AS t
         JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
         WHERE t.thread_uid = p_thread_uid AND t.tenant = p_tenant AND h.tenant = p_tenant;

@@ -1,4 +1,4 @@
--- Returns what the model should see at a pos (NULL: now): the active records, and the messages between them by index ranges.
+-- Returns what the model should see at a pos (NULL: now, where a hidden thread is not found): the active records, and the messages between them by index ranges.
 -- The first row has the thread's key, and the entry of the chain at that pos as head. A record's row has its number, and its whole body as
 -- payload, because json cannot take fields out of text with \u0000.
 CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint)
@@ -17,17 +17,20 @@ DECLARE
     v_last_pos bigint;
     v_last_seq bigint;
     v_last_number bigint;
+    v_hidden_seq bigint;
     v_head bytea;
     v_next bigint := 1;
     v_number bigint;
     v_start bigint;
     v_end bigint;
+    v_inside integer;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
-    SELECT h.last_pos, h.last_seq, h.last_number, h.head INTO v_last_pos, v_last_seq, v_last_number, v_head
+    SELECT h.last_pos, h.last_seq, h.last_number, h.hidden_seq, h.head
+    INTO v_last_pos, v_last_seq, v_last_number, v_hidden_seq, v_head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
-    IF NOT FOUND THEN
+    IF NOT FOUND OR (p_at IS NULL AND v_hidden_seq = v_last_seq) THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
     IF p_at IS NOT NULL THEN
@@ -44,15 +47,22 @@ BEGIN
     IF v_last_pos > v_last_seq THEN
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
     END IF;
-    -- Outer records come before those inside them, which are skipped. There is one query for each record and each gap: with
-    -- few active records this is faster than one query that sorts all rows; with hundreds it takes up to twice as long.
-    IF v_last_number > 0 THEN
+    -- Outer records come before those inside them, which are skipped, as in active. There is one query for each record and
+    -- each gap: with few active records this is faster than one query that sorts all rows; with hundreds it takes up to twice
+    -- as long.
+    WHILE v_last_number > 0 LOOP
+        v_inside := 0;
         FOR v_number, v_start, v_end IN
             SELECT f.number, f.start_seq, f.end_seq
-            FROM compaction_store.in_force(p_thread_uid, v_last_pos, v_last_number) AS f
+            FROM compaction_store.in_force(p_thread_uid, v_last_pos, v_last_number, v_next) AS f
             ORDER BY f.start_seq, f.end_seq DESC, f.number DESC
         LOOP
-            CONTINUE WHEN v_end < v_next;
+            IF v_end < v_next THEN
+                v_inside := v_inside + 1;
+                EXIT WHEN v_inside = 10;
+                CONTINUE;
+            END IF;
+            v_inside := 0;
             IF v_start > v_next THEN
                 RETURN QUERY
                     SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
@@ -70,7 +80,8 @@ BEGIN
                 WHERE c.thread_uid = p_thread_uid AND c.number = v_number;
             v_next := v_end + 1;
         END LOOP;
-    END IF;
+        EXIT WHEN v_inside < 10;
+    END LOOP;
     RETURN QUERY
         SELECT v_last_pos, m.seq, m.seq, NULL::bigint, m.pos, m.payload::text, m.tokens::bigint,
             m.created_at, NULL::text, NULL::text, CASE WHEN m.seq = 1 THEN v_head END,

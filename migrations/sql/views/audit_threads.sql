@@ -12,6 +12,7 @@ SELECT
     CASE WHEN h.last_pos > 0 THEN h.last_at END AS last_at,
     h.erased_pos IS NOT NULL AS erased,
     h.erased_pos,
+    CASE WHEN h.hidden_seq = h.last_seq THEN true ELSE false END AS hidden,
     (
         SELECT CASE e.kind WHEN 'hold' THEN e.pos END AS pos
         FROM compaction_store.events AS e

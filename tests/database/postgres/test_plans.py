@@ -41,8 +41,6 @@ _names = count(1)
 def _statements(function: str) -> list[str]:
     """The queries of a function that read messages or compactions, without the PL/pgSQL around them."""
     body = (_SQL / f"{function}.sql").read_text(encoding="utf-8").split("$$")[1]
-    if function == "active":
-        return [body.strip()]
     queries = re.findall(r"(?:RETURN QUERY|FOR [^;]* IN)\s+(SELECT .*?)(?:;|\s+LOOP)", body, re.DOTALL)
     assert queries, function
     return queries

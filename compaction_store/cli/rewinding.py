@@ -1,0 +1,94 @@
+"""Lets views end earlier, and repairs compactions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from compaction_store.cli import choosing, exits, options, values
+from compaction_store.cli.compacting import Number, Reason, Summarizer, show_run
+from compaction_store.cli.options import Actor, AsJson, Authority, Tenant, Thread, Url, misuse
+from compaction_store.cli.output import Output
+from compaction_store.models import Compaction
+
+
+def rewind(
+    thread: Thread,
+    seq: Annotated[
+        int, typer.Argument(metavar="SEQ", min=0, help="The last seq that the view shows.", show_default=False)
+    ],
+    reason: Reason = None,
+    actor: Actor = None,
+    authority: Authority = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Lets the view of a thread end at a message: hides all later ones. They stay in replay; revoke undoes it.
+
+    A compaction that reaches from before the message to after it is revoked in the same run.
+    """
+    out = Output(as_json=as_json)
+    with options.store(url, tenant) as store:
+        written = store.rewind(thread, seq, reason=reason, actor=actor, authority=authority)
+        tokens = store.thread(thread, hidden=True).view_tokens
+    _show(out, thread, written, tokens, nothing=f"the view ends at seq {seq} or before already")
+
+
+def clear(
+    thread: Thread,
+    hide: Annotated[
+        bool, typer.Option("--hide", help="Also leave the thread out of lists until the next append.")
+    ] = False,
+    reason: Reason = None,
+    actor: Actor = None,
+    authority: Authority = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Empties the view of a thread. Nothing is erased: messages stay in replay, and revoke undoes it."""
+    out = Output(as_json=as_json)
+    with options.store(url, tenant) as store:
+        written = store.clear(thread, hide=hide, reason=reason, actor=actor, authority=authority)
+        tokens = store.thread(thread, hidden=True).view_tokens
+    _show(out, thread, written, tokens, nothing="the view is empty already")
+
+
+def _show(out: Output, thread: str, written: tuple[Compaction, ...], tokens: int, *, nothing: str) -> None:
+    if out.as_json:
+        out.json({"thread_id": thread, "view_tokens": tokens, "records": [values.compaction(r) for r in written]})
+    elif not written:
+        out.text(f"{thread}: {nothing}: nothing is written")
+    else:
+        *revoked, last = written
+        also = "".join(f", revokes compaction {record.revokes}" for record in revoked)
+        hidden = values.span(last.start_seq, last.end_seq)
+        out.text(f"{thread}: record {last.number} hides seqs {hidden}{also}: {tokens:,} tokens now")
+
+
+def repair(
+    thread: Thread,
+    record: Number,
+    summarizer: Summarizer = ["extractive"],  # noqa: B006 — never changed
+    reason: Reason = None,
+    actor: Actor = None,
+    authority: Authority = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Replaces an active compaction: revokes it and summarizes the same span again, in one run.
+
+    If the summarizer fails, the compaction stays as it is, the attempt is on record, and the exit code is 1.
+    """
+    summarize = choosing.summarize(summarizer)
+    if summarize is None:
+        raise misuse("repair needs a summarizer other than none", "--summarizer")
+    out = Output(as_json=as_json)
+    with options.store(url, tenant) as store:
+        run = store.repair(thread, record, summarize, reason=reason, actor=actor, authority=authority)
+        failed = show_run(out, thread, run)
+    if failed:
+        raise typer.Exit(exits.REFUSED)

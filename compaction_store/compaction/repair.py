@@ -1,0 +1,81 @@
+"""The callback of a repair: it asks for one summary, of the span of a record that is to be revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import cast
+
+from compaction_store import drivers
+from compaction_store.arguments import about
+from compaction_store.compaction.asking import ALLOWED, Ask, Steps, Summarize, allowed_rules
+from compaction_store.compaction.checks import Check, check_checks
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.summary_request import SummaryResult, check_summarizer
+from compaction_store.errors import Conflict, InvalidCallback
+from compaction_store.messages.framing import ROLES, Role
+from compaction_store.models import Compaction
+
+_HIDES = ("rewind", "clear")
+
+
+def check_arguments(
+    summarize: object, allow: Collection[str], reason: object, checks: Sequence[Check], *, awaits: bool
+) -> None:
+    """Checks the arguments of a repair before anything is read."""
+    if not isinstance(summarize, SummaryResult):
+        check_summarizer(summarize, "summarizer", choices="a callable, a text or a Summary")
+    if not awaits and drivers.is_async(summarize):
+        raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
+    allowed_rules(allow, reason)
+    check_checks(checks)
+
+
+def check_repairable(record: Compaction) -> None:
+    """Refuses a record that is not active, and one that hides messages instead of replacing them."""
+    place = about(record.thread_id)
+    if record.status != "active":
+        why = record.status or (record.outcome if record.kind != "revocation" else "it is a revocation")
+        raise Conflict(f"compaction {record.number} is not active: {why}{place}")
+    if record.kind in _HIDES:
+        raise Conflict(f"compaction {record.number} is a {record.kind}, which has no summary: revoke it{place}")
+
+
+class Repair:
+    """A strategy that summarizes one span, under the rules that its record was allowed to break."""
+
+    name = "repair"
+
+    def __init__(
+        self,
+        record: Compaction,
+        summarize: SummaryResult | Summarize,
+        *,
+        reason: str | None,
+        allow: Collection[str],
+        checks: Sequence[Check],
+    ) -> None:
+        assert record.start_seq is not None  # noqa: S101 — an active record has a span
+        assert record.end_seq is not None  # noqa: S101
+        self._ask = Ask(
+            record.start_seq, record.end_seq, summarize, allow=allowed_rules(allow, reason) | _allowed(record),
+            reason=reason, role=_role(record), checks=check_checks(checks),
+        )  # fmt: skip
+
+    @property
+    def needs_async(self) -> bool:
+        return drivers.is_async(self._ask.summarize)
+
+    def steps(self, ctx: CompactionContext) -> Steps:  # noqa: ARG002 — as a strategy is called
+        yield self._ask
+
+
+def _allowed(record: Compaction) -> frozenset[str]:
+    found = (record.body or {}).get("allow")
+    return ALLOWED.intersection(name for name in found if isinstance(name, str)) if type(found) is list else frozenset()
+
+
+def _role(record: Compaction) -> Role:
+    """Returns the role that the summary to repair has in the view."""
+    replacement = record.replacement if record.kind == "summary" else None
+    role = replacement[0].get("role") if replacement else None
+    return cast("Role", role) if role in ROLES else "user"

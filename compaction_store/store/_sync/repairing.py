@@ -1,0 +1,44 @@
+"""Repairs a compaction: revokes it and summarizes its span again, in one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from compaction_store.arguments import about
+from compaction_store.compaction.asking import Summarize
+from compaction_store.compaction.plan import CompactionRun
+from compaction_store.compaction.repair import Repair, check_repairable
+from compaction_store.compaction.summary_request import SummaryResult
+from compaction_store.errors import Conflict
+from compaction_store.models import Compaction
+from compaction_store.rendering.view import View
+from compaction_store.store._sync import compacting
+from compaction_store.store._sync.compacting import Compacting, Revoked
+
+
+def repair(
+    work: Compacting, number: int, summarize: SummaryResult | Summarize, *, reason: str | None, **options: Any
+) -> CompactionRun:
+    reader = work.reader
+    record = reader.compaction(work.thread_id, number)
+    check_repairable(record)
+    view = reader.view(work.thread_id)
+    if not any(element.number == number for element in view.elements):
+        raise Conflict(f"compaction {number} is not active: run the repair again{about(work.thread_id)}")
+    inside = reader.view(work.thread_id, at=record.pos - 1)
+    callback: Any = Repair(record, summarize, reason=reason, **options)
+    work = replace(work, callbacks=(callback,), revoked=Revoked(number, reason))
+    return compacting.run_and_commit(work, _without(view, record, inside), "repair", shown=view)
+
+
+def _without(view: View, record: Compaction, inside: View) -> View:
+    """Returns the view as it will be when a record is revoked: with what its span showed just before it was written.
+
+    Nothing in the span was erased since then, because that would have erased the record as well.
+    """
+    span = [e for e in inside.elements if (record.start_seq or 0) <= e.seq <= (record.end_seq or 0)]
+    elements = []
+    for element in view.elements:
+        elements += span if element.number == record.number else [element]
+    return replace(view, elements=tuple(elements))
