@@ -189,7 +189,7 @@ def test_the_key_of_a_name_is_found_by_the_unique_index(
     functions = [
         path.stem
         for path in sorted(_SQL.glob("*.sql"))
-        if re.search(r"thread_id = p_thread_id", path.read_text(encoding="utf-8"))
+        if "threads AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id" in path.read_text(encoding="utf-8")
     ]
     assert functions == ["append", "find_thread"]
     with psycopg.connect(request.getfixturevalue(database), autocommit=True) as connection:
