@@ -9,13 +9,14 @@ SET enable_seqscan = off
 SET lock_timeout = '5s'
 AS $$
 DECLARE
-    v_until timestamptz := clock_timestamp() + make_interval(secs => p_seconds);
+    v_until timestamptz;
 BEGIN
     IF (p_seconds > 0 AND p_seconds <= 3600) IS NOT TRUE THEN
         RAISE EXCEPTION 'a lease must be for 0 to 3600 seconds' USING ERRCODE = 'CS019';
     END IF;
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM set_config('synchronous_commit', 'off', true);
+    v_until := clock_timestamp() + make_interval(secs => p_seconds);
     UPDATE compaction_store.turns AS t SET held_until = greatest(t.held_until, v_until)
     WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id AND t.turn_id = p_turn_id
     RETURNING t.held_until INTO v_until;

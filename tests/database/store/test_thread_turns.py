@@ -306,6 +306,42 @@ def test_no_connection_is_held_while_a_turn_lasts_or_waits(url: str, superuser: 
         turn.__exit__(None, None, None)
 
 
+_TAKE = "SELECT place FROM compaction_store.take_turn(%s, 't', %s, NULL, 30, true)"
+
+
+def test_the_application_s_role_takes_turns_in_its_tenant_and_does_not_see_the_table(
+    url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    one, two = UUID(int=1), UUID(int=2)
+    with psycopg.connect(url, autocommit=True) as login:
+        login.execute("SET ROLE compaction_store_app")
+        assert login.execute(_TAKE, ("a", one)).fetchall() == [(0,)]
+        assert login.execute(_TAKE, ("b", two)).fetchall() == [(0,)]
+        assert login.execute(_TAKE, ("a", two)).fetchall() == [(1,)]
+        hold = "SELECT compaction_store.hold_turn(%s, 't', %s, NULL)"
+        with pytest.raises(psycopg.Error, match="the turn is lost"):
+            login.execute(hold, ("b", one))
+        assert login.execute(hold, ("b", two)).fetchall() == [(True,)]
+        assert login.execute("SELECT compaction_store.leave_turn('a', 't', %s)", (one,)).fetchall() == [(True,)]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            login.execute("SELECT * FROM compaction_store.turns")
+        login.execute("SET ROLE NONE")
+        login.execute("SET ROLE compaction_store_auditor")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            login.execute(_TAKE, ("a", one))
+    assert superuser.execute("SELECT tenant, turn_id, waiting FROM compaction_store.turns ORDER BY 1").fetchall() == [
+        ("a", None, [two]), ("b", two, []),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "3601", "'NaN'", "'Infinity'"])
+def test_no_turn_lasts_without_end(superuser: psycopg.Connection[Any], seconds: str) -> None:
+    """Also not for a caller of the functions."""
+    for call in ("take_turn('default', 't', %s, NULL, {}, true)", "renew_turn('default', 't', %s, {})"):
+        with pytest.raises(psycopg.Error, match="a lease must be for 0 to 3600 seconds"):
+            superuser.execute(f"SELECT compaction_store.{call.format(seconds)}".encode(), (UUID(int=1),))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
