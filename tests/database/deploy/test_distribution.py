@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from support.paths import SUPPORT
 
 import compaction_store as cs
+from compaction_store import migrate
 from compaction_store.deploy import citus
 from compaction_store.errors import PermissionDenied, SchemaOutOfDate, UnsupportedDatabase
 from compaction_store.postgres import queries, schema, schema_check
@@ -348,6 +349,13 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
         names = superuser.execute("SELECT thread_id FROM compaction_store.names ORDER BY thread_id").fetchall()
         assert names == [("stored before",), ("t",)]
         assert [f for report in store.verify_all() for f in report.findings] == []
+
+
+def test_a_downgrade_takes_the_names_with_it(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    citus.distribute(cluster)
+    migrate.downgrade(cluster, "base", delete_everything=True)
+    migrate.upgrade(cluster)
+    assert superuser.execute("SELECT to_regclass('compaction_store.names')").fetchone() == (None,)
 
 
 def test_verify_all_compares_the_names_of_a_cluster_with_its_threads(
