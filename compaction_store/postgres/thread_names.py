@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import psycopg
@@ -88,15 +88,17 @@ class ThreadNames:
     def _erase(
         self, query: Callable[..., _T], connection: Connection, key: ThreadKey, arguments: tuple[Any, ...]
     ) -> _T:  # fmt: skip
-        """Erases a thread and frees its name."""
+        """Erases a thread and frees its name, unless a hold refuses the erasure, which is recorded all the same."""
         _actor, _salt, _body, _insist, dry_run, *_ = arguments
         if dry_run:
             return query(connection, key, *arguments)
         self._known.pop((key.tenant, key.thread_id), None)
         with together(connection):
-            result = query(connection, key, *arguments)
-            fetch(connection, _UNNAME, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
-        return result
+            result: Any = query(connection, key, *arguments)
+            *_, refused_by, refusal = result
+            if refused_by is None and refusal is None:
+                fetch(connection, _UNNAME, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
+        return cast("_T", result)
 
 
 def _find(connection: Connection, key: ThreadKey) -> UUID | None:

@@ -339,6 +339,11 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
             store.append("refused", {"n": 1}, expected_seq=3)
         store.append("t", {"n": 1})
         first = store.thread("t").thread_uid
+        store.hold("t", reason="r")
+        with pytest.raises(cs.Held):
+            store.erase("t", reason="r")
+        assert store.thread("t").thread_uid == first
+        store.release("t", reason="r")
         with cs.Store.open(cluster) as other:
             erased = other.erase("t", reason="r")
             assert [m.payload for m in other.replay(erased.thread_id)] == [None]
