@@ -1,5 +1,5 @@
 -- Raises an error if a thread does not have the expected entry at a pos. p_seq is the last seq there if the caller knows
--- it.
+-- it. There is none at pos 0: on a cluster a first append has made the thread already.
 CREATE FUNCTION compaction_store.refuse_other_entry(
     p_thread_uid uuid, p_pos bigint, p_seq bigint, p_expected bytea
 ) RETURNS void
@@ -7,7 +7,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_actual bytea := compaction_store.entry_at(p_thread_uid, p_pos, p_seq);
+    v_actual bytea := CASE WHEN p_pos > 0 THEN compaction_store.entry_at(p_thread_uid, p_pos, p_seq) END;
 BEGIN
     IF p_expected IS DISTINCT FROM v_actual THEN
         RAISE EXCEPTION 'expected entry % at pos % and found %', encode(p_expected, 'hex'), p_pos,
