@@ -235,6 +235,7 @@ def test_conflicts_show_no_content(store: Any) -> None:
         assert all(MARKER not in f"{error!r} {vars(error)!r}" for error in chain(caught.value))
 
 
+@pytest.mark.one_server("a node reports no constraint")
 def test_a_refusal_by_the_server_shows_no_content(store: Any, superuser: psycopg.Connection[Any]) -> None:
     superuser.execute(
         "ALTER TABLE compaction_store.messages ADD CONSTRAINT no_marker CHECK (payload::text NOT LIKE '%marker%')"

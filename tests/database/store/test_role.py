@@ -12,6 +12,7 @@ from compaction_store.errors import PermissionDenied
 MESSAGE = {"role": "user", "content": "Hello."}
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 def test_a_store_takes_the_role_that_it_is_opened_with(faces: Faces, url: str) -> None:
     faces.open(url).append("t", MESSAGE)
     auditor = faces.open(url, role="compaction_store_auditor")
@@ -26,6 +27,7 @@ def test_a_role_that_there_is_not_is_refused_at_once(faces: Faces, url: str) -> 
         faces.open(url, role="no such role")
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 def test_the_role_joins_the_options_of_the_url(faces: Faces, url: str) -> None:
     mark = "&" if "?" in url else "?"
     faces.open(f"{url}{mark}options=-c%20statement_timeout%3D9s", role="compaction_store_app").append("t", MESSAGE)

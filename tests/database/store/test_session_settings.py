@@ -12,8 +12,9 @@ import sqlalchemy as sa
 import compaction_store as cs
 from compaction_store.errors import PermissionDenied
 
+_DELEGATED = pytest.mark.one_server("Citus delegates no call with this setting")
 SETTINGS = [
-    "standard_conforming_strings = off",
+    pytest.param("standard_conforming_strings = off", marks=_DELEGATED),
     "backslash_quote = off",
     "bytea_output = escape",
     "DateStyle = 'SQL, DMY'",
@@ -24,7 +25,7 @@ SETTINGS = [
     "transform_null_equals = on",
     "array_nulls = off",
     "default_transaction_isolation = 'serializable'",
-    "plan_cache_mode = force_generic_plan",
+    pytest.param("plan_cache_mode = force_generic_plan", marks=_DELEGATED),
 ]
 
 
@@ -48,6 +49,7 @@ def test_every_door_works_under_every_setting(
     assert store.verify("t", level="schema").findings == ()
 
 
+@pytest.mark.one_server("the setting is not that of the node that has the thread")
 def test_where_policies_are_switched_off_the_error_says_so(
     faces: Any, url: str, superuser: psycopg.Connection[Any]
 ) -> None:
