@@ -124,8 +124,8 @@ def _seen(seen: Any) -> _Described:
 
 
 _RESULTS: dict[str, Callable[[Any], _Described]] = {
-    "append": _messages, "view": _view, "fit": _view, "compact": _run, "plan": _plan, "verify": _report,
-    "seen_by": _seen,
+    "append": _messages, "view": _view, "fit": _view, "compact": _run, "repair": _run, "plan": _plan,
+    "verify": _report, "seen_by": _seen,
 }  # fmt: skip
 
 

@@ -185,7 +185,7 @@ class Telemetry:
         span.set_attributes(conventions.result_attributes(name, result))
         if name == "append":
             self._messages.add(len(result))
-        elif name == "compact":
+        elif name in {"compact", "repair"}:
             for (outcome, kind), count in conventions.record_counts(result).items():
                 self._records.add(count, {"compaction_store.outcome": outcome, "compaction_store.kind": kind})
             for side, tokens in zip(("before", "after"), conventions.tokens_of_run(result) or (), strict=False):

@@ -6,10 +6,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from support.faces import Faces
 from support.rewinding import SAID, many, said, shown, unfolded
+from support.superuser_edits import as_role
 
 import compaction_store as cs
-from compaction_store.errors import HeadConflict, MessageNotFound
+from compaction_store import offline
+from compaction_store.errors import HeadConflict, MessageNotFound, PermissionDenied
+from compaction_store.messages import documents
 
 
 @pytest.fixture
@@ -219,6 +223,22 @@ def test_the_same_run_again_writes_nothing(filled: Any, superuser: psycopg.Conne
     assert filled.verify("t").findings == ()
 
 
+@pytest.mark.usefixtures("filled")
+def test_an_application_may_rewind_and_an_auditor_may_not(faces: Faces, url: str) -> None:
+    auditor = faces.open(as_role(url, "compaction_store_auditor"))
+    with pytest.raises(PermissionDenied):
+        auditor.rewind("t", 3)
+    application = faces.open(as_role(url, "compaction_store_app"))
+    application.compact("t", fold(2, 5))
+    assert [record.kind for record in application.rewind("t", 3)] == ["revocation", "rewind"]
+    application.clear("t", hide=True)
+    assert list(application.threads()) == []
+    assert application.verify("t").findings == ()
+    other = faces.open(as_role(url, "compaction_store_app"), tenant="other")
+    with pytest.raises(cs.ThreadNotFound):
+        other.rewind("t", 1)
+
+
 def test_records_that_hide_wrongly_are_refused(filled: Any, superuser: psycopg.Connection[Any]) -> None:
     """By the function that writes them, for clients that call it themselves."""
     for columns, body in (
@@ -232,3 +252,12 @@ def test_records_that_hide_wrongly_are_refused(filled: Any, superuser: psycopg.C
         assert refused.value.sqlstate in {"CS007", "CS019"}
     unfolded(superuser, "t", {"start_seq": 3, "end_seq": 10}, {})
     assert shown(filled.view("t")) == [1, 2, (3, 10, "rewind")]
+
+
+@pytest.mark.parametrize("kind", ["rewind", "clear"])
+def test_both_verifiers_find_a_record_that_hides_and_replaces(kind: str) -> None:
+    for replacement, is_sound in (("[]", True), ('[{"role":"user"}]', False)):
+        body = f'{{"replacement":{replacement}}}'
+        line = {"type": "compaction", "outcome": "applied", "kind": kind}
+        assert (documents.record_fault(kind, "applied", body) is None) == is_sound
+        assert offline.is_document(line, body) == is_sound

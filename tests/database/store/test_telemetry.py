@@ -93,6 +93,20 @@ def test_a_run_tells_its_tokens_and_what_its_records_came_to(store: Face, told: 
     ]  # fmt: skip
 
 
+def test_a_repair_is_reported_as_a_run_and_a_rewind_has_its_span(store: Face, told: RecordedTelemetry) -> None:
+    store.append("t-1", TALK)
+    store.compact("t-1", fold)
+    before = store.view("t-1").tokens
+    run = store.repair("t-1", 1, "other words")
+    span = told.one("compaction_store.repair")
+    assert span.attributes is not None
+    assert span.attributes["compaction_store.tokens.before"] == before
+    assert span.attributes["compaction_store.tokens.after"] == run.view.tokens
+    assert span.attributes["compaction_store.records.applied"] == 2
+    store.rewind("t-1", 1)
+    assert told.under(told.one("compaction_store.rewind")) == ["SELECT compaction_store.rewind"]
+
+
 def test_tokens_before_are_exact_where_one_run_folds_its_own_summary(store: Face) -> None:
     store.append("t-1", TALK)
     before = store.view("t-1").tokens
