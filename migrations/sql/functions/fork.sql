@@ -21,6 +21,7 @@ DECLARE
     v_entry bytea;
     v_rest text;
     v_kind text;
+    v_is_hidden boolean;
     v_event_body text;
     v_erased bigint[];
     v_seqs int8multirange;
@@ -131,7 +132,14 @@ BEGIN
     UPDATE compaction_store.heads AS h
     SET view_tokens = compaction_store.span_tokens(child_uid, v_head.last_pos, v_head.last_number, 1, v_head.last_seq),
         hidden_seq = compaction_store.hidden_seq(child_uid, v_head.last_number)
-    WHERE h.thread_uid = child_uid;
+    WHERE h.thread_uid = child_uid
+    RETURNING h.hidden_seq = h.last_seq INTO v_is_hidden;
+    -- Nobody would find the new thread.
+    IF v_is_hidden AND p_at IS NULL THEN
+        RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
+    ELSIF v_is_hidden THEN
+        RAISE EXCEPTION 'the thread is hidden at pos %, and so would be its fork', at_pos USING ERRCODE = 'CS006';
+    END IF;
     child_head := v_head.head;
 
     SELECT w.event_pos, w.written_at INTO event_pos, forked_at FROM compaction_store.write_event(

@@ -39,6 +39,10 @@ BEGIN
         END IF;
         IF p_at < v_last_pos THEN
             v_last_seq := compaction_store.seq_at(p_thread_uid, p_at);
+            -- A fork begins with an event.
+            IF v_last_seq < 1 THEN
+                RAISE EXCEPTION 'no message up to pos %', p_at USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
+            END IF;
             v_head := compaction_store.entry_at(p_thread_uid, p_at, v_last_seq);
         END IF;
         v_last_pos := p_at;

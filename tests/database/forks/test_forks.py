@@ -278,3 +278,41 @@ def test_on_a_cluster_a_fork_is_refused(store: Face, server: Server) -> None:
     with pytest.raises(UnsupportedDatabase):
         store.fork("p", "f")
     assert store.redact("p", 1, reason="case").forks == ()
+
+
+def test_rewound_and_cleared_threads_are_forked_as_they_are(parent: Face) -> None:
+    parent.rewind("p", 10)
+    parent.fork("p", "f")
+    assert shown(parent.view("f")) == shown(parent.view("p"))
+    parent.append("f", message(13))
+    assert parent.view("f").elements[-1].seq == 13
+    parent.clear("p")
+    parent.fork("p", "g")
+    assert shown(parent.view("g")) == shown(parent.view("p"))
+    before = parent.thread("p").last_pos
+    parent.clear("p", hide=True)
+    parent.append("p", message(14))
+    done = parent.fork("p", "h")
+    assert shown(parent.view("h")) == shown(parent.view("p"))
+    assert parent.fork("p", "i", at=before).pos == before + 1
+    assert done.last_seq == 13
+    assert all(report.findings == () for report in parent.verify_all())
+
+
+def test_a_hidden_thread_is_forked_only_where_it_was_not_hidden(parent: Face) -> None:
+    before = parent.thread("p").last_pos
+    parent.clear("p", hide=True)
+    with pytest.raises(cs.ThreadNotFound):
+        parent.fork("p", "f")
+    with pytest.raises(cs.Conflict, match="hidden at pos 19"):
+        parent.fork("p", "f", at=before + 1)
+    with pytest.raises(cs.ThreadNotFound):
+        parent.thread("f")
+    parent.fork("p", "f", at=before)
+    assert shown(parent.view("f")) == shown(parent.view("p", at=before))
+
+
+def test_a_fork_has_no_view_before_its_first_message(parent: Face) -> None:
+    parent.fork("p", "f")
+    with pytest.raises(cs.PositionNotFound, match="no message up to pos 1"):
+        parent.view("f", at=1)

@@ -21,7 +21,9 @@ _names = itertools.count(1)
 def step(store: Face, name: str, rng: random.Random) -> None:
     """Does one random thing to a thread; what the store refuses is not done."""
     last = store.thread(name).last_seq
-    kind = rng.choice(["append", "append", "batch", "reply", "fold", "fold", "refold", "revoke", "redact", "hold"])
+    kind = rng.choice(
+        ["append", "append", "batch", "reply", "fold", "fold", "refold", "revoke", "redact", "hold", "rewind", "clear"]
+    )
     if kind == "append":
         store.append(name, {"role": "user", "content": "x" * rng.randint(0, 200)}, meta={"n": last}, key=f"k{last}")
     elif kind == "batch":
@@ -38,6 +40,10 @@ def step(store: Face, name: str, rng: random.Random) -> None:
         numbers = [element.number for element in store.view(name).elements if element.number]
         if numbers:
             store.revoke(name, rng.choice(numbers))
+    elif kind == "rewind":
+        store.rewind(name, rng.randint(1, last))
+    elif kind == "clear":
+        store.clear(name)
     elif kind == "redact":
         store.redact(name, rng.randint(1, last), reason="case", override="court", forks=rng.random() < 0.5)
     else:
