@@ -8,6 +8,7 @@ import psycopg
 import sqlalchemy as sa
 
 from compaction_store.postgres import schema
+from support import cluster
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
 
@@ -31,7 +32,12 @@ def unlock(connection: psycopg.Connection[Any]) -> None:
 
 
 def as_role(url: str, role: str) -> str:
-    """Returns a URL with which a superuser's session has the rights of a role and no others."""
+    """Returns a URL with which a superuser's session has the rights of a role and no others.
+
+    On a cluster it has its own rights: Citus connects to the nodes as the role, which may not log in.
+    """
+    if cluster.given():
+        return url
     return sa.make_url(url).update_query_dict({"options": f"-c role={role}"}).render_as_string(hide_password=False)
 
 
