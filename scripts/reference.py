@@ -39,10 +39,10 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 WIDTH = 120
 
 STORE: dict[str, tuple[str, ...]] = {
-    "Opening and closing": ("open", "close"),
+    "Opening and closing": ("open", "of_tenant", "close"),
     "Appending": ("append", "load", "set_metadata", "fork"),
     "Taking turns": ("turn",),
-    "Reading": ("view", "replay", "message", "thread", "threads"),
+    "Reading": ("view", "replay", "message", "thread", "threads", "tenants"),
     "Compacting": (
         "on_compact",
         "compact",

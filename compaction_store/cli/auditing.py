@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -13,7 +14,7 @@ import typer
 from compaction_store import Compaction, Explanation
 from compaction_store.cli import options, values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AsJson, Kind, Outcome, Tenant, Thread, Url
+from compaction_store.cli.options import AllTenants, AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 
@@ -94,6 +95,7 @@ def compactions(
     text: _Text = False,
     url: Url = None,
     tenant: Tenant = "default",
+    all_tenants: AllTenants = False,
     as_json: AsJson = None,
 ) -> None:
     """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
@@ -101,17 +103,40 @@ def compactions(
     The column `error` says why an attempt failed or was rejected; with --outcome failed or rejected, it gets most of
     the room. show prints it whole.
     """
+    options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
     out = options.with_text(as_json, text=text)
     with options.reader(url, tenant) as store, Progress("compactions", "records") as progress:
-        log = store.compactions(
-            thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
-            run_id=run, since=options.moment(since, "--since"), until=options.moment(until, "--until"),
-            authority=authority, newest_first=newest_first,
+        log = (
+            (name, record)
+            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            for record in its.compactions(
+                thread, covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback,
+                run_id=run, since=options.moment(since, "--since"), until=options.moment(until, "--until"),
+                authority=authority, newest_first=newest_first,
+            )
         )  # fmt: skip
         found = progress.over(islice(log, limit))
         failures = outcome in (Outcome.failed, Outcome.rejected)
-        none = f"no records found in tenant {tenant!r}"
-        _list_records(out, found, none, own=thread is not None, failures=failures, text=text)
+        none = f"no records found in {options.where(tenant, all_tenants=all_tenants)}"
+        if not all_tenants:
+            records = (record for _, record in found)
+            _list_records(out, records, none, own=thread is not None, failures=failures, text=text)
+        elif out.as_json:
+            lines = ({"tenant": name, **values.compaction(record, text=text)} for name, record in found)
+            out.rows([], ((line, ()) for line in lines), none)
+        else:
+            _list_by_tenant(out, found, none, failures=failures)
+
+
+def _list_by_tenant(out: Output, found: Iterable[tuple[str, Compaction]], none: str, *, failures: bool) -> None:
+    """Prints the records of each tenant below its name."""
+    listed = False
+    for name, records in groupby(found, itemgetter(0)):
+        out.wrapped(f"tenant {name}", style="bold")
+        _list_records(out, (record for _, record in records), none, own=False, failures=failures, text=False)
+        listed = True
+    if not listed:
+        out.text(none)
 
 
 def _list_records(
@@ -258,20 +283,61 @@ def _explained(found: Explanation, *, text: bool) -> str:
 
 
 def events(
-    thread: Thread,
-    after: Annotated[int, typer.Option("--after", metavar="POS", min=0, help="Only events after this pos.")] = 0,
+    thread: Annotated[
+        str | None, typer.Argument(metavar="[THREAD]", help="Only events of this thread.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="KIND", help="Only events of this kind, such as refusal.", show_default=False),
+    ] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", metavar="NAME", help="Only events of this actor.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="WHEN",
+            help="Only events since this time, for example 2026-05-01, or 24h or 7d ago.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="WHEN", help="Only events up to this time.", show_default=False)
+    ] = None,
+    after: Annotated[
+        int, typer.Option("--after", metavar="POS", min=0, help="Only events of the thread after this pos.")
+    ] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N events.", show_default=False)
+    ] = None,
     url: Url = None,
     tenant: Tenant = "default",
+    all_tenants: AllTenants = False,
     as_json: AsJson = None,
 ) -> None:
-    """Lists the events of a thread: erasures and their refusals, holds, releases, retentions and forks."""
+    """Lists erasures and their refusals, holds, releases, retentions and forks of a thread, or of all threads."""
+    options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
     out = Output(as_json=as_json)
+    names = ["tenant"] * all_tenants + ["thread"] * (thread is None)
+    of_thread = "" if thread is None else f" of thread {thread!r}"
     with options.reader(url, tenant) as store:
+        found = (
+            ([name] * all_tenants, event)
+            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            for event in its.events(
+                thread, kind=kind, actor=actor, since=options.moment(since, "--since"),
+                until=options.moment(until, "--until"), after=after,
+            )
+        )  # fmt: skip
         out.rows(
-            _EVENTS,
+            [*(Column(name, fold=True) for name in names), *_EVENTS],
             (
-                (values.event(event, text=True), values.event_cells(event))
-                for event in store.events(thread, after=after)
+                (
+                    values.of_tenant(of) | values.event(event, text=True),
+                    [*of, *([event.thread_id] if thread is None else []), *values.event_cells(event)],
+                )
+                for of, event in islice(found, limit)
             ),
-            none=f"no events of thread {thread!r} in tenant {tenant!r}",
+            none=f"no events{of_thread} in {options.where(tenant, all_tenants=all_tenants)}",
         )

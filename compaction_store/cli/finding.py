@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from compaction_store.cli import options
+from compaction_store.cli import options, values
 from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import AsJson, Tenant, Url
+from compaction_store.cli.options import AllTenants, AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.deploy import doctor
@@ -29,6 +29,7 @@ def search(
     excerpts: Annotated[bool, typer.Option("--text", help="Show the text around each match.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
+    all_tenants: AllTenants = False,
     as_json: AsJson = None,
 ) -> None:
     """Finds a text in the messages, records and metadata of a tenant's threads, for example before an erasure.
@@ -37,20 +38,35 @@ def search(
     large tenant takes time. Does not find text in pictures and files. Erasing a message also erases the records made
     from it: see redact --dry-run.
     """
+    options.not_with_all_tenants(thread, "--thread", all_tenants=all_tenants)
+    options.not_with_all_tenants(after, "--after", all_tenants=all_tenants)
     out = Output(as_json=as_json)
-    columns: list[str | Column] = [Column("thread", fold=True), "where", Column("at", right=True)]
+    columns: list[str | Column] = [
+        *([Column("tenant", fold=True)] * all_tenants), Column("thread", fold=True), "where", Column("at", right=True)
+    ]  # fmt: skip
     with options.reader(url, tenant) as store, Progress("search", "matches") as progress:
-        found = progress.over(store.search(text, thread_id=thread, after=after))
+        listed = (
+            ([name] * all_tenants, place)
+            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            for place in its.search(text, thread_id=thread, after=after)
+        )
+        found = progress.over(listed)
         out.rows(
             [*columns, Column("excerpt", fold=True)] if excerpts else columns,
             (
                 (
-                    place.as_dict() if excerpts else {**place.as_dict(), "excerpt": None},
-                    [place.thread_id, place.kind, number(place.seq or place.number), *([place.excerpt] * excerpts)],
+                    values.of_tenant(of) | place.as_dict() | ({} if excerpts else {"excerpt": None}),
+                    [
+                        *of,
+                        place.thread_id,
+                        place.kind,
+                        number(place.seq or place.number),
+                        *([place.excerpt] * excerpts),
+                    ],
                 )
-                for place in found
+                for of, place in found
             ),
-            none=f"no matches in tenant {tenant!r}",
+            none=f"no matches in {options.where(tenant, all_tenants=all_tenants)}",
         )
 
 

@@ -44,6 +44,10 @@ Url = Annotated[
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant.")]
+AllTenants = Annotated[
+    bool,
+    typer.Option("--all-tenants", help="List all tenants' rows. The login must be a superuser or have BYPASSRLS."),
+]
 AsJson = Annotated[
     bool | None,
     typer.Option(
@@ -124,6 +128,25 @@ def with_text(as_json: bool | None, *, text: bool) -> Output:
 def reader(url: str | None, tenant: str) -> Iterator[Reader]:
     with naming(tenant), Reader.open(url, tenant=tenant) as opened:
         yield opened
+
+
+def readers(opened: Reader, tenant: str, *, all_tenants: bool) -> Iterator[tuple[str, Reader]]:
+    """Yields the tenant with its reader, or every tenant with one."""
+    if not all_tenants:
+        yield tenant, opened
+        return
+    for name in opened.tenants():
+        yield name, opened.of_tenant(name)
+
+
+def not_with_all_tenants(given: object, option: str, *, all_tenants: bool) -> None:
+    if given and all_tenants:
+        raise misuse("must not be given with --all-tenants", option)
+
+
+def where(tenant: str, *, all_tenants: bool) -> str:
+    """Returns the place that a message about finding nothing names."""
+    return "any tenant" if all_tenants else f"tenant {tenant!r}"
 
 
 @contextmanager

@@ -93,7 +93,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ),
         Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", showing.show),
         Verb("explain", "Show what happened to a message.", "explain t-1 42", auditing.explain),
-        Verb("events", "List erasures, holds, retentions and forks of a thread.", "events t-1", auditing.events),
+        Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", auditing.events),
         Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", stats.stats),
         Verb("verify", "Verify the chains of threads and bundles.", "verify --all", verifying.verify),
         Verb(

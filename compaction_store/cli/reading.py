@@ -13,7 +13,7 @@ import typer
 
 from compaction_store import Compaction, Message, Reader, View
 from compaction_store.cli import options, saying, values
-from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
+from compaction_store.cli.options import AllTenants, AsJson, Tenant, Thread, Url, misuse
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 
@@ -43,25 +43,35 @@ def threads(
     ] = False,
     url: Url = None,
     tenant: Tenant = "default",
+    all_tenants: AllTenants = False,
     as_json: AsJson = None,
 ) -> None:
     """Lists the threads by name, with their numbers of messages, compactions and tokens."""
+    options.not_with_all_tenants(after, "--after", all_tenants=all_tenants)
     out = Output(as_json=True if metadata else as_json)
     with options.reader(url, tenant) as store, Progress("threads", "threads") as progress:
-        found = progress.over(islice(store.threads(after=after, hidden=hidden), limit))
+        listed = (
+            ([name] * all_tenants, thread)
+            for name, its in options.readers(store, tenant, all_tenants=all_tenants)
+            for thread in its.threads(after=after, hidden=hidden)
+        )
+        found = progress.over(islice(listed, limit))
         out.rows(
-            [Column("thread", fold=True), *figures("messages", "compactions", "view tokens"), "last change"],
+            [
+                *([Column("tenant", fold=True)] * all_tenants), Column("thread", fold=True),
+                *figures("messages", "compactions", "view tokens"), "last change",
+            ],
             (
                 (
-                    values.thread(thread, metadata=metadata),
+                    values.of_tenant(of) | values.thread(thread, metadata=metadata),
                     [
-                        thread.thread_id, number(thread.last_seq), number(thread.last_number),
+                        *of, thread.thread_id, number(thread.last_seq), number(thread.last_number),
                         number(thread.view_tokens), moment(thread.last_at),
                     ],
                 )
-                for thread in found
+                for of, thread in found
             ),
-            none=f"no threads of tenant {tenant!r}",
+            none=f"no threads of {options.where(tenant, all_tenants=all_tenants)}",
         )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from compaction_store import Compaction, Element, Event, Message, View
@@ -14,6 +14,11 @@ from compaction_store.models import Payload
 
 _PREVIEW = 200
 _READ = 4000
+
+
+def of_tenant(names: Sequence[str]) -> dict[str, Any]:
+    """Returns the tenant for a line of JSON, if it was asked for all of them."""
+    return {"tenant": names[0]} if names else {}
 
 
 def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:

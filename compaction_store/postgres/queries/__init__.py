@@ -51,6 +51,7 @@ from compaction_store.postgres.queries.one_thread import (
     view,
 )
 from compaction_store.postgres.queries.server import IS_WORKER, IS_WORKER_ASKED, OLDEST_SERVER, WORKER, check, revision
+from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events, tenants
 from compaction_store.postgres.queries.thread_turns import TurnState, leave_turn, renew_turn, take_turn
 from compaction_store.postgres.queries.turns import HOLDER, Holder, held_by
 
@@ -63,6 +64,7 @@ __all__ = [
     "CompactionFilter",
     "CompactionKey",
     "Connection",
+    "EventFilter",
     "Expected",
     "Holder",
     "Lease",
@@ -113,6 +115,8 @@ __all__ = [
     "stored_cluster_threads",
     "stored_threads",
     "take_turn",
+    "tenant_events",
+    "tenants",
     "thread",
     "thread_state",
     "threads",

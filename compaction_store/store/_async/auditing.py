@@ -8,12 +8,12 @@ from uuid import UUID
 from compaction_store import arguments
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.integrity import erasure
+from compaction_store.integrity import chain, erasure
 from compaction_store.messages import encoding
 from compaction_store.models import Compaction, Event, Measured, Message, Payload, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
-from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
 
 _KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
@@ -62,6 +62,57 @@ async def compaction_log(
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
         after = reached
+
+
+def check_event_filter(wanted: EventFilter) -> EventFilter:
+    """Refuses arguments of `events` that no event can match."""
+    arguments.one_of(wanted.kind, tuple(sorted(chain.EVENT_KINDS)), "kind")
+    arguments.optional_name(wanted.actor, "actor")
+    for what in ("since", "until"):
+        if getattr(wanted, what) is not None:
+            arguments.moment(getattr(wanted, what), what)
+    return wanted
+
+
+async def matching_events(
+    db: AsyncConnections, thread: ThreadKey, after: int, wanted: EventFilter
+) -> AsyncIterator[Event]:
+    """Yields a thread's events after a pos that match a filter."""
+    async for event in events(db, thread, after):
+        if (
+            wanted.kind in (None, event.kind)
+            and wanted.actor in (None, event.actor)
+            and (wanted.since is None or event.created_at >= wanted.since)
+            and (wanted.until is None or event.created_at <= wanted.until)
+        ):
+            yield event
+
+
+async def tenant_events(db: AsyncConnections, tenant: str, wanted: EventFilter) -> AsyncIterator[Event]:
+    """Yields the events of all threads of a tenant that match a filter, in the order of their times."""
+    after = None
+    while True:
+        rows = await db.call(queries.tenant_events, tenant, wanted, after, _PAGE)
+        for name, *row in rows:
+            yield erasure.event(name, tuple(row))
+        if len(rows) < _PAGE:
+            return
+        _, pos, *_, created_at, _, uid = rows[-1]
+        if (reached := (created_at, uid, pos)) == after:
+            # Forged times may not be ordered; without this check, the same page would be read forever.
+            return
+        after = reached
+
+
+async def tenants(db: AsyncConnections, after: str) -> AsyncIterator[str]:
+    """Yields the tenants that have threads."""
+    while True:
+        rows = await db.call(queries.tenants, after, _PAGE)
+        for (name,) in rows:
+            yield name
+        if len(rows) < _PAGE:
+            return
+        [after] = rows[-1]
 
 
 async def events(db: AsyncConnections, thread: ThreadKey, after: int) -> AsyncIterator[Event]:

@@ -41,7 +41,7 @@ from compaction_store.models import (
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.engines import AsyncEngine
-from compaction_store.postgres.queries import CompactionFilter, CompactionKey, ThreadKey
+from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.given import System
 from compaction_store.rendering.view import SeenView, View
@@ -73,6 +73,8 @@ class AsyncReader:
         self._known_threads = KnownThreads()
         self._actor: str | None = None
         self._require_actor = False
+        self._telemetry: Telemetry | None = None
+        self._is_borrowed = False
 
     @classmethod
     @awaitable_context
@@ -118,13 +120,44 @@ class AsyncReader:
             url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, role=role,
             telemetry=telemetry,
         )  # fmt: skip
-        store = cls(db, tenant, count, share)
+        return cls._made(
+            db, tenant, count, share, actor=actor, require_actor=require_actor, telemetry=telemetry
+        )  # fmt: skip
+
+    def of_tenant(self, tenant: str) -> Self:
+        """Returns the same kind of store for another tenant, with this one's connections, counter and actor.
+
+        It works until this one is closed; closing it does nothing. Callbacks are registered for each by itself.
+        """
+        arguments.name(tenant, "tenant")
+        return self._made(
+            self._db, tenant, self._counter, None, actor=self._actor, require_actor=self._require_actor,
+            telemetry=self._telemetry, is_borrowed=True,
+        )  # fmt: skip
+
+    @classmethod
+    def _made(
+        cls,
+        db: AsyncConnections,
+        tenant: str,
+        counter: tokens.Counter,
+        share: embedded.Share | None,
+        *,
+        actor: str | None,
+        require_actor: bool,
+        telemetry: Telemetry | None,
+        is_borrowed: bool = False,
+    ) -> Self:
+        store = cls(db, tenant, counter, share)
         store._actor, store._require_actor = actor, require_actor
+        store._telemetry, store._is_borrowed = telemetry, is_borrowed
         if telemetry is not None:
             telemetry.instrument(store, tenant)
         return store
 
     async def close(self) -> None:
+        if self._is_borrowed:
+            return
         await self._db.close()
         if self._share is not None:
             await self._share.close_aio()
@@ -208,6 +241,16 @@ class AsyncReader:
         if after:
             arguments.check_thread_id(after)
         return pages.threads(self._db, self._tenant, after, hidden=hidden)
+
+    def tenants(self, *, after: str = "") -> AsyncIterator[str]:
+        """Yields the tenants that have threads, after a name, in the order of their bytes.
+
+        The login must be exempt from row-level security, as a superuser is: any other would see only one tenant, and
+        gets `PermissionDenied`.
+        """
+        if after:
+            arguments.name(after, "after")
+        return auditing.tenants(self._db, after)
 
     # ---- the compaction log
 
@@ -329,11 +372,28 @@ class AsyncReader:
         except ThreadNotFound:
             return await self.view(thread_id, at=(await self.thread(thread_id, hidden=True)).last_pos)
 
-    def events(self, thread_id: str, *, after: int = 0) -> AsyncIterator[Event]:
-        """Yields a thread's redactions, refusals, holds, releases, retentions and forks after a pos, in order."""
-        key = self._key(thread_id)
+    def events(
+        self,
+        thread_id: str | None = None,
+        *,
+        kind: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int = 0,
+    ) -> AsyncIterator[Event]:
+        """Yields redactions, refusals, holds, releases, retentions and forks of a thread, or of all the tenant's.
+
+        Within a thread they are in the order of their pos, and `after` continues after a pos; across threads they are
+        in the order of their times.
+        """
+        wanted = auditing.check_event_filter(EventFilter(kind, actor, since, until))
         arguments.number(after, "after", least=0)
-        return auditing.events(self._db, key, after)
+        if thread_id is not None:
+            return auditing.matching_events(self._db, self._key(thread_id), after, wanted)
+        if after:
+            raise InvalidInput("after must be given with thread_id: a pos is one of a thread")
+        return auditing.tenant_events(self._db, self._tenant, wanted)
 
     async def seen_by(self, thread_id: str, seq: int) -> SeenView:
         """Returns the view that a reply was written from, and whether a receipt proves it.

@@ -32,6 +32,7 @@ _TABLES = [table.name for table in schema.metadata.sorted_tables]
 _ACROSS = {
     "_compactions": "the audit query",
     "due": "threads over a budget",
+    "tenant_events": "the audit query of events",
     "threads": "a page of them",
     "listings": "for verify_all, what is stored",
     "_read": "what is stored of a page, and how many threads have one of its names",

@@ -1,0 +1,57 @@
+"""Lists the events of all threads of a tenant."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from compaction_store.postgres import schema
+from compaction_store.postgres.cursor import Connection, fetch, select, transaction
+
+
+class EventFilter(NamedTuple):
+    """Conditions on events; None means any value."""
+
+    kind: str | None = None
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def tenant_events(
+    connection: Connection, tenant: str, wanted: EventFilter, after: tuple[datetime, UUID, int] | None, limit: int
+) -> list[tuple[Any, ...]]:
+    """Returns a page of events in the order of their times. The first column is the thread's name."""
+    t, e, h = schema.threads.c, schema.events.c, schema.heads.alias("h")
+    order = (e.created_at, e.thread_uid, e.pos)
+    # A row beyond the head is no event. A sub-select for each row, so that the rest is planned as if it were not here.
+    last_pos = sa.select(h.c.last_pos).where(h.c.thread_uid == e.thread_uid).correlate(schema.events).scalar_subquery()
+    query = (
+        sa.select(
+            t.thread_id, e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, sa.cast(e.body, sa.Text),
+            e.thread_uid,
+        )
+        .join_from(schema.events, schema.threads, t.thread_uid == e.thread_uid)
+        .where(e.tenant == tenant, e.pos <= last_pos)
+        .order_by(*order)
+        .limit(limit)
+    )  # fmt: skip
+    for column, value in ((e.kind, wanted.kind), (e.actor, wanted.actor)):
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.since is not None:
+        query = query.where(e.created_at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(e.created_at <= wanted.until)
+    if after is not None:
+        query = query.where(sa.tuple_(*order) > sa.tuple_(*after))
+    with transaction(connection, tenant, read_only=True):
+        return select(connection, query)
+
+
+def tenants(connection: Connection, after: str, limit: int) -> list[tuple[Any, ...]]:
+    """Returns a page of the tenants that have threads."""
+    return fetch(connection, "SELECT * FROM compaction_store.tenants(%b::text, %b::int4)", (after, limit))

@@ -1,0 +1,68 @@
+"""Verbs over all tenants, and events over all threads."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.superuser_edits import as_role
+
+import compaction_store as cs
+from cli.program import THREAD, Run
+
+
+@pytest.fixture
+def two(filled: cs.Store) -> cs.Store:
+    filled.hold(THREAD, reason="claim 815", actor="counsel")
+    with pytest.raises(cs.Held):
+        filled.redact(THREAD, [2, 3], reason="case 9", actor="ben")
+    acme = filled.of_tenant("acme")
+    acme.append("t-9", [{"role": "user", "content": "the tide of acme " * 20}] * 4)
+    acme.compact("t-9", lambda ctx: ctx.compact(1, 2, "of acme"), actor="acme")
+    acme.hold("t-9", reason="law")
+    return filled
+
+
+@pytest.mark.parametrize(
+    "arguments", [("threads",), ("compactions",), ("events",), ("search", "tide")], ids=lambda given: given[0]
+)
+@pytest.mark.usefixtures("two")
+def test_all_tenants_are_listed_one_after_the_other(run: Run, arguments: tuple[str, ...]) -> None:
+    own = [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+    theirs = [json.loads(line) for line in run(*arguments, "--json", "--tenant", "acme").stdout.splitlines()]
+    both = [json.loads(line) for line in run(*arguments, "--json", "--all-tenants").stdout.splitlines()]
+    assert theirs
+    assert both == [{"tenant": "acme"} | line for line in theirs] + [{"tenant": "default"} | line for line in own]
+    shown = run(*arguments, "--table", "--all-tenants").stdout
+    assert "acme" in shown
+    assert "default" in shown
+    assert THREAD in shown
+
+
+@pytest.mark.usefixtures("two")
+def test_events_of_all_threads_are_filtered(run: Run) -> None:
+    lines = [json.loads(line) for line in run("events", "--json").stdout.splitlines()]
+    assert [(line["thread_id"], line["kind"]) for line in lines] == [(THREAD, "hold"), (THREAD, "refusal")]
+    for filters, kinds in (
+        (("--kind", "refusal"), ["refusal"]), (("--actor", "counsel"), ["hold"]),
+        (("--since", "1h"), ["hold", "refusal"]),
+        (("--until", "2001-01-01"), []), (("--limit", "1"), ["hold"]), ((THREAD, "--actor", "ben"), ["refusal"]),
+    ):  # fmt: skip
+        found = [json.loads(line) for line in run("events", *filters, "--json").stdout.splitlines()]
+        assert [line["kind"] for line in found] == kinds, filters
+    assert "refused to redact" in run("events", "--table").stdout
+    assert "2 to 3" in run("events", "--table").stdout or "2-3" in run("events", "--table").stdout
+
+
+@pytest.mark.usefixtures("two")
+def test_all_tenants_need_a_login_that_may_see_them(run: Run, url: str) -> None:
+    done = run("threads", "--all-tenants", "--url", as_role(url, "compaction_store_auditor"), code=3)
+    assert "exempt from row-level security" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("two")
+def test_a_thread_is_one_tenants(run: Run) -> None:
+    for arguments in (("events", THREAD), ("compactions", THREAD), ("search", "x", "--thread", THREAD)):
+        done = run(*arguments, "--all-tenants", code=2)
+        assert "must not be given with --all-tenants" in " ".join(done.stderr.split())
