@@ -25,6 +25,7 @@ DECLARE
     v_revoked bigint[] := '{}';
     v_records json[] := '{}';
     v_number bigint;
+    v_active bigint[];
     v_hidden bigint;
     v_covering compaction_store.compactions;
 BEGIN
@@ -53,15 +54,16 @@ BEGIN
     END IF;
 
     LOOP
-        -- The outermost record in force around the seq.
-        SELECT c.* INTO v_covering
-        FROM (
-            SELECT f.number FROM compaction_store.in_force(p_thread_uid, v_head.last_pos, v_head.last_number, 1) AS f
-            WHERE f.start_seq <= v_seq AND f.end_seq >= v_seq AND f.number <> ALL (v_revoked)
-            ORDER BY f.start_seq, f.end_seq DESC, f.number DESC
-            LIMIT 1
-        ) AS o
-        JOIN compaction_store.compactions AS c ON c.thread_uid = p_thread_uid AND c.number = o.number;
+        -- The outermost record in force around the seq. Two statements, because on a cluster a query of a shard cannot call a
+        -- function that reads.
+        SELECT f.number INTO v_number
+        FROM compaction_store.in_force(p_thread_uid, v_head.last_pos, v_head.last_number, 1) AS f
+        WHERE f.start_seq <= v_seq AND f.end_seq >= v_seq AND f.number <> ALL (v_revoked)
+        ORDER BY f.start_seq, f.end_seq DESC, f.number DESC
+        LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        SELECT c.* INTO STRICT v_covering
+        FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.number = v_number;
         IF v_covering.kind IN ('rewind', 'clear') THEN
             v_seq := v_covering.start_seq - 1;
         ELSIF v_covering.end_seq > v_seq THEN
@@ -75,10 +77,11 @@ BEGIN
             RETURN;
         END IF;
     ELSE
-        SELECT coalesce(sum(a.end_seq - a.start_seq + 1), 0) INTO v_hidden
-        FROM compaction_store.active(p_thread_uid, v_head.last_pos, v_head.last_number) AS a
-        JOIN compaction_store.compactions AS c ON c.thread_uid = p_thread_uid AND c.number = a.number
-        WHERE a.start_seq > v_seq AND c.kind IN ('rewind', 'clear');
+        SELECT array_agg(a.number) INTO v_active
+        FROM compaction_store.active(p_thread_uid, v_head.last_pos, v_head.last_number) AS a WHERE a.start_seq > v_seq;
+        SELECT coalesce(sum(c.end_seq - c.start_seq + 1), 0) INTO v_hidden
+        FROM compaction_store.compactions AS c
+        WHERE c.thread_uid = p_thread_uid AND c.number = ANY (v_active) AND c.kind IN ('rewind', 'clear');
         IF v_hidden = v_head.last_seq - v_seq THEN
             RETURN;
         END IF;
