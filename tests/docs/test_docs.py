@@ -75,7 +75,7 @@ def test_the_blocks_of_a_page_run_in_order_and_print_what_they_say(
 ) -> None:
     if path.parent == ROOT / "docs" / "adapters":
         # scripts/adapters runs these pages, each where its framework is installed.
-        pytest.importorskip(f"compaction_store.adapters.{path.stem}", exc_type=MissingExtra)
+        pytest.importorskip(f"compaction_store.adapters.{path.stem.replace('-', '_')}", exc_type=MissingExtra)
     blocks = pages.blocks(path)
     environment = os.environ | {
         "COMPACTION_STORE_URL": url, "SOURCE_URL": url, "PYTHONUTF8": "1",

@@ -1,0 +1,192 @@
+"""A session of the OpenAI Agents SDK whose history is a thread of the store.
+
+The SDK may pop items, clear the session and let OpenAI compact it: the items leave the view, and stay in the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from compaction_store import arguments
+from compaction_store.drivers import in_thread
+from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.messages.encoding import MAX_BATCH
+from compaction_store.models import Element, Payload
+from compaction_store.rendering.view import View
+from compaction_store.store import AsyncStore, Store
+
+try:
+    from agents.memory.session import SessionABC, _await_mutation, _CompactionSnapshot
+    from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
+except ImportError as error:
+    raise MissingExtra("the session of the OpenAI Agents SDK", "openai-agents") from error
+
+OnClear = Literal["clear", "erase"]
+_METHODS = ("get_items", "add_items", "pop_item", "clear_session")
+
+
+class _Item(NamedTuple):
+    """An item of the view, the element that it is in, and its place there."""
+
+    payload: Payload
+    element: Element
+    place: int
+
+
+class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
+    """The session named `session_id`, kept as the thread of this name.
+
+    With a `Store`, calls run in a thread, so that the session works on any event loop, as in `Runner.run_sync`; an
+    `AsyncStore` works on the loop that it was opened on. `on_clear` says what `clear_session` does: it hides the items,
+    or erases the thread for good. `actor` is recorded with what changes the view.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Store | AsyncStore,
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        on_clear: OnClear = "clear",
+        actor: str | None = None,
+    ) -> None:
+        arguments.check_thread_id(session_id)
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
+        arguments.one_of(on_clear, ("clear", "erase"), "on_clear")
+        arguments.optional_name(actor, "actor")
+        self.session_id = session_id
+        self.session_settings = (
+            SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
+        )
+        self.store = store
+        self._on_clear = on_clear
+        self._actor = actor
+
+    def __repr__(self) -> str:
+        return f"<StoreSession {self.session_id!r}>"
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """Returns the items of the view, or the newest `limit` of them. Erased items are left out."""
+        wanted = resolve_session_limit(limit, self.session_settings)
+        items = [item.payload for item in _items(await self._view())]
+        return items if wanted is None else items[-wanted:] if wanted > 0 else []
+
+    async def add_items(self, items: Sequence[Any]) -> None:
+        for start in range(0, len(items), MAX_BATCH):
+            await _await_mutation(self._call("append", list(items[start : start + MAX_BATCH])))
+
+    async def pop_item(self) -> Any:
+        """Rewinds the thread to before the newest item, and returns the item."""
+        return await _await_mutation(self._pop())
+
+    async def clear_session(self) -> None:
+        """Hides all items, or erases the thread, as `on_clear` says."""
+        await _await_mutation(self._clear())
+
+    # ---- compaction: hooks of OpenAIResponsesCompactionSession
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
+    ) -> _CompactionSnapshot | None:
+        """Returns the newest items, and a function that adopts what OpenAI made of those from one place on.
+
+        Nothing is pruned: the items before it stay, as all do.
+        """
+        del prune_prefix
+        if not self._is_plain():
+            return None
+        view = await self._view()
+        items = _items(view)[-limit:] if limit > 0 else []
+
+        async def replace_suffix(start: int, output: list[Any]) -> bool:
+            if view is None or not items[start:]:
+                return False
+            replaced: bool = await _await_mutation(self._replace(view, items[start], output))
+            return replaced
+
+        return _CompactionSnapshot([item.payload for item in items], len(_items(view)) <= limit, replace_suffix)
+
+    async def _atomic_replace_items(self, items: list[Any]) -> bool:
+        view = await self._view() if self._is_plain() else None
+        present = _items(view)
+        if view is None or not present:
+            return False
+        return await self._replace(view, present[0], items)
+
+    def _is_plain(self) -> bool:
+        """Returns whether no subclass changes what is read and written: the hooks would pass it by."""
+        return all(getattr(type(self), name) is getattr(StoreSession, name) for name in _METHODS)
+
+    # ---- on the store
+
+    async def _replace(self, view: View, first: _Item, output: list[Any]) -> bool:
+        """Adopts items in place of the view from one on; returns False if the view has changed since."""
+        now = await self._view()
+        if now is None or (now.pos, now.head) != (view.pos, view.head):
+            return False
+        # An element may have several items, such as the output of an earlier compaction: those before stay in it.
+        kept = [payload for payload in first.element.messages[: first.place] if payload is not None]
+        start = first.element.seq
+        try:
+            if kept or output:
+                await self._call("adopt", [*kept, *output], view=view, start_seq=start, actor=self._actor)
+            else:
+                await self._call("rewind", start - 1, view=view, reason="compacted to nothing", actor=self._actor)
+        except Conflict:
+            return False
+        return True
+
+    async def _pop(self) -> Any:
+        while True:
+            view = await self._view()
+            if view is None or not (items := _items(view)):
+                return None
+            payload, element, place = items[-1]
+            rest = [each for each in element.messages[:place] if each is not None]
+            try:
+                if rest:
+                    end = view.elements[-1].end_seq
+                    await self._call(
+                        "adopt", rest, view=view, start_seq=element.seq, end_seq=end, reason="pop_item",
+                        actor=self._actor,
+                    )  # fmt: skip
+                else:
+                    await self._call("rewind", element.seq - 1, view=view, reason="pop_item", actor=self._actor)
+            except Conflict:
+                # Another writer came first.
+                continue
+            return payload
+
+    async def _clear(self) -> None:
+        try:
+            if self._on_clear == "erase":
+                await self._call("erase", reason="clear_session", actor=self._actor)
+            else:
+                await self._call("clear", hide=True, reason="clear_session", actor=self._actor)
+        except ThreadNotFound:
+            return
+
+    async def _view(self) -> View | None:
+        try:
+            view: View = await self._call("view")
+        except ThreadNotFound:
+            return None
+        return view
+
+    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
+        function = getattr(self.store, method)
+        if isinstance(self.store, Store):
+            return await in_thread(function, self.session_id, *given, **options)
+        return await function(self.session_id, *given, **options)
+
+
+def _items(view: View | None) -> list[_Item]:
+    elements = () if view is None else view.elements
+    return [
+        _Item(payload, element, place)
+        for element in elements
+        for place, payload in enumerate(element.messages)
+        if payload is not None
+    ]

@@ -1,0 +1,213 @@
+"""Sessions of the OpenAI Agents SDK: what the SDK pops, clears or compacts stays in the thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+from agents import Agent, Runner
+from agents.memory import OpenAIResponsesCompactionSession
+from agents.testing import ScriptedModel
+from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+
+from compaction_store import AsyncStore, InvalidInput, Store, ThreadNotFound
+from compaction_store.adapters.openai_agents import StoreSession
+
+ITEMS: list[Any] = [{"role": "assistant" if i % 2 else "user", "content": f"item {i}"} for i in range(12)]
+SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAsealed"}
+
+
+def said(text: str) -> ResponseOutputMessage:
+    part = ResponseOutputText(type="output_text", text=text, annotations=[], logprobs=[])
+    return ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[part])
+
+
+def client(*output: Any) -> Any:
+    """Returns a client whose compact endpoint answers with these items."""
+    made = MagicMock()
+    made.responses.compact = AsyncMock(return_value=SimpleNamespace(output=list(output), usage=None))
+    return made
+
+
+@pytest.fixture(params=["sync", "async"])
+def on_each_store(request: pytest.FixtureRequest, url: str) -> Callable[[Callable[[Any], Awaitable[None]]], None]:
+    """Runs a test on a session over a Store, and on one over an AsyncStore."""
+
+    def run(test: Callable[[Any], Awaitable[None]]) -> None:
+        async def with_async() -> None:
+            async with AsyncStore.open(url) as store:
+                await test(store)
+
+        if request.param == "async":
+            asyncio.run(with_async())
+            return
+        with Store.open(url) as store:
+            asyncio.run(test(store))  # type: ignore[arg-type]
+
+    return run
+
+
+def test_items_come_back_as_they_were_added(on_each_store: Any) -> None:
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store)
+        assert await session.get_items() == []
+        assert await session.pop_item() is None
+        await session.clear_session()
+        await session.add_items([])
+        await session.add_items(ITEMS)
+        await session.add_items([{"type": "reasoning", "id": "rs", "summary": []}])
+        assert await session.get_items() == [*ITEMS, {"type": "reasoning", "id": "rs", "summary": []}]
+        assert [i.get("content") for i in await session.get_items(limit=2)] == ["item 11", None]
+        assert await session.get_items(limit=0) == []
+        assert await StoreSession("s", store, session_settings={"limit": 3}).get_items() == (
+            await session.get_items(limit=3)
+        )
+
+    on_each_store(check)
+
+
+def test_popped_items_leave_the_view_and_stay_in_the_thread(on_each_store: Any, url: str) -> None:
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store, actor="agent")
+        await session.add_items(ITEMS)
+        popped = [await session.pop_item() for _ in range(5)]
+        assert popped == ITEMS[:-6:-1]
+        assert await session.get_items() == ITEMS[:7]
+        await session.add_items([{"role": "user", "content": "again"}])
+        assert [i["content"] for i in await session.get_items(limit=2)] == ["item 6", "again"]
+
+    on_each_store(check)
+    with Store.open(url) as store:
+        assert [m.payload for m in store.replay("s", until=12)] == ITEMS
+        records = list(store.compactions("s", kind="rewind"))
+        assert {(r.body["reason"], r.actor) for r in records if r.body} == {("pop_item", "agent")}
+        assert not store.verify("s").findings
+
+
+def test_concurrent_pops_return_each_item_once(on_each_store: Any) -> None:
+    async def check(store: Any) -> None:
+        sessions = [StoreSession("s", store) for _ in range(4)]
+        await sessions[0].add_items(ITEMS)
+        popped = await asyncio.gather(*(session.pop_item() for session in sessions * 3))
+        assert sorted(i["content"] for i in popped) == sorted(i["content"] for i in ITEMS)
+        assert await sessions[0].get_items() == []
+
+    on_each_store(check)
+
+
+def test_a_cleared_session_is_empty_and_its_items_stay(on_each_store: Any, url: str) -> None:
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store)
+        await session.add_items(ITEMS)
+        await session.clear_session()
+        assert await session.get_items() == []
+        await session.add_items(ITEMS[:1])
+        assert await session.get_items() == ITEMS[:1]
+
+    on_each_store(check)
+    with Store.open(url) as store:
+        assert [m.payload for m in store.replay("s")] == [*ITEMS, ITEMS[0]]
+
+
+def test_a_session_may_erase_instead(on_each_store: Any, url: str) -> None:
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store, on_clear="erase")
+        await session.add_items(ITEMS)
+        await session.clear_session()
+        await session.clear_session()
+
+    on_each_store(check)
+    with Store.open(url) as store, pytest.raises(ThreadNotFound):
+        store.thread("s")
+
+
+@pytest.mark.parametrize("mode", ["input", "previous_response_id"])
+def test_openais_compaction_is_adopted_and_undone(on_each_store: Any, url: str, mode: Any) -> None:
+    async def check(store: Any) -> None:
+        inner = StoreSession("s", store)
+        await inner.add_items(ITEMS)
+        session = OpenAIResponsesCompactionSession("s", inner, client=client(ITEMS[10], SEALED), compaction_mode=mode)
+        await session.run_compaction({"response_id": "resp_1", "force": True})
+        assert await session.get_items() == [ITEMS[10], SEALED]
+        assert await inner.pop_item() == SEALED
+        assert await inner.get_items() == [ITEMS[10]]
+
+    on_each_store(check)
+    # The process has ended: every original is still replayed, viewed at the moment before, and verified.
+    with Store.open(url) as store:
+        assert [m.payload for m in store.replay("s")] == ITEMS
+        adopted = next(iter(store.compactions("s", kind="adoption")))
+        assert (adopted.start_seq, adopted.end_seq, adopted.unreadable) == (1, 12, True)
+        assert store.view("s", at=adopted.pos - 1).messages == ITEMS
+        assert not store.verify("s").findings
+        for record in store.compactions("s", newest_first=True):
+            if record.status == "active":
+                store.revoke("s", record.number)
+        assert len(store.view("s").messages) in {2, 12}
+
+
+def test_the_runner_compacts_by_itself_and_only_what_the_model_saw(on_each_store: Any, url: str) -> None:
+    async def check(store: Any) -> None:
+        inner = StoreSession("s", store, session_settings={"limit": 8})
+        await inner.add_items([{"role": "user", "content": "an old question"}, *ITEMS])
+        openai = client(SEALED)
+        session = OpenAIResponsesCompactionSession(
+            "s", inner, client=openai, compaction_mode="input", should_trigger_compaction=lambda _context: True
+        )
+        agent = Agent(name="worker", model=ScriptedModel(steps=[[said("done")]]))
+        assert (await Runner.run(agent, "go on", session=session)).final_output == "done"
+        openai.responses.compact.assert_awaited_once()
+        assert "old question" not in str(openai.responses.compact.call_args)
+        items = await inner.get_items(limit=99)
+        assert items[0] == {"role": "user", "content": "an old question"}
+        assert items[-1] == SEALED
+
+    on_each_store(check)
+    with Store.open(url) as store:
+        assert len(list(store.replay("s"))) == 15
+        assert not store.verify("s").findings
+
+
+def test_a_writer_that_comes_first_keeps_its_items(on_each_store: Any) -> None:
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store)
+        await session.add_items(ITEMS)
+        snapshot = await session._get_compaction_snapshot(4)
+        assert snapshot is not None
+        assert (snapshot.items, snapshot.complete) == (ITEMS[8:], False)
+        await session.add_items(ITEMS[:1])
+        assert not await snapshot.replace_suffix(0, [SEALED])
+        assert await session.get_items() == [*ITEMS, ITEMS[0]]
+
+    on_each_store(check)
+
+
+def test_a_session_is_used_on_many_event_loops(url: str) -> None:
+    with Store.open(url) as store:
+        session = StoreSession("s", store)
+        for text in ("one", "two", "three"):
+            agent = Agent(name="worker", model=ScriptedModel(steps=[[said(text)]]))
+            # The SDK leaves its loop open.
+            loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
+            assert Runner.run_sync(agent, "go on", session=session).final_output == text
+            loop.close()
+        asyncio.set_event_loop(None)
+        assert len(asyncio.run(session.get_items())) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "text"),
+    [
+        ("", {}, "thread_id"),
+        ("s", {"store": 3}, "store must be a Store or an AsyncStore, not int"),
+        ("s", {"on_clear": "hide"}, "on_clear must be one of"),
+    ],
+)
+def test_bad_arguments_are_refused(url: str, given: str, options: dict[str, Any], text: str) -> None:
+    with Store.open(url) as store, pytest.raises(InvalidInput, match=text):
+        StoreSession(given, **{"store": store, **options})
