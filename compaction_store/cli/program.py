@@ -34,6 +34,7 @@ from compaction_store.cli import (
     serving,
     showing,
     stats,
+    turns,
     verifying,
     visible,
     worker,
@@ -80,6 +81,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "rewind", "Let a view end at an earlier message.", "rewind t-1 41 --reason 'asked again'", rewinding.rewind,
         ),
         Verb("clear", "Empty a thread's view.", "clear t-1 --hide", rewinding.clear),
+        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", turns.turn),
         Verb(
             "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
             importing.import_,

@@ -1,0 +1,46 @@
+"""Runs a command while it has a turn on a thread."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Annotated
+
+import typer
+
+from compaction_store.cli import options
+from compaction_store.cli.options import Tenant, Thread, Url, misuse
+
+# As in a shell, for a command that a signal ended.
+_SIGNALLED = 128
+
+
+def turn(
+    thread: Thread,
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="The command and its arguments.", show_default=False)
+    ],
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for the turn; 0 tries once.")
+    ] = 60.0,
+    lease: Annotated[
+        float,
+        typer.Option("--lease", metavar="SECONDS", min=1, help="How long the turn stays if this process is killed."),
+    ] = 30.0,
+    actor: Annotated[
+        str | None,
+        typer.Option("--actor", metavar="NAME", help="The actor to name to others.", show_default="user@host"),
+    ] = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Runs a command while it has a turn on a thread: of all that take turns, one at a time runs, in order.
+
+    It exits as the command does. Options of the command follow `--`. What the command appends is not checked against
+    the turn.
+    """
+    with options.store(url, tenant) as store, store.turn(thread, wait=wait, lease=lease, actor=actor):
+        try:
+            code = subprocess.run(command, check=False).returncode  # noqa: S603 — it is what the user asked for
+        except OSError as error:
+            raise misuse(f"cannot run it: {error.strerror}", "COMMAND") from None
+    raise typer.Exit(code if code >= 0 else _SIGNALLED - code)
