@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -75,7 +76,7 @@ def stats(
 def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
     records = list(store.compactions(thread))
     cost = costs.Costs()
-    for record in records:
+    for record in _own(store, records):
         cost.add(record)
     line = course_of(store, thread, records)
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
@@ -149,7 +150,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
             tokens += thread.view_tokens
     with Progress("stats", "records") as progress:
         cost = costs.Costs()
-        groups = _groups(cost.over(progress.over(store.compactions())))
+        groups = _groups(cost.over(_own(store, progress.over(store.compactions()))))
     if not threads and not out.as_json:
         out.text(f"no threads of tenant {tenant!r}")
         return
@@ -162,6 +163,18 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
     out.text(f"{', '.join(counts)} in {'its view' if threads == 1 else 'their views'}", "bold")
     _show_groups(out, groups)
     _show_costs(out, cost)
+
+
+def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
+    """Yields the records that a fork did not copy: their summaries were paid for in its parent."""
+    copied_to: dict[UUID, int] = {}
+    for record in records:
+        if record.thread_uid not in copied_to:
+            event = next(iter(store.events(record.thread_id)), None)
+            pos = event.body.get("pos") if event is not None and event.kind == "origin" else None
+            copied_to[record.thread_uid] = pos + 1 if type(pos) is int else 0
+        if record.pos > copied_to[record.thread_uid]:
+            yield record
 
 
 def _show_costs(out: Output, cost: costs.Costs) -> None:

@@ -35,3 +35,12 @@ def test_erasing_says_which_forks_it_reached(run: Run, filled: cs.Store) -> None
     assert "again: a fork; erased 1 message" in run(*asked, "--yes").stdout
     would = run.json("erase", THREAD, "--dry-run")[0]["forks"]
     assert [fork["thread_id"] for fork in would] == ["again"]
+
+
+def test_costs_count_a_copied_record_once(run: Run, filled: cs.Store) -> None:
+    before = run.json("stats")[0]
+    filled.fork(THREAD, "again")
+    after = run.json("stats")[0]
+    assert (after["costs"], after["groups"]) == (before["costs"], before["groups"])
+    assert before["groups"]
+    assert run.json("stats", "again")[0]["costs"] == []
