@@ -47,6 +47,7 @@ def die(faces: Faces, url: str, superuser: psycopg.Connection[Any]) -> Callable[
     return run
 
 
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 def test_the_next_run_records_the_attempt_of_a_dead_one(thread: Face, die: Callable[[], Any]) -> None:
     dead, since = die()
     run = thread.compact("t", span(1, 8), budget=BUDGET, actor="worker-2")
@@ -63,6 +64,7 @@ def test_the_next_run_records_the_attempt_of_a_dead_one(thread: Face, die: Calla
     assert run.view.elements == thread.view("t").elements
 
 
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 def test_of_many_that_find_it_one_records_it(
     thread: Face, die: Callable[[], Any], url: str, superuser: psycopg.Connection[Any]
 ) -> None:
@@ -80,6 +82,7 @@ def test_of_many_that_find_it_one_records_it(
     assert superuser.execute("SELECT lease_run, lease_actor FROM compaction_store.heads").fetchall() == [(None, None)]
 
 
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 def test_a_thread_whose_worker_dies_again_and_again_records_each_attempt(thread: Face, die: Callable[[], Any]) -> None:
     runs = [die()[0] for _ in range(3)]
     thread.compact("t", span(1, 8), budget=BUDGET)
@@ -103,6 +106,7 @@ def test_a_live_run_and_one_that_gave_its_lease_back_are_not_recorded(thread: Fa
 
 
 @pytest.mark.parametrize("free", [True, False])
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 def test_the_late_commit_of_a_run_that_was_given_up_counts_by_itself(
     thread: Face, url: str, superuser: psycopg.Connection[Any], free: bool
 ) -> None:
@@ -144,6 +148,7 @@ def test_the_application_s_login_records_it_under_row_level_security(
         superuser.execute(f"DROP ROLE {name}")
 
 
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 def test_an_erased_thread_keeps_no_actor_of_a_lease(
     thread: Face, die: Callable[[], Any], superuser: psycopg.Connection[Any]
 ) -> None:
