@@ -41,6 +41,15 @@ def as_role(url: str, role: str) -> str:
     return sa.make_url(url).update_query_dict({"options": f"-c role={role}"}).render_as_string(hide_password=False)
 
 
+def make_text(connection: psycopg.Connection[Any], table: str, column: str) -> None:
+    """Lets a column hold any text; Postgres allows it only without the views over the table."""
+    connection.execute(
+        "DROP VIEW IF EXISTS compaction_store.audit_messages, compaction_store.audit_compactions,"
+        " compaction_store.audit_events, compaction_store.audit_threads;"
+        f" ALTER TABLE compaction_store.{table} ALTER {column} TYPE text".encode()
+    )
+
+
 def columns(table: str) -> list[str]:
     """Returns the columns of a table that can be written."""
     return [c.name for c in schema.metadata.tables[f"compaction_store.{table}"].columns if c.computed is None]

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from support.faces import Face, Faces
 from support.keys import key_of
-from support.superuser_edits import TABLES, as_role, unlock
+from support.superuser_edits import TABLES, as_role, make_text, unlock
 
 import compaction_store as cs
 from compaction_store.checkpoints import SigningKey
@@ -333,7 +333,7 @@ def test_a_column_that_holds_no_json_ends_no_walk(
     forger: psycopg.Connection[Any], readers: dict[str, Face], uids: dict[str, UUID], column: str
 ) -> None:
     table, name = column.split(".")
-    forger.execute(f"ALTER TABLE compaction_store.{table} ALTER {name} TYPE text".encode())
+    make_text(forger, table, name)
     for text in ("x", "", '{"a":', "NaN", '{"a":1}{'):
         change(forger, f"UPDATE compaction_store.{table} SET {name} = %s", text)
         assert wrong(readers["acme"]) == set(uids.values())

@@ -11,7 +11,7 @@ import pytest
 from support.faces import Face
 from support.handmade_bundles import Thread
 from support.keys import key_of
-from support.superuser_edits import unlock
+from support.superuser_edits import make_text, unlock
 
 import compaction_store as cs
 from compaction_store.errors import Unreadable
@@ -179,7 +179,7 @@ def test_verify_finds_a_document_that_breaks_the_rule_though_it_is_what_was_comm
 ) -> None:
     """As after an attack that recomputes the chain."""
     for name in ("payload", "meta"):
-        forger.execute(f"ALTER TABLE compaction_store.messages ALTER {name} TYPE text".encode())
+        make_text(forger, "messages", name)
     put(forger, table, column, text)
     change = (
         "meta_commitment = compaction_store.meta_commitment(salt, meta::text)"
