@@ -136,12 +136,13 @@ def test_it_is_hidden_after_an_import(hidden: Any, empty: Face) -> None:
     assert empty.verify("t").findings == ()
 
 
-def test_a_fork_of_it_is_hidden_as_it_was(hidden: Any) -> None:
+def test_it_is_forked_only_from_before_it_was_hidden(hidden: Any) -> None:
     hidden.fork("t", "before", at=11)
-    hidden.fork("t", "after")
+    with pytest.raises(cs.ThreadNotFound):
+        hidden.fork("t", "after")
     assert names(hidden) == ["before"]
-    assert names(hidden, hidden=True) == ["after", "before", "t"]
-    for thread_id in ("after", "before", "t"):
+    assert names(hidden, hidden=True) == ["before", "t"]
+    for thread_id in ("before", "t"):
         assert hidden.verify(thread_id).findings == ()
 
 

@@ -72,7 +72,7 @@ def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycop
 
 # They read no table of threads, so on a cluster they run on the coordinator.
 _OF_TURNS = {"take_turn", "renew_turn", "leave_turn", "hold_turn"}
-_OF_NO_THREAD = {"tenant", "checkpoint_turn", *_OF_TURNS}
+_OF_NO_THREAD = {"tenant", "tenants", "checkpoint_turn", *_OF_TURNS}
 
 
 def _first_arguments() -> dict[str, str]:
