@@ -152,11 +152,11 @@ _LOCKS = re.compile(r"FROM compaction_store\.heads[^;]*FOR UPDATE")
 def test_all_that_lock_a_head_stand_in_the_queue_first() -> None:
     """A writer that finds the queue empty takes the row for free."""
     files = sorted((ROOT / "migrations" / "sql").rglob("*.sql"))
-    locking = [path for path in files if _LOCKS.search(path.read_text(encoding="utf-8"))]
-    assert len(locking) >= 10
-    for path in locking:
-        before, _, _ = path.read_text(encoding="utf-8").partition("FOR UPDATE")
-        assert "PERFORM compaction_store.queue_up(p_thread_uid);" in before, path.name
+    texts = {path.name: path.read_text(encoding="utf-8") for path in files}
+    locks = {name: found for name, text in texts.items() if (found := _LOCKS.search(text)) is not None}
+    assert len(locks) >= 10
+    for name, found in locks.items():
+        assert re.search(r"PERFORM compaction_store\.queue_up\(\w+\);", texts[name][: found.start()]), name
 
 
 # ---- state that a call leaves on a connection
