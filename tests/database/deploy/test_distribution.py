@@ -149,7 +149,7 @@ def test_every_function_that_a_client_calls_begins_with_the_thread() -> None:
         if "SECURITY DEFINER" in path.read_text(encoding="utf-8")
     ]
     assert len(called) > 15
-    assert {name for name in called if first[name] != "p_thread_uid"} == _OF_NO_THREAD - {"tenant"}
+    assert {name for name in called if first[name] != "p_thread_uid"} == _OF_NO_THREAD - {"tenant", "tenants"}
 
 
 # ---- what is different on a cluster
