@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from reliability.rigs import apart
 from support.handmade_bundles import Thread, said, sealed
+
+from reliability.rigs import apart
 
 
 def test_three_thousand_changed_bundles_are_judged_alike() -> None:
