@@ -35,8 +35,12 @@ def holds(tokens: int) -> Behaviour:
 def caller(api: Server, faces: Faces) -> Any:
     options: dict[str, Any] = {"api_key": "-", "base_url": api.url, "max_retries": 0}
     if faces.kind == "sync":
-        client = anthropic.Anthropic(**options)
-        return lambda request: client.messages.create(model="m", max_tokens=9, **request)
+
+        def call_sync(request: Rendered) -> Any:
+            with anthropic.Anthropic(**options) as client:
+                return client.messages.create(model="m", max_tokens=9, **request)
+
+        return call_sync
 
     async def call(request: Rendered) -> Any:
         async with anthropic.AsyncAnthropic(**options) as client:
