@@ -131,7 +131,7 @@ COMMENT ON COLUMN compaction_store.audit_compactions.counter IS
 COMMENT ON COLUMN compaction_store.audit_compactions.source_count IS
     'The number of messages in the span.';
 COMMENT ON COLUMN compaction_store.audit_compactions.inputs IS
-    'The numbers of earlier records that it was made from; 0 stands for any before it.';
+    'The numbers of earlier records that it was made from; 0 means any before it.';
 COMMENT ON COLUMN compaction_store.audit_compactions.revokes IS
     'For a revocation, the number of the record that it undoes.';
 COMMENT ON COLUMN compaction_store.audit_compactions.run_id IS
