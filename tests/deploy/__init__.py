@@ -1,0 +1,1 @@
+"""Installing, migrating, upgrading, backing up and replicating the database."""
