@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any, ClassVar, NamedTuple
 
 import psycopg
@@ -184,6 +185,18 @@ class Callers(Contest):
             " connections.", over="sync 64", most=1.0, unit="rate",
         ),
         Row(
+            "64 callers, 1,000 threads, shared commits over a commit each", "shared 64", "The SQL functions: what a"
+            " commit costs is shared, what a message costs is not.", over="apart 64", most=1 / 3, unit="rate",
+        ),
+        Row(
+            "64 callers, 1,000 threads, shared commits over plain psycopg with a commit each", "shared 64", "As above.",
+            over="raw 64", most=1.0, unit="rate",
+        ),
+        Row(
+            "64 callers, one thread, shared commits over a commit each", "shared hot 64", "As above.",
+            over="apart hot 64", unit="rate",
+        ),
+        Row(
             "16 callers, plain psycopg, async over sync with a thread each", "raw async 16", "No bound: the driver's"
             " own cost of asyncio, which waits in Python; with threads it waits in C.", over="raw sync 16", unit="rate",
         ),
@@ -199,6 +212,12 @@ class Callers(Contest):
             AsyncFloor(bench.runner.run(self._connected()), f"caller-raw-async-{number}")
             for number in range(_CONNECTIONS)
         ]
+
+        counter = tokens.bytes_over_four()
+        self._shared, self._apart = (
+            bench.stack.enter_context(Store.open(bench.url, counter=counter, share_commits=share))
+            for share in (True, False)
+        )
 
     async def _connected(self) -> psycopg.AsyncConnection:
         connection = await psycopg.AsyncConnection.connect(self.bench.url, autocommit=True)
@@ -220,7 +239,36 @@ class Callers(Contest):
                     sides["raw async"] = Side(self._raw_async, make)
                 samples = self.interleaved(sides, 2, items=count)
             found |= {f"{name} {callers}": values for name, values in samples.items()}
-        return found
+        with ThreadPoolExecutor(64) as threads:
+            sides = {
+                "raw 64": Side(partial(self._raw_crowd, threads), make),
+                "shared 64": Side(partial(self._crowd, threads, self._shared, _MANY), make),
+                "apart 64": Side(partial(self._crowd, threads, self._apart, _MANY), make),
+                "shared hot 64": Side(partial(self._crowd, threads, self._shared, 1), make),
+                "apart hot 64": Side(partial(self._crowd, threads, self._apart, 1), make),
+            }
+            return found | self.interleaved(sides, 2, items=count)
+
+    def _crowd(self, threads: ThreadPoolExecutor, store: Store, names: int, items: list[dict[str, Any]]) -> None:
+        def call(caller: int) -> None:
+            for item in items[caller::64]:
+                store.append(f"of-{names}-{random.randrange(names)}", item)
+
+        list(threads.map(call, range(64)))
+
+    def _raw_crowd(self, threads: ThreadPoolExecutor, items: list[dict[str, Any]]) -> None:
+        """64 callers of plain psycopg share sixteen connections, as those of a store do."""
+        free: SimpleQueue[Floor] = SimpleQueue()
+        for floor in self._floors:
+            free.put(floor)
+
+        def call(caller: int) -> None:
+            for item in items[caller::64]:
+                floor = free.get()
+                floor.insert(item)
+                free.put(floor)
+
+        list(threads.map(call, range(64)))
 
     def _sync(self, threads: ThreadPoolExecutor, callers: int, items: list[dict[str, Any]]) -> None:
         def call(caller: int) -> None:

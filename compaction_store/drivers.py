@@ -243,3 +243,8 @@ async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords:
 
     threading.Thread(target=work, name="compaction-store callback", daemon=True).start()
     return (await waiter).take()  # type: ignore[no-any-return]
+
+
+async def uninterrupted(function: Callable[_P, Awaitable[_T]], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+    """Awaits an async function's result. If the task is cancelled, the function goes on and its result is dropped."""
+    return await asyncio.shield(asyncio.ensure_future(function(*arguments, **keywords)))

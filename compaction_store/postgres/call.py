@@ -75,7 +75,7 @@ class Caller:
         self.deadline = deadline
         self.closed = False
         self._sleep = sleep
-        self._retries = retries
+        self.retries = retries
         self._spread = spread
         self._names = names
         self._observer = observer
@@ -96,32 +96,44 @@ class Caller:
         """Returns a copy with the rest of a deadline that began at `start`, for the second step of a call."""
         return self.with_at_most(max(0.0, start + self.deadline - time.monotonic()))
 
+    def once(self) -> Self:
+        """Returns a copy that never retries, for a call whose failure the caller handles itself."""
+        other = copy.copy(self)
+        other.retries = False
+        return other
+
     def _with_deadline(self, deadline: float) -> Self:
         other = copy.copy(self)
         other.deadline = deadline
         return other
 
-    def _call(self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None) -> _T:
+    def _call(
+        self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None, *, is_in_doubt: bool
+    ) -> _T:  # fmt: skip
         if self.closed:
             raise DatabaseUnavailable("the store is closed")
         try:
             if self._observer is None:
-                return self._call_with_retries(query, arguments, key, None)
+                return self._call_with_retries(query, arguments, key, is_in_doubt, None)
             with self._observer(query.__name__) as statement:
-                return self._call_with_retries(query, arguments, key, statement)
+                return self._call_with_retries(query, arguments, key, is_in_doubt, statement)
         except (KeyboardInterrupt, SystemExit):
             engines.replace_pool(self.engine)
             raise
 
     def _call_with_retries(
-        self, query: Callable[..., _T], arguments: tuple[Any, ...], key: str | None, statement: Statement | None
+        self,
+        query: Callable[..., _T],
+        arguments: tuple[Any, ...],
+        key: str | None,
+        unknown: bool,
+        statement: Statement | None,
     ) -> _T:
         run = query if self._names is None else partial(self._names.call, query)
         start = time.monotonic()
         end = start + self.deadline
         limit = start + max(self.deadline, _LEAST_DEADLINE)
-        retries = self._retries
-        unknown = False
+        retries = self.retries
         longest = _FIRST_PAUSE
         while True:
             with timeouts.until(limit):

@@ -88,6 +88,7 @@ _FILES = (
     "functions/commit_compactions.sql",
     "functions/rewind.sql",
     "functions/append_observed.sql",
+    "functions/append_together.sql",
     "functions/record_abandoned.sql",
     "functions/lease.sql",
     "functions/release.sql",

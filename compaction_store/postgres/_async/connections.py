@@ -42,13 +42,18 @@ class AsyncConnections(Caller):
         )  # fmt: skip
 
     async def call(
-        self, query: Callable[[Connection, *_Ts], _T], *arguments: *_Ts, key: str | None = None
-    ) -> _T:  # fmt: skip
+        self,
+        query: Callable[[Connection, *_Ts], _T],
+        *arguments: *_Ts,
+        key: str | None = None,
+        is_in_doubt: bool = False,
+    ) -> _T:
         """Runs a query and retries it until the deadline; errors name the thread of a ThreadKey.
 
-        Without a key it is a read. A write's key makes repeating it harmless; UNKEYED is for one that needs none.
+        Without a key it is a read. A write's key makes repeating it harmless; UNKEYED is for one that needs none. A
+        write is in doubt if an earlier attempt with its key may have happened.
         """
-        return await greenlet_spawn(self._call, query, arguments, key)
+        return await greenlet_spawn(self._call, query, arguments, key, is_in_doubt=is_in_doubt)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -53,6 +53,7 @@ from compaction_store.postgres.queries.one_thread import (
 from compaction_store.postgres.queries.server import IS_WORKER, IS_WORKER_ASKED, OLDEST_SERVER, WORKER, check, revision
 from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events, tenants
 from compaction_store.postgres.queries.thread_turns import TurnState, leave_turn, renew_turn, take_turn
+from compaction_store.postgres.queries.together import Append, append_together
 from compaction_store.postgres.queries.turns import HOLDER, Holder, held_by
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "IS_WORKER_ASKED",
     "OLDEST_SERVER",
     "WORKER",
+    "Append",
     "CompactionFilter",
     "CompactionKey",
     "Connection",
@@ -74,6 +76,7 @@ __all__ = [
     "Written",
     "append",
     "append_observed",
+    "append_together",
     "check",
     "checkpointing",
     "commit_compactions",

@@ -115,7 +115,8 @@ class AsyncStore(AsyncReader):
         )
         with nullcontext() if turn is None else turn.watching():
             appended = await writing.append(
-                self._db, self._known_threads, thread, batch, key=checked_key, expected=expected, view=view
+                self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,
+                expected=expected, view=view,
             )  # fmt: skip
         if turn is not None:
             turn.note(appended)

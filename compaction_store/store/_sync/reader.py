@@ -40,6 +40,7 @@ from compaction_store.models import (
 )
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres._sync.shared_commits import SharedCommits
 from compaction_store.postgres.engines import Engine
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
 from compaction_store.rendering import receipts
@@ -73,6 +74,7 @@ class Reader:
         self._actor: str | None = None
         self._require_actor = False
         self._telemetry: Telemetry | None = None
+        self._shared_commits = SharedCommits(is_on=True)
         self._is_borrowed = False
 
     @classmethod
@@ -89,6 +91,7 @@ class Reader:
         actor: str | None = None,
         require_actor: bool = False,
         role: str | None = None,
+        share_commits: bool = True,
         telemetry: Telemetry | None = None,
     ) -> Self:
         """Connects and checks the database's schema.
@@ -97,8 +100,9 @@ class Reader:
         while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that returns a
         message's tokens. With `role`, a role of the database that the login is a member of, the store has that role's
         rights, for example those of `compaction_store_auditor`. `actor` is recorded with every compaction, revocation,
-        erasure and hold that names no other; with `require_actor`, one without an actor is refused. With `telemetry`
-        the store reports to OpenTelemetry.
+        erasure and hold that names no other; with `require_actor`, one without an actor is refused. Appends of
+        concurrent callers share commits, unless `share_commits` is false. With `telemetry` the store reports to
+        OpenTelemetry.
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")
@@ -107,6 +111,7 @@ class Reader:
         arguments.seconds(connect_timeout, "connect_timeout")
         arguments.seconds(deadline, "deadline")
         arguments.optional_name(role, "role")
+        arguments.instance(share_commits, bool, "share_commits")
         if engine is not None:
             arguments.instance(engine, Engine, "engine")
             if role is not None:
@@ -119,7 +124,8 @@ class Reader:
             telemetry=telemetry,
         )  # fmt: skip
         return cls._made(
-            db, tenant, count, share, actor=actor, require_actor=require_actor, telemetry=telemetry
+            db, tenant, count, share, SharedCommits(is_on=share_commits), actor=actor,
+            require_actor=require_actor, telemetry=telemetry,
         )  # fmt: skip
 
     def of_tenant(self, tenant: str) -> Self:
@@ -129,8 +135,8 @@ class Reader:
         """
         arguments.name(tenant, "tenant")
         return self._made(
-            self._db, tenant, self._counter, None, actor=self._actor, require_actor=self._require_actor,
-            telemetry=self._telemetry, is_borrowed=True,
+            self._db, tenant, self._counter, None, self._shared_commits, actor=self._actor,
+            require_actor=self._require_actor, telemetry=self._telemetry, is_borrowed=True,
         )  # fmt: skip
 
     @classmethod
@@ -140,6 +146,7 @@ class Reader:
         tenant: str,
         counter: tokens.Counter,
         share: embedded.Share | None,
+        shared_commits: SharedCommits,
         *,
         actor: str | None,
         require_actor: bool,
@@ -149,6 +156,7 @@ class Reader:
         store = cls(db, tenant, counter, share)
         store._actor, store._require_actor = actor, require_actor
         store._telemetry, store._is_borrowed = telemetry, is_borrowed
+        store._shared_commits = shared_commits
         if telemetry is not None:
             telemetry.instrument(store, tenant)
         return store

@@ -18,6 +18,7 @@ from compaction_store.messages.keys import Key
 from compaction_store.models import Appended, Message
 from compaction_store.postgres import call, queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
+from compaction_store.postgres._sync.shared_commits import SharedCommits
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering import receipts
 from compaction_store.rendering.view import Rendered, View
@@ -64,6 +65,7 @@ def batch(
 
 def append(
     db: Connections,
+    shared_commits: SharedCommits,
     known_threads: KnownThreads,
     thread: ThreadKey,
     batch: Batch,
@@ -73,13 +75,13 @@ def append(
     view: View | Rendered | None,
 ) -> Appended:
     receipt = None if view is None else receipts.receipt(view)
-    parts = (thread, batch.new, batch.counter, key, receipt, expected)
+    new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
     seen = provider_compactions.records_for(batch.given, (e.payload for e in batch.encoded))
     if seen is None:
-        written = db.call(queries.append, *parts, key=key.text)
+        written = shared_commits.append(db, new)
     else:
-        written = db.call(queries.append_observed, *parts, uuid4(), seen, key=key.text)
+        written = db.call(queries.append_observed, *new, uuid4(), seen, key=key.text)
     if written.replayed:
         # The tokens and metas of the first call are stored, whatever this one gave.
         after, count = written.first_seq - 1, len(batch.new)

@@ -5,6 +5,8 @@ COMMENT ON FUNCTION compaction_store.append_many IS
     'Appends several messages to a thread, all or none.';
 COMMENT ON FUNCTION compaction_store.append_observed IS
     'Appends messages with records of compactions that a provider made by itself.';
+COMMENT ON FUNCTION compaction_store.append_together IS
+    'Appends for several callers in one commit, and leaves out the calls that must be repeated alone.';
 COMMENT ON FUNCTION compaction_store.set_metadata IS
     'Sets the metadata of a thread.';
 COMMENT ON FUNCTION compaction_store.commit_compactions IS

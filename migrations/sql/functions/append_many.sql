@@ -29,7 +29,7 @@ DECLARE
     v_same boolean;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    IF v_count = 0 OR v_count <> ALL (ARRAY[
+    IF v_count = 0 OR v_count <> ANY (ARRAY[
         octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         coalesce(cardinality(p_metas), v_count)
     ]) THEN

@@ -207,13 +207,29 @@ def test_tasks_at_once_have_their_own_spans(url: str, told: RecordedTelemetry) -
     import asyncio  # noqa: PLC0415 — only here
 
     async def run() -> None:
-        async with await cs.AsyncStore.open(url, telemetry=told.telemetry) as store:
+        async with await cs.AsyncStore.open(url, share_commits=False, telemetry=told.telemetry) as store:
             await asyncio.gather(*(store.append(f"t-{i}", TALK) for i in range(8)))
 
     asyncio.run(run())
+    assert len(told.named("compaction_store.append")) == 8
     for span in told.named("compaction_store.append"):
         assert told.under(span) == ["SELECT compaction_store.append"]
         assert span.parent is None
+
+
+def test_a_shared_commit_is_a_statement_of_one_caller(url: str, told: RecordedTelemetry) -> None:
+    import asyncio  # noqa: PLC0415 — only here
+
+    async def run() -> None:
+        async with await cs.AsyncStore.open(url, telemetry=told.telemetry) as store:
+            await asyncio.gather(*(store.append("t", TALK) for _ in range(8)))
+
+    asyncio.run(run())
+    under = [told.under(span) for span in told.named("compaction_store.append")]
+    assert len(under) == 8
+    alone, together = (f"SELECT compaction_store.{name}" for name in ("append", "append_together"))
+    # Two append by themselves, one appends for all others, and those have no statement of their own.
+    assert sorted(under) == [[], [], [], [], [], [alone], [alone], [together]]
 
 
 def test_every_method_has_a_span_or_returns_an_iterator() -> None:

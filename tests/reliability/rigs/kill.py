@@ -1,4 +1,4 @@
-"""kill -9 of every process of Postgres, under eight writers and two compactors."""
+"""kill -9 of every process of Postgres, under sixteen writers and two compactors."""
 
 from __future__ import annotations
 

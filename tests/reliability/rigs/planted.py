@@ -57,6 +57,7 @@ _FORKED = "tests/reliability/test_forked_history.py"
 _LED_ELSEWHERE = "tests/reliability/test_embedded_environment.py::test_no_variable_leads_it_elsewhere_or_keeps_it_away"
 _LEAVES = "tests/reliability/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
 _STANDBY = "tests/reliability/test_standby.py::test_a_commit_that"
+_SHARED = "tests/reliability/test_shared_commits.py::test"
 _SILENCE = "tests/reliability/test_silence.py"
 _REPLY_LOST = (
     "tests/reliability/test_faults.py::test_the_first_append_of_a_thread_whose_reply_is_lost_is_stored_once[sync]"
@@ -311,6 +312,39 @@ BUGS = (
         "a commit whose wait for the standby was cancelled is reported as done",
         (Edit("compaction_store/postgres/call.py", "if writes and waiter.is_in_doubt:", "if False:"),),
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "results of appends in one commit go to the wrong callers",
+        (
+            Edit(
+                "compaction_store/postgres/queries/together.py",
+                "written[order[number - 1]] = Written(*fields)",
+                "written[number - 1] = Written(*fields)",
+            ),
+        ),
+        {f"{_SHARED}_each_caller_gets_its_own_result_or_error[threads]": ("assert", "Error")},
+    ),
+    Bug(
+        "callers forget that their append may be stored with others",
+        (
+            Edit(
+                "compaction_store/postgres/_sync/shared_commits.py",
+                "is_in_doubt=caller.is_in_doubt",
+                "is_in_doubt=False",
+            ),
+        ),
+        {f"{_SHARED}_an_outcome_that_stays_unknown_is_told_with_the_callers_own_key[threads]": "OutcomeUnknown"},
+    ),
+    Bug(
+        "a batch repeats its appends without looking for their keys",
+        (
+            Edit(
+                "compaction_store/postgres/queries/together.py",
+                "[call.key.is_fresh() for call in calls]",
+                "[call.key._fresh for call in calls]",
+            ),
+        ),
+        {f"{_SHARED}_an_unknown_outcome_is_settled_for_each_caller[threads]": "OutcomeUnknown"},
     ),
     Bug(
         "warnings of the server are ignored",

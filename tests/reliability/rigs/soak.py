@@ -1,6 +1,6 @@
 """Mixed load under random faults, for any time. Memory and connections must not grow.
 
-Eight writers, two compactors, a reader that verifies as it goes, and one that redacts. Faults: kill -9 of the whole
+Sixteen writers, two compactors, a reader that verifies as it goes, and one that redacts. Faults: kill -9 of the whole
 server or of a single backend, connections cut, slow and stalled ones, a server frozen for a moment, calls cancelled.
 """
 
@@ -193,7 +193,7 @@ def _flat(memory: list[int], connections: list[int], seconds: float) -> dict[str
     part = max(1, len(memory) // _WARM)
     begun, ended = median(memory[part : 2 * part] or memory), median(memory[-part:])
     growth = ended / begun - 1
-    # Eight writers and two compactors have a pool of two each; the others have four and one.
+    # The writers have four pools of four, the compactors two of two; the others have four and one.
     most = 2 * 10 + 4 + 1
     assert max(connections) <= most, f"{max(connections)} connections of at most {most}"
     if len(memory) > 10 * _WARM:

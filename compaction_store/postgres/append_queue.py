@@ -1,0 +1,215 @@
+"""Decides which callers of a store append by themselves, and whose appends share a commit.
+
+A few callers at a time append by themselves. While they do, further callers wait in a queue. A caller that is done
+hands its place to the first in the queue, which then appends for itself and for all others that wait. So a lone caller
+waits for nobody, and there is no timer that gathers calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from compaction_store.postgres.queries import Append, Written
+
+# Fewer would leave a server of several cores idle; with more, too few callers meet to share a commit.
+_PLACES = 4
+# One whose append is on its way to the server while that of the other is stored.
+_PLACES_OF_A_THREAD = 2
+#: For how many seconds a caller waits for those that have a place.
+PATIENCE = 0.1
+# Postgres keeps the numbers of 64 subtransactions in memory; with more, every reader must look them up.
+_MOST_CALLS = 64
+_MOST_CHARACTERS = 256 * 1024
+_MOST_CHARACTERS_OF_A_CALL = 64 * 1024
+_MOST_MESSAGES_OF_A_CALL = 100
+
+
+class Signal:
+    """Wakes one waiting thread, once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> bool:
+        """Wakes the thread. Returns False if it cannot be waiting any more."""
+        self._lock.release()
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the signal. Returns False if it did not come in time."""
+        return self._lock.acquire(timeout=max(0.0, seconds))
+
+
+class AsyncSignal:
+    """Wakes one waiting task, once. The task may run on another event loop than the one that wakes it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_set = False
+        self._wake: asyncio.Future[None] = self._loop.create_future()
+
+    def set(self) -> bool:
+        """Wakes the task. Returns False if it cannot be waiting any more."""
+        try:
+            if asyncio.get_running_loop() is self._loop:
+                self._arrive()
+            else:
+                self._loop.call_soon_threadsafe(self._arrive)
+        except RuntimeError:
+            return False
+        return True
+
+    async def wait(self, seconds: float) -> bool:
+        """Waits for the signal. Returns False if it did not come in time."""
+        if self._is_set:
+            return True
+        self._wake = self._loop.create_future()
+        timer = self._loop.call_later(max(0.0, seconds), self._end_wait)
+        try:
+            await self._wake
+        finally:
+            timer.cancel()
+        return self._is_set
+
+    def _arrive(self) -> None:
+        self._is_set = True
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        if not self._wake.done():
+            self._wake.set_result(None)
+
+
+class Waiting:
+    """A caller that appends or waits for it.
+
+    `has_place` is set when it may append, for itself and for others. `is_taken` is set when a caller that has a place
+    appends for it; `written` is then the result, or None if it must append alone, and `is_in_doubt` says whether the
+    append may be stored nevertheless.
+    """
+
+    __slots__ = ("append", "has_place", "is_in_doubt", "is_taken", "signal", "since", "thread", "threads", "written")
+
+    def __init__(self, append: Append, signal: Any) -> None:
+        self.append = append
+        self.signal = signal
+        self.thread = append.thread[1:]
+        #: The threads that this caller appends to while it has a place.
+        self.threads = {self.thread}
+        self.has_place = False
+        self.since = 0.0
+        self.is_taken = False
+        self.is_in_doubt = False
+        self.written: Written | None = None
+
+
+class AppendQueue:
+    """The callers that append, and those that wait. Threads and event loops of a process share it.
+
+    Only two callers for one thread have a place at a time. The server would let the others wait too, and here they
+    come together.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._appending: list[Waiting] = []
+        self._queue: deque[Waiting] = deque()
+
+    def enter(self, append: Append, signal: type[Signal | AsyncSignal]) -> Waiting:
+        """Takes a free place, or puts the caller into the queue."""
+        if self._process != os.getpid():
+            # In a forked child none of the parent's callers goes on.
+            self._begin()
+        caller = Waiting(append, signal())
+        with self._lock:
+            if len(self._appending) < _PLACES and self._uses(caller) < _PLACES_OF_A_THREAD:
+                self._place(caller)
+            else:
+                self._queue.append(caller)
+        return caller
+
+    def leave(self, caller: Waiting) -> None:
+        """Takes the caller's place, and gives free places to the first in the queue."""
+        with self._lock:
+            if caller in self._appending:
+                self._appending.remove(caller)
+            for first in list(self._queue):
+                if len(self._appending) >= _PLACES:
+                    break
+                if self._uses(first) < _PLACES_OF_A_THREAD:
+                    self._queue.remove(first)
+                    if first.signal.set():
+                        self._place(first)
+
+    def push_in(self, caller: Waiting) -> None:
+        """Gives a place to a caller that has waited for `PATIENCE`, unless somebody appends for it already.
+
+        A caller that has had its place for longer, perhaps because its thread is locked, loses it and goes on.
+        """
+        with self._lock:
+            if not (caller.has_place or caller.is_taken):
+                long_ago = time.monotonic() - PATIENCE
+                self._appending = [one for one in self._appending if one.since > long_ago]
+                self._queue.remove(caller)
+                self._place(caller)
+
+    def withdraw(self, caller: Waiting) -> bool:
+        """Takes back a caller that waits no longer. Returns False if another appends for it already: that goes on."""
+        with self._lock:
+            if caller.is_taken:
+                return False
+            if not caller.has_place:
+                self._queue.remove(caller)
+        if caller.has_place:
+            self.leave(caller)
+        return True
+
+    def take(self, leader: Waiting) -> list[Waiting]:
+        """Returns the leader and those it appends for, as far as they fit.
+
+        If another caller appends to the leader's thread, they are those for this thread, and they will wait for it
+        together. Else they are all for whose threads nobody else appends.
+        """
+        taken, characters = [leader], size(leader.append)
+        with self._lock:
+            must_wait = self._uses(leader) > 1
+            for one in list(self._queue):
+                if one.thread not in leader.threads and (must_wait or self._uses(one)):
+                    continue
+                characters += size(one.append)
+                if len(taken) == _MOST_CALLS or characters > _MOST_CHARACTERS:
+                    break
+                self._queue.remove(one)
+                leader.threads.add(one.thread)
+                taken.append(one)
+            for one in taken[1:]:
+                one.is_taken = True
+        return taken
+
+    def _uses(self, caller: Waiting) -> int:
+        """Returns how many callers append to a caller's thread."""
+        return sum(caller.thread in one.threads for one in self._appending)
+
+    def _place(self, caller: Waiting) -> None:
+        caller.has_place, caller.since = True, time.monotonic()
+        self._appending.append(caller)
+
+
+def may_share(append: Append) -> bool:
+    """Returns whether an append may share a commit: not in a turn, and not if others would wait for its size."""
+    is_small = len(append.new) <= _MOST_MESSAGES_OF_A_CALL and size(append) <= _MOST_CHARACTERS_OF_A_CALL
+    return append.expected.turn_id is None and is_small
+
+
+def size(append: Append) -> int:
+    return sum(len(m.payload) + len(m.meta or "") for m in append.new)

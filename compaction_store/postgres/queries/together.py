@@ -1,0 +1,55 @@
+"""Appends of several callers in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from compaction_store.messages.keys import Key
+from compaction_store.postgres.cursor import Connection, fetch
+from compaction_store.postgres.queries.one_thread import Expected, NewMessage, ThreadKey, Written
+
+_TOGETHER = (
+    "SELECT * FROM compaction_store.append_together"
+    "(%b::text[], %b::text[], %b::int4[], %b::text[], %b::text[], %b::text[], %b::int8[], %b::bool[], %b::bytea[],"
+    " %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[])"
+)
+
+
+class Append(NamedTuple):
+    """The arguments of one append."""
+
+    thread: ThreadKey
+    new: Sequence[NewMessage]
+    counter: str
+    key: Key
+    receipt: str | None
+    expected: Expected
+
+
+def append_together(connection: Connection, appends: Sequence[Append]) -> list[Written | None]:
+    """Appends in one commit. Returns None for an append that must be repeated alone: it has stored nothing.
+
+    None may be in a turn. Appends to one thread are stored in their order here.
+    """
+    # In the order of their names, so that two batches that make the same threads do not wait for each other.
+    order = sorted(range(len(appends)), key=lambda i: appends[i].thread[1:])
+    calls = [appends[i] for i in order]
+    new = list(chain.from_iterable(call.new for call in calls))
+    rows = fetch(
+        connection, _TOGETHER,
+        (
+            [call.thread.tenant for call in calls], [call.thread.thread_id for call in calls],
+            [len(call.new) for call in calls], [call.counter for call in calls], [call.key.text for call in calls],
+            [call.receipt for call in calls], [call.expected.seq for call in calls],
+            [call.key.is_fresh() for call in calls], [call.expected.head for call in calls],
+            [call.expected.seen_head for call in calls],
+            [m.payload for m in new], b"".join([m.salt for m in new]), [m.role for m in new], [m.tokens for m in new],
+            [m.meta for m in new],
+        ),
+    )  # fmt: skip
+    written: list[Written | None] = [None] * len(appends)
+    for number, *fields in rows:
+        written[order[number - 1]] = Written(*fields)
+    return written

@@ -1,0 +1,78 @@
+-- Appends for several callers in one commit. Each call is an append of its own, with its own subtransaction: one that is
+-- refused, or whose thread somebody else is writing to, is left out of the result and stores nothing; its caller repeats it
+-- alone and gets its own error or its own turn. No call here waits for a thread, so none keeps the others waiting, unless
+-- all are for the same thread. p_sizes
+-- has the number of messages of each call; the lists of messages have those of all calls, one call after the other. The
+-- calls are sorted by tenant and name, so that two batches that make the same new threads do not wait for each other.
+CREATE FUNCTION compaction_store.append_together(
+    p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[], p_receipts text[],
+    p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
+    p_payloads text[], p_salts bytea, p_roles text[], p_tokens integer[], p_metas text[]
+) RETURNS TABLE (
+    call integer, first_seq bigint, first_pos bigint, written_at timestamptz, chain_head bytea, replayed boolean,
+    written_uid uuid
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_first integer := 1;
+    v_last integer;
+    v_thread_uid uuid;
+    v_is_one_thread boolean := (
+        SELECT count(DISTINCT (c.tenant, c.thread_id)) = 1 FROM unnest(p_tenants, p_thread_ids) AS c (tenant, thread_id)
+    );
+    v_calls integer := cardinality(p_tenants);
+    v_messages integer := (SELECT sum(s) FROM unnest(p_sizes) AS s);
+BEGIN
+    IF v_calls = 0 OR v_calls <> ANY (ARRAY[
+        cardinality(p_thread_ids), cardinality(p_sizes), cardinality(p_counters), cardinality(p_keys),
+        cardinality(p_receipts), cardinality(p_expected_seqs), cardinality(p_fresh), cardinality(p_expected_heads),
+        cardinality(p_seen_heads)
+    ]) OR v_messages <> ANY (ARRAY[
+        cardinality(p_payloads), octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
+        cardinality(p_metas)
+    ]) OR 1 > ANY (p_sizes) THEN
+        RAISE EXCEPTION 'the lists of an append differ in length' USING ERRCODE = 'CS008';
+    END IF;
+    FOR i IN 1 .. v_calls LOOP
+        v_last := v_first + p_sizes[i] - 1;
+        BEGIN
+            PERFORM set_config('compaction_store.tenant', p_tenants[i], true);
+            v_thread_uid := compaction_store.find_thread(p_tenants[i], p_thread_ids[i]);
+            IF v_thread_uid IS NULL OR v_is_one_thread OR (
+                pg_try_advisory_xact_lock(uuid_hash_extended(v_thread_uid, 0))
+                AND EXISTS (
+                    SELECT FROM compaction_store.heads AS h WHERE h.thread_uid = v_thread_uid FOR UPDATE SKIP LOCKED
+                )
+            ) THEN
+                IF p_sizes[i] = 1 THEN
+                    SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid
+                    FROM compaction_store.append(
+                        v_thread_uid, p_tenants[i], p_thread_ids[i], p_payloads[v_first],
+                        substring(p_salts FROM 16 * v_first - 15 FOR 16), p_roles[v_first], p_tokens[v_first],
+                        p_counters[i], p_keys[i], p_metas[v_first], p_receipts[i], p_expected_seqs[i], p_fresh[i],
+                        p_expected_heads[i], p_seen_heads[i]
+                    );
+                ELSE
+                    SELECT * INTO first_seq, first_pos, written_at, chain_head, replayed, written_uid
+                    FROM compaction_store.append_many(
+                        v_thread_uid, p_tenants[i], p_thread_ids[i], p_payloads[v_first:v_last],
+                        substring(p_salts FROM 16 * v_first - 15 FOR 16 * p_sizes[i]), p_roles[v_first:v_last],
+                        p_tokens[v_first:v_last], p_counters[i], p_keys[i], p_metas[v_first:v_last], p_receipts[i],
+                        p_expected_seqs[i], p_fresh[i], p_expected_heads[i], p_seen_heads[i]
+                    );
+                END IF;
+                call := i;
+                RETURN NEXT;
+            END IF;
+        EXCEPTION WHEN OTHERS THEN
+            -- Stored nothing. Whatever the reason, its caller learns it by the same call alone.
+            NULL;
+        END;
+        v_first := v_last + 1;
+    END LOOP;
+END
+$$;
