@@ -119,9 +119,9 @@ class Model:
                 return f"superseded by {other.number}"
         return "active"
 
-    def is_hidden(self, seq: int) -> bool:
-        """Whether a rewind or a clear in force hides a message."""
-        return any(record.kind in HIDES and record.holds(seq) for record in self.in_force(len(self.log)))
+    def is_hidden(self, seq: int, at: int) -> bool:
+        """Whether a rewind or a clear in force at a pos hides a message."""
+        return any(record.kind in HIDES and record.holds(seq) for record in self.in_force(at))
 
     def rewind(self, kind: str, seq: int) -> list[Record]:
         """Lets the view end at a seq: writes and returns the revocations and the record, nothing if it ends there."""
@@ -228,7 +228,7 @@ class Planning:
         calls: dict[str, int] = {}
         results: dict[str, int] = {}
         for seq, appended in enumerate(self.model.appended(self.base_pos), 1):
-            if self.model.is_hidden(seq):
+            if self.model.is_hidden(seq, self.base_pos):
                 continue
             for call in appended.message.get("tool_calls", ()):
                 calls[call["id"]] = seq
