@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
-from compaction_store import Report
+from compaction_store import Reader, Report
 from compaction_store.bundles.verification import verify_bundle
+from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, exits, options
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.options import AsJson, Tenant, Url, misuse
@@ -30,6 +32,13 @@ def verify(
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Verify everything stored for the tenant.")] = False,
+    all_tenants: Annotated[
+        bool,
+        typer.Option(
+            "--all-tenants",
+            help="Verify everything stored for every tenant. The login must be a superuser or have BYPASSRLS.",
+        ),
+    ] = False,
     after: Annotated[
         str,
         typer.Option("--after", metavar="THREAD", help="With --all: continue after this thread.", show_default=False),
@@ -52,14 +61,16 @@ def verify(
     An argument that names a file is verified as a bundle, without a database; - is standard input. With --public-key,
     each bundle must include a checkpoint that is signed with this key and contains the thread.
     """
-    if bool(what) == every:
-        raise misuse("give either threads or files, or --all", "THREADS|FILES")
+    if bool(what) + every + all_tenants != 1:
+        raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
     if after and not every:
         raise misuse("needs --all", "--after")
     out = Output(as_json=as_json)
     files = [name for name in what or () if _is_file(name)]
     if not files:
-        _end(out, _threads(out, what, after, cast("Level", level), (checkpoints, public_key), (url, tenant)))
+        log = attesting.open_log(checkpoints, public_key)
+        verification = _Verification(cast("Level", level), log, names=what, after=after, all_tenants=all_tenants)
+        _end(out, _threads(out, verification, url, tenant))
         return
     if len(files) < len(what or ()):
         raise misuse(
@@ -88,29 +99,44 @@ def _counted(count: int, unit: str) -> str:
     return f"{count:,} {unit}{'' if count == 1 else 's'}"
 
 
-def _threads(
-    out: Output,
-    names: list[str] | None,
-    after: str,
-    level: Level,
-    checkpoints: tuple[Path | None, list[str] | None],
-    database: tuple[str | None, str],
-) -> tuple[int, int, str]:
-    log = attesting.open_log(*checkpoints)
-    count = findings = 0
-    with options.reader(*database) as store, Progress("verify", "entries" if names else "threads") as progress:
-        reports: Iterator[Report]
-        if names:
-            reports = (store.verify(name, level=level, checkpoints=log, progress=progress.reached) for name in names)
+@dataclass(frozen=True, slots=True)
+class _Verification:
+    """What to verify of a database: the threads of these names, or everything after a thread."""
+
+    level: Level
+    log: CheckpointLog | None
+    names: list[str] | None
+    after: str
+    all_tenants: bool
+
+    def reports(self, store: Reader, progress: Progress) -> Iterator[Report]:
+        if self.names:
+            for name in self.names:
+                yield store.verify(name, level=self.level, checkpoints=self.log, progress=progress.reached)
         else:
-            reports = store.verify_all(level=level, after=after or None, checkpoints=log, progress=progress.reached)
-        for report in reports:
-            count += report.thread_uid is not None
-            findings += len(report.findings)
-            _show(out, report)
+            yield from store.verify_all(
+                level=self.level, after=self.after or None, checkpoints=self.log, progress=progress.reached
+            )  # fmt: skip
+
+
+def _threads(out: Output, verification: _Verification, url: str | None, tenant: str) -> tuple[int, int, str]:
+    count = findings = 0
+    all_tenants, has_schema = verification.all_tenants, False
+    unit = "entries" if verification.names else "threads"
+    with options.reader(url, tenant) as store, Progress("verify", unit) as progress:
+        for name, its in options.readers(store, tenant, all_tenants=all_tenants):
+            for report in verification.reports(its, progress):
+                is_schema = report.thread_uid is None and report.level == "schema"
+                if is_schema and has_schema:
+                    # One schema serves all tenants.
+                    continue
+                has_schema = has_schema or is_schema
+                count += report.thread_uid is not None
+                findings += len(report.findings)
+                _show(out, report, tenant=None if is_schema or not all_tenants else name)
     if not count and not out.as_json:
-        out.text(f"no threads of tenant {database[1]!r}")
-    return count, findings, "" if names and len(names) == 1 else "thread"
+        out.text(f"no threads of {options.where(tenant, all_tenants=all_tenants)}")
+    return count, findings, "" if verification.names and len(verification.names) == 1 else "thread"
 
 
 def _bundles(out: Output, files: list[str], keys: list[str]) -> tuple[int, int, str]:
@@ -119,7 +145,7 @@ def _bundles(out: Output, files: list[str], keys: list[str]) -> tuple[int, int, 
         for name in files:
             report = verify_bundle(progress.over(_lines(name)), public_keys=keys)
             findings += len(report.findings)
-            _show(out, report, name)
+            _show(out, report, file=name)
     return len(files), findings, "" if len(files) == 1 else "bundle"
 
 
@@ -134,13 +160,15 @@ def _lines(name: str) -> Iterator[bytes]:
         raise misuse(f"cannot read {line(name)}: {error.strerror}", "THREADS|FILES") from None
 
 
-def _show(out: Output, report: Report, file: str | None = None) -> None:
+def _show(out: Output, report: Report, *, file: str | None = None, tenant: str | None = None) -> None:
     if out.as_json:
-        out.json(_parts(report) if file is None else {"file": file, **_parts(report)})
+        where = {name: value for name, value in (("file", file), ("tenant", tenant)) if value is not None}
+        out.json({**where, **_parts(report)})
         return
     count = len(report.findings)
     result = "no findings" if not count else _counted(count, "finding")
-    out.text(f"{_title(report, file)}: {result}", "bold red" if count else None)
+    of_tenant = "" if tenant is None else f"{line(tenant)}: "
+    out.text(f"{of_tenant}{_title(report, file)}: {result}", "bold red" if count else None)
     for finding in report.findings:
         places = [f"{place} {at:,}" for place, at in (("line", finding.line), ("pos", finding.pos)) if at is not None]
         out.text(f"  {', '.join(places)}{': ' if places else ''}{finding.what}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import psycopg
 import pytest
-from support.superuser_edits import as_role
+from support.superuser_edits import as_role, unlock
 
 import compaction_store as cs
 from cli.program import THREAD, Run
@@ -66,3 +68,23 @@ def test_a_thread_is_one_tenants(run: Run) -> None:
     for arguments in (("events", THREAD), ("compactions", THREAD), ("search", "x", "--thread", THREAD)):
         done = run(*arguments, "--all-tenants", code=2)
         assert "must not be given with --all-tenants" in " ".join(done.stderr.split())
+
+
+@pytest.mark.usefixtures("two")
+def test_all_tenants_are_verified(run: Run, url: str, superuser: psycopg.Connection[Any]) -> None:
+    reports = [
+        json.loads(line) for line in run("verify", "--all-tenants", "--level", "schema", "--json").stdout.splitlines()
+    ]
+    assert [(r.get("tenant"), r["thread_id"], r["findings"]) for r in reports] == [
+        (None, None, []), ("acme", "t-9", []), ("default", THREAD, []),
+    ]  # fmt: skip
+    unlock(superuser)
+    superuser.execute("UPDATE compaction_store.messages SET role = 'system' WHERE tenant = 'acme' AND seq = 2")
+    done = run("verify", "--all-tenants", "--table", code=1)
+    assert "acme: t-9" in done.stdout
+    assert f"default: {THREAD}" in done.stdout
+    assert "2 threads, 2 findings" in done.stdout
+    for wrong in (["--all"], [THREAD], ["--after", "t"]):
+        run("verify", "--all-tenants", *wrong, code=2)
+    denied = run("verify", "--all-tenants", "--url", as_role(url, "compaction_store_auditor"), code=3)
+    assert "exempt from row-level security" in denied.stderr
