@@ -101,7 +101,7 @@ def _counted(count: int, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Verification:
-    """What to verify of a database: the threads of these names, or everything after a thread."""
+    """A verification of a database: of the threads with these names, or of everything after a thread."""
 
     level: Level
     log: CheckpointLog | None

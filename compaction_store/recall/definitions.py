@@ -27,10 +27,17 @@ class IntegerField(NamedTuple):
     maximum: int | None = None
 
 
+class FlagField(NamedTuple):
+    description: str
+
+
+Field = TextField | IntegerField | FlagField
+
+
 class Tool(NamedTuple):
     name: str
     description: str
-    fields: Mapping[str, TextField | IntegerField]
+    fields: Mapping[str, Field]
     required: tuple[str, ...] = ()
 
     @property
@@ -56,8 +63,9 @@ _TOOLS = (
         " contain all the words, oldest first; if no message has all of them, it lists those that have the most. Each"
         " has its `seq` (its number in the conversation), its `role`, the matching `words`, an `excerpt`, and"
         " `folded_into_record` if a compaction record replaces it in your messages. `searched` is the range of seqs"
-        " that was searched. If `next` is present, there is more: call again with the same arguments and those in"
-        " `next`. To read a message in full, pass its seq to recall_expand as start_seq.",
+        " that was searched. Messages that were withdrawn, because somebody undid them or cleared the conversation, are"
+        " left out; `withdrawn` lists their ranges of seqs. If `next` is present, there is more: call again with the"
+        " same arguments and those in `next`. To read a message in full, pass its seq to recall_expand as start_seq.",
         {
             "query": TextField(
                 'Words to look for, at most 16. Put words in "double quotes" to find them as one phrase. Few and rare'
@@ -67,6 +75,9 @@ _TOOLS = (
             "after_seq": IntegerField("Search only messages after this seq. Default: 0, the whole conversation.", 0),
             "until_seq": IntegerField("Search only messages up to and including this seq. Default: the last one."),
             "limit": IntegerField("The maximum number of messages to return. Default: 10.", 1, _MAX_LIMIT),
+            "withdrawn": FlagField(
+                "Search withdrawn messages too; those that are found have `withdrawn`. Default: false."
+            ),
         },
         ("query",),
     ),
@@ -75,27 +86,30 @@ _TOOLS = (
         "Read original messages of this conversation in full, word for word. Use it when notes on earlier messages are"
         " not exact enough, or to read what recall_search found. Give exactly one of record, start_seq and cursor: for"
         " notes on messages 3 to 40, give start_seq 3 and end_seq 40. Returns JSON. `messages` lists the messages,"
-        " oldest first, each with its `seq` and the `message` itself; an erased message is marked as erased. A message"
-        " too long for the result comes in parts of its JSON (`part_of_its_json`). If `next` is present, there is"
-        " more: call again with its `cursor` in place of record, start_seq and end_seq.",
+        " oldest first, each with its `seq` and the `message` itself; an erased message is marked as erased, and one"
+        " that was withdrawn, because somebody undid it or cleared the conversation, comes without its content. A"
+        " message too long for the result comes in parts of its JSON (`part_of_its_json`). If `next` is present, there"
+        " is more: call again with its `cursor` in place of record, start_seq and end_seq.",
         {
             "record": IntegerField("The number of a compaction record: read all messages that it replaces."),
             "start_seq": IntegerField("The seq of the first message to read."),
             "end_seq": IntegerField("The seq of the last message to read. Only with start_seq; default: start_seq."),
             "cursor": TextField("The `cursor` from `next` in an earlier result: read on from there.", 50, CURSOR),
             "max_tokens": IntegerField("The maximum length of the result in tokens."),
+            "withdrawn": FlagField("Read withdrawn messages too. Default: false."),
         },
     ),
     Tool(
         DESCRIBE,
         "List the compaction records of this conversation, newest first. A record says how earlier messages were"
         " replaced in what you see. Use it to find out which messages were compacted, when, by what, and into which"
-        " summary. Without arguments it lists all records; start_seq and end_seq select those that concern a range of"
-        " messages; record selects one, with its whole summary. Returns JSON. `records` lists the records, each with"
-        " its number (`record`), `kind` (summary, truncation, removal or revocation), `outcome` (applied, rejected,"
-        " failed or observed), `status` (for example active, or revoked by another record), first and last seq"
-        " (`messages`), `tokens` before and after, and its `summary`, which `summary_is_cut` marks as shortened. If"
-        " `next` is present, there is more: call again with the same arguments and those in `next`.",
+        " summary. Without arguments it lists all records; start_seq and end_seq select those that concern a range"
+        " of messages; record selects one, with its whole summary. Returns JSON. `records` lists the records, each"
+        " with its number (`record`), `kind` (summary, truncation, removal, rewind, clear or revocation), `outcome`"
+        " (applied, rejected, failed or observed), `status` (for example active, or revoked by another record),"
+        " first and last seq (`messages`), `tokens` before and after, and its `summary`, which `summary_is_cut`"
+        " marks as shortened. If `next` is present, there is more: call again with the same arguments and those in"
+        " `next`.",
         {
             "record": IntegerField("The number of one record. Must be the only argument."),
             "start_seq": IntegerField("The seq of the first message of a range."),
@@ -116,7 +130,9 @@ def tools(max_tokens: int) -> tuple[Tool, ...]:
     return search, expand._replace(fields={**expand.fields, "max_tokens": length}), describe
 
 
-def _property(field: TextField | IntegerField) -> Payload:
+def _property(field: Field) -> Payload:
+    if isinstance(field, FlagField):
+        return {"type": "boolean", "description": field.description}
     if isinstance(field, TextField):
         return {"type": "string", "description": field.description}
     bounds = {"minimum": field.minimum} | ({} if field.maximum is None else {"maximum": field.maximum})
@@ -138,9 +154,13 @@ def check_arguments(tool: Tool, given: Any) -> dict[str, Any]:
     return {name: _checked(name, tool.fields[name], value) for name, value in found.items()}
 
 
-def _checked(name: str, field: TextField | IntegerField, value: Any) -> str | int:
+def _checked(name: str, field: Field, value: Any) -> str | int:
     if isinstance(field, TextField):
         return _checked_text(name, field, value)
+    if isinstance(field, FlagField):
+        if not isinstance(value, bool):
+            raise BadCall(f"{name} must be true or false, not {_kind(value)}")
+        return value
     maximum = _MAX_INTEGER if field.maximum is None else field.maximum
     # JSON does not distinguish 3.0 from 3.
     number = int(value) if type(value) is float and value.is_integer() else value

@@ -11,10 +11,11 @@ from compaction_store.compaction.element_json import ElementJson, dump, source_d
 from compaction_store.drivers import Call, Pause, Work
 from compaction_store.errors import CompactionNotFound, ThreadNotFound
 from compaction_store.integrity.erasure import ranges
-from compaction_store.models import Compaction, Element, Message, Payload
+from compaction_store.models import Compaction, Element, Message, Payload, Thread
 from compaction_store.recall.definitions import CURSOR, DESCRIBE, EXPAND, SEARCH, BadCall, check_arguments, tools
 from compaction_store.recall.pages import Recalled, ResultPage
 from compaction_store.recall.searching import Hit, Search, words
+from compaction_store.recall.withdrawn import HIDES, Withdrawn
 from compaction_store.tokens import Counter
 
 _HITS = 10
@@ -56,10 +57,16 @@ class Reading:
     # ---- search
 
     def _search(
-        self, query: str, after_seq: int = 0, until_seq: int | None = None, limit: int = _HITS
+        self,
+        query: str,
+        after_seq: int = 0,
+        until_seq: int | None = None,
+        limit: int = _HITS,
+        withdrawn: bool = False,  # noqa: FBT002 — named by the model
     ) -> Work[Recalled]:
-        search = Search(words(query), limit, after_seq)
+        wanted = words(query)
         thread = yield self._reader.thread(self._thread_id)
+        search = Search(wanted, limit, after_seq, (yield from self._withdrawn(thread)), withdrawn)
         until = thread.last_seq if until_seq is None else min(until_seq, thread.last_seq)
         if after_seq < until:
             yield from _for_each(self._reader.replay(self._thread_id, after=after_seq, until=until), search.look)
@@ -73,6 +80,15 @@ class Reading:
                 last = hit.seq - 1
                 break
         return page.written(None if last is None else {"after_seq": last})
+
+    def _withdrawn(self, thread: Thread) -> Work[Withdrawn]:
+        """Returns the seqs that rewinds and clears in force hide."""
+        found = Withdrawn()
+        if thread.last_number:
+            for kind in HIDES:
+                log = self._reader.compactions(self._thread_id, kind=kind, outcome="applied")
+                yield from _for_each(log, found.add)
+        return found
 
     def _fold(self, seq: int, known: list[Compaction]) -> Work[Compaction | None]:
         """Returns the record that replaces a message in the view; None if the view has the message itself."""
@@ -88,6 +104,8 @@ class Reading:
         entry: Payload = {"seq": hit.seq, "role": hit.role, "words": list(hit.words)}
         if record is not None:
             entry["folded_into_record"] = record.number
+        if hit.withdrawn:
+            entry["withdrawn"] = True
         return _with_text(page, entry, "excerpt", hit.excerpt, _EXCERPT_TOKENS)
 
     # ---- expand
@@ -99,11 +117,15 @@ class Reading:
         end_seq: int | None = None,
         cursor: str | None = None,
         max_tokens: int | None = None,
+        withdrawn: bool = False,  # noqa: FBT002 — named by the model
     ) -> Work[Recalled]:
         start, end, skip = yield from self._wanted(record, start_seq, end_seq, cursor)
         about: Payload = {"start_seq": start, "end_seq": end}
         page = ResultPage(self._counter, max_tokens or self._max_tokens, "messages", about)
-        listed = _Messages(page, start, end, skip)
+        hidden = Withdrawn()
+        if not withdrawn:
+            hidden = yield from self._withdrawn((yield self._reader.thread(self._thread_id)))
+        listed = _Messages(page, start, end, skip, hidden)
         yield from _for_each(self._reader.replay(self._thread_id, after=start - 1, until=end), listed.look)
         if page.is_empty:
             raise BadCall(f"no message has a seq from {start} to {end}")
@@ -195,8 +217,9 @@ class _First:
 class _Messages:
     """Adds messages to a page until it is full, or a part of the first if that does not fit whole."""
 
-    def __init__(self, page: ResultPage, start: int, end: int, skip: int) -> None:
+    def __init__(self, page: ResultPage, start: int, end: int, skip: int, withdrawn: Withdrawn) -> None:
         self.next: str | None = None
+        self._withdrawn = withdrawn
         self._page = page
         self._start = start
         self._end = end
@@ -204,6 +227,10 @@ class _Messages:
 
     def look(self, message: Message) -> bool:
         place = f"{message.seq}-{self._end}"
+        if message.seq in self._withdrawn:
+            is_added = self._page.add(dump({"seq": message.seq, "withdrawn": True}), {"cursor": place})
+            self.next = None if is_added else place
+            return is_added
         piece = _piece(message)
         if self._skip and message.seq == self._start:
             piece = piece._replace(text=piece.text[self._skip :], at=self._skip)
@@ -263,6 +290,8 @@ class _Records:
 
 def _searched(search: Search, after_seq: int) -> Payload:
     about: Payload = {"searched": {"after_seq": after_seq, "until_seq": search.last}}
+    if not search.with_withdrawn and (left_out := search.withdrawn.between(after_seq + 1, search.last)):
+        about["withdrawn"] = left_out[:_MOST_RANGES]
     if search.erased:
         about["erased"] = {"messages": search.erased, "seqs": search.erased_seqs}
     return about

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from compaction_store.models import Message
 from compaction_store.recall.calls import without_recall
 from compaction_store.recall.definitions import BadCall
+from compaction_store.recall.withdrawn import Withdrawn
 from compaction_store.tokenizing.message_text import read
 
 _WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
@@ -35,6 +36,7 @@ class Hit(NamedTuple):
     role: str | None
     words: tuple[str, ...]
     excerpt: str
+    withdrawn: bool = False
 
 
 @dataclass
@@ -44,6 +46,8 @@ class Search:
     words: list[str]
     limit: int
     last: int
+    withdrawn: Withdrawn = field(default_factory=Withdrawn)
+    with_withdrawn: bool = False
     hits: list[Hit] = field(default_factory=list)
     erased: int = 0
     _some: list[tuple[int, int, Hit]] = field(default_factory=list)
@@ -55,11 +59,12 @@ class Search:
         """Searches one message; returns False once enough were found or read."""
         self.last = message.seq
         self._messages += 1
+        is_withdrawn = message.seq in self.withdrawn
         if message.payload is None:
             self._note_erased(message.seq)
-        else:
+        elif self.with_withdrawn or not is_withdrawn:
             self._characters += len(message.text or "")
-            found = self._found(message)
+            found = self._found(message, withdrawn=is_withdrawn)
             if found is not None and len(found.words) == len(self.words):
                 self.hits.append(found)
             elif found is not None and not self.hits:
@@ -77,7 +82,7 @@ class Search:
         """The seqs of erased messages, as the first twenty ranges."""
         return self._erased
 
-    def _found(self, message: Message) -> Hit | None:
+    def _found(self, message: Message, *, withdrawn: bool) -> Hit | None:
         texts = read(without_recall(message.payload or {}))[0]
         best: tuple[str, ...] = ()
         anchor = ""
@@ -90,7 +95,8 @@ class Search:
                 best, anchor = inside, text
         if not there:
             return None
-        return Hit(message.seq, message.role, tuple(w for w in self.words if w in there), _excerpt(anchor, best))
+        inside = tuple(word for word in self.words if word in there)
+        return Hit(message.seq, message.role, inside, _excerpt(anchor, best), withdrawn)
 
     def _keep(self, hit: Hit) -> None:
         entry = (len(hit.words), -hit.seq, hit)

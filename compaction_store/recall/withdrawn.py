@@ -1,0 +1,49 @@
+"""The messages that a rewind or a clear in force hides from the view: nobody wants them found by default."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from compaction_store.models import Compaction
+
+HIDES = ("rewind", "clear")
+
+
+class Withdrawn:
+    """Ranges of seqs, collected from records."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._added: list[tuple[int, int]] = []
+
+    def add(self, record: Compaction) -> bool:
+        """Adds what a record hides, unless it was revoked. Returns True: all records are wanted."""
+        is_revoked = (record.status or "").startswith("revoked")
+        if record.start_seq is not None and record.end_seq is not None and not is_revoked:
+            self._added.append((record.start_seq, record.end_seq))
+        return True
+
+    def between(self, first: int, last: int) -> list[list[int]]:
+        """Returns the ranges inside a range of seqs."""
+        self._merge()
+        overlapping = ((max(s, first), min(e, last)) for s, e in zip(self._starts, self._ends, strict=True))
+        return [[start, end] for start, end in overlapping if start <= end]
+
+    def __contains__(self, seq: int) -> bool:
+        self._merge()
+        place = bisect_right(self._starts, seq) - 1
+        return place >= 0 and seq <= self._ends[place]
+
+    def _merge(self) -> None:
+        if not self._added:
+            return
+        ranges = sorted([*zip(self._starts, self._ends, strict=True), *self._added])
+        self._added = []
+        self._starts, self._ends = [], []
+        for start, end in ranges:
+            if self._ends and start <= self._ends[-1] + 1:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
