@@ -23,7 +23,13 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 from sqlalchemy.util import await_only
 
 from compaction_store import arguments as checks
-from compaction_store.errors import CompactionStoreError, DatabaseError, DatabaseUnavailable, OutcomeUnknown
+from compaction_store.errors import (
+    CompactionStoreError,
+    DatabaseError,
+    DatabaseUnavailable,
+    OutcomeUnknown,
+    ThreadErased,
+)
 from compaction_store.postgres import engines, error_translation, timeouts, waiters
 from compaction_store.postgres.error_translation import InDoubt, Verdict
 from compaction_store.postgres.queries import ThreadKey
@@ -143,6 +149,9 @@ class Caller:
                     if error is None:
                         return result  # type: ignore[return-value]
                     verdict = error_translation.judge(error, _thread_of(arguments), spread=self._spread)
+                    if isinstance(verdict.failure, ThreadErased) and _has_only_a_name(arguments):
+                        # Erased after the name was looked up. The name is free now.
+                        verdict = verdict._replace(again=True)
             assert verdict is not None  # noqa: S101 — there is a connection or a reason
             unknown = unknown or (verdict.unknown and key is not None)
             if not retries or not verdict.again:
@@ -229,6 +238,11 @@ def _thread_of(arguments: tuple[Any, ...]) -> str:
     """The end of an error's sentence: the thread of a query whose first argument is a ThreadKey."""
     first = arguments[0] if arguments else None
     return checks.about(first.thread_id) if isinstance(first, ThreadKey) else ""
+
+
+def _has_only_a_name(arguments: tuple[Any, ...]) -> bool:
+    first = arguments[0] if arguments else None
+    return isinstance(first, ThreadKey) and first.uid is None
 
 
 def _sqlstate(verdict: Verdict) -> str | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -166,21 +164,11 @@ def test_an_unknown_outcome_is_settled_for_each_caller(url: str, superuser: psyc
         assert [v.findings for v in store.verify_all() if v.findings] == []
 
 
-class _GoneAfterwards(Proxy):
-    """Once it has lost a reply, it accepts no connection any more."""
-
-    def _to_client(self, data: bytes, appending: threading.Event) -> bool:
-        is_kept = super()._to_client(data, appending)
-        if not is_kept:
-            self._listener.shutdown(socket.SHUT_RDWR)
-        return is_kept
-
-
 @BOTH
 def test_an_outcome_that_stays_unknown_is_told_with_the_callers_own_key(
     url: str, superuser: psycopg.Connection[Any], run: str
 ) -> None:
-    proxy = _GoneAfterwards(url)
+    proxy = Proxy(url, is_last=True)
     try:
         shared = Callers(url, superuser, run, through=proxy.url, deadline=2.0)
         calls = [{"thread_id": f"t{number}", "messages": said("once")} for number in range(6)]

@@ -16,7 +16,10 @@ READY = b"Z\x00\x00\x00\x05I"
 class Proxy:
     """A proxy before the server. It may be closed, and may cut connections between an append and its reply."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, call: bytes = b"compaction_store.append", is_last: bool = False) -> None:
+        """Loses replies to a call. After `is_last`, it accepts no connection any more."""
+        self._call = call
+        self._is_last = is_last
         self.target = conninfo_to_dict(url)
         self.cuts = 0
         self.lost_replies = 0
@@ -63,7 +66,7 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
     def _to_server(self, data: bytes, appending: threading.Event) -> bool:
-        if b"compaction_store.append" in data:
+        if self._call in data:
             appending.set()
         return True
 
@@ -72,6 +75,8 @@ class Proxy:
         if appending.is_set() and self.cuts and data.endswith(READY):
             self.cuts -= 1
             self.lost_replies += 1
+            if self._is_last:
+                self._listener.shutdown(socket.SHUT_RDWR)
             return False
         return True
 

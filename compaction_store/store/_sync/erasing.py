@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from compaction_store.arguments import about
+from compaction_store.errors import OutcomeUnknown
 from compaction_store.integrity import erasure
 from compaction_store.models import Event, Redaction
 from compaction_store.postgres import queries
@@ -52,12 +54,18 @@ def erase(
     forks: bool,
 ) -> Redaction:
     salt = os.urandom(16)
-    row = db.with_more_time(last_pos * _SECONDS_A_MESSAGE).call(
-        queries.erase, thread, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
-    )
     assert thread.uid is not None  # noqa: S101 — the caller looked it up
+    stub = erasure.stub_name(thread.uid)
+    try:
+        row = db.with_more_time(last_pos * _SECONDS_A_MESSAGE).call(
+            queries.erase, thread, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
+        )
+    except OutcomeUnknown as error:
+        # Repeated by its name, it could reach a new thread, or none.
+        what = f"whether the thread was erased is unknown: it was if thread {stub!r} exists, else repeat the call"
+        raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=None, sqlstate=error.sqlstate) from None
     done = erasure.redaction(thread.thread_id, row)
-    return done if dry_run else replace(done, thread_id=erasure.stub_name(thread.uid))
+    return done if dry_run else replace(done, thread_id=stub)
 
 
 def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from support.faces import Face, Faces
 from support.keys import key_of
+from support.lock_waits import until_waiting
+from support.lost_replies import Proxy
 from support.redactable_thread import LATER, PLAIN, SECRET, check, commit, dump, events, record, rows, span
 
 import compaction_store as cs
@@ -267,3 +270,43 @@ def test_two_stores_that_append_under_a_freed_name_in_turn_share_one_thread(face
         one.erase("t", reason="r")
     assert [t.last_seq for t in one.threads()] == [2] * 5
     assert [report.findings for report in one.verify_all()] == [()] * 5
+
+
+@pytest.mark.one_server("a cluster frees the name in a statement of its own")
+@pytest.mark.parametrize("what", ["one", "several", "observed"])
+def test_an_append_that_waited_for_the_erasure_begins_the_new_thread(
+    thread: Face, superuser: psycopg.Connection[Any], url: str, what: str
+) -> None:
+    blocks = [{"type": "compaction", "content": "a summary"}, {"type": "text", "text": "hi"}]
+    reported: dict[str, Any] = {"role": "assistant", "content": blocks}
+    messages = {"one": HI, "several": [HI, HI], "observed": reported}[what]
+    old = key_of(superuser, "t")
+    body = '{"reason":"asked for"}'
+    with psycopg.connect(url) as eraser, ThreadPoolExecutor(1) as pool:
+        eraser.execute(
+            "SELECT * FROM compaction_store.erase(%s, 'default', 't', 'clerk', %s, %s, false)", (old, b"s" * 16, body)
+        )
+        appending = pool.submit(thread.append, "t", messages)
+        until_waiting(superuser)
+        eraser.commit()
+        written = appending.result(30)
+    assert written[0].seq == 1
+    assert key_of(superuser, "t") != old
+    assert [v.findings for v in thread.verify_all() if v.findings] == []
+
+
+def test_an_erasure_of_unknown_outcome_names_the_stub(
+    faces: Faces, url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    proxy = Proxy(url, call=b"compaction_store.erase", is_last=True)
+    try:
+        store = faces.open(proxy.url, deadline=1.0)
+        store.append("t", HI)
+        stub = erasure.stub_name(key_of(superuser, "t"))
+        proxy.cuts = 1
+        with pytest.raises(cs.OutcomeUnknown, match=f"if thread '{stub}' exists"):
+            store.erase("t", reason="asked for")
+    finally:
+        proxy.close()
+    direct = faces.open(url)
+    assert direct.thread(stub).erased_pos == 2
