@@ -57,6 +57,8 @@ _FORKED = "tests/reliability/test_forked_history.py"
 _LED_ELSEWHERE = "tests/reliability/test_embedded_environment.py::test_no_variable_leads_it_elsewhere_or_keeps_it_away"
 _LEAVES = "tests/reliability/test_turns.py::test_a_call_leaves_nothing_on_its_connection[sync]"
 _STANDBY = "tests/reliability/test_standby.py::test_a_commit_that"
+_REWIND = "tests/database/compaction/test_rewind.py::test"
+_TAKEN = "tests/database/store/test_thread_turns.py::test"
 _SHARED = "tests/reliability/test_shared_commits.py::test"
 _SILENCE = "tests/reliability/test_silence.py"
 _REPLY_LOST = (
@@ -312,6 +314,82 @@ BUGS = (
         "a commit whose wait for the standby was cancelled is reported as done",
         (Edit("compaction_store/postgres/call.py", "if writes and waiter.is_in_doubt:", "if False:"),),
         {f"{_STANDBY}_the_deadline_cancelled_is_of_unknown_outcome[sync-append]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "a fork keeps what was erased in its parent later",
+        (Edit(f"{_SQL}/fork.sql", "    IF v_erased IS NOT NULL THEN\n", "    IF false THEN\n"),),
+        {
+            "tests/database/forks/test_forks.py::test_content_that_was_erased_later_is_erased_in_the_copy[sync]": "KeyError"
+        },
+    ),
+    Bug(
+        "a redaction does not reach forks of forks",
+        (Edit(f"{_SQL}/redact_forks.sql", "FOR i IN 1 .. 1000000 LOOP", "FOR i IN 1 .. 1 LOOP"),),
+        {
+            "tests/database/forks/test_reach.py::test_a_redaction_reaches_forks_and_their_forks[sync]": (
+                "assert",
+                "Error",
+            )
+        },
+    ),
+    Bug(
+        "a rewind leaves a summary of what it hides",
+        (
+            Edit(
+                f"{_SQL}/rewind.sql",
+                "            v_revoked := v_revoked || v_covering.number;\n",
+                "            v_seq := v_covering.end_seq;\n",
+            ),
+        ),
+        {f"{_REWIND}_a_compaction_around_the_seq_is_revoked_in_the_same_run[sync]": ("assert", "Error")},
+    ),
+    Bug(
+        "a rewind shows what an earlier one hid",
+        (
+            Edit(
+                f"{_SQL}/rewind.sql",
+                "        IF v_covering.kind IN ('rewind', 'clear') THEN\n",
+                "        IF v_covering.kind = 'clear' THEN\n",
+            ),
+        ),
+        {f"{_REWIND}_what_was_hidden_stays_hidden[sync]": ("assert", "Error")},
+    ),
+    Bug(
+        "a turn takes the thread before its place in the queue",
+        (Edit(f"{_SQL}/take_turn.sql", "ELSIF place = 1 AND (v_turn", "ELSIF (v_turn"),),
+        {f"{_TAKEN}_a_turn_that_gives_up_and_one_that_died_do_not_block_the_queue[sync]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "an append does not check that its turn still has the thread",
+        (Edit(f"{_SQL}/hold_turn.sql", "RAISE EXCEPTION 'the turn is lost' USING ERRCODE = 'CS030';", "RETURN true;"),),
+        {f"{_TAKEN}_a_holder_that_stalled_is_refused_before_it_does_harm[sync-one]": "DID NOT RAISE"},
+    ),
+    Bug(
+        "an adopted compaction takes the place of system messages",
+        (
+            Edit(
+                "compaction_store/compaction/adoption.py",
+                "        if any(map(is_system, element.messages)):\n            runs.append([])",
+                "        if False:\n            runs.append([])",
+            ),
+        ),
+        {"tests/database/compaction/test_adopt.py::test_system_messages_stay_before_the_stand_ins[sync]": "assert"},
+    ),
+    Bug(
+        "a refused request is sent again as it was",
+        (
+            Edit(
+                "compaction_store/compaction/sending.py",
+                "max(1, min(math.floor(size * share), budget.limit))",
+                "budget.limit",
+            ),
+        ),
+        {
+            "tests/database/compaction/test_send.py::test_a_refused_request_is_compacted_by_the_providers_figures_and_sent_again[sync]": (
+                "assert",
+                "Error",
+            )
+        },
     ),
     Bug(
         "results of appends in one commit go to the wrong callers",
