@@ -1,0 +1,300 @@
+"""Conversations of Pydantic AI, each kept as a thread of the store, and a capability that records what compacts them.
+
+An entry is a message of the thread; its meta has the entry's id and that of the entry before it. The conversation's
+record is in the meta of the last message, so that both are written by one append. A record that is written without an
+entry, or is too long for a meta, is a message of its own, which is then hidden. The view of the thread is the
+conversation's history: what a branch leaves is hidden, and what it goes back to is appended again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from compaction_store import arguments
+from compaction_store.adapters.pydantic_ai_messages import (
+    OURS,
+    EntryId,
+    Stored,
+    dumped,
+    entry_id,
+    from_payload,
+    record_of,
+    to_payload,
+    walk,
+)
+from compaction_store.drivers import in_thread
+from compaction_store.errors import HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
+from compaction_store.messages.encoding import MAX_BATCH
+from compaction_store.models import Message, Payload, Thread
+from compaction_store.rendering.view import View
+from compaction_store.store import AsyncStore, Store
+
+try:
+    from pydantic_ai.conversation_store import (
+        ConversationConflict,
+        ConversationEntry,
+        ConversationRecord,
+        ConversationStore,
+    )
+except ImportError as error:
+    raise MissingExtra("the conversation store of Pydantic AI", "pydantic-ai") from error
+
+OnDelete = Literal["hide", "erase"]
+# A meta has 8 KiB, and the ids take some.
+_LONGEST_RECORD = 7000
+_HIDDEN = {"rewind", "clear"}
+_RECORDS = TypeAdapter(ConversationRecord)
+
+
+class _State(NamedTuple):
+    """The present state of a conversation's thread; `last` is its last message."""
+
+    thread: Thread | None
+    record: Any
+    last: Message | None
+
+
+class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framework is an extra
+    """Conversations whose messages are never changed or deleted, one thread for each, of the same name.
+
+    With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
+    `on_delete` says what `delete` does: it hides the messages, or erases the thread for good. `actor` is recorded with
+    what changes the view.
+    """
+
+    def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
+        arguments.one_of(on_delete, ("hide", "erase"), "on_delete")
+        arguments.optional_name(actor, "actor")
+        self.store = store
+        self.actor = actor
+        self._on_delete = on_delete
+
+    # ---- what the framework calls
+
+    async def read_record(self, conversation_id: str) -> Any:
+        return (await self._state(conversation_id)).record
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[Any]:
+        names = [thread.thread_id for thread in await self._list("threads")]
+        records = [(await self._state(name)).record for name in names if not name.startswith("erased:")]
+        found = [record for record in records if record is not None and scope in {None, record.scope}]
+        return sorted(found, key=lambda record: record.updated_at, reverse=True)[:limit]
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[Any]:
+        if head_id is None or limit == 0:
+            return []
+        thread_id = getattr(head_id, "thread_id", "") or await self._thread_of(head_id)
+        if limit is not None:
+            found = walk(head_id, await self._messages(thread_id, last=limit))
+            if found is not None and (len(found) >= limit or found[0].parent_id is None):
+                return [_entry(each, thread_id) for each in found[-limit:]]
+        found = walk(head_id, await self._messages(thread_id))
+        if found is None:
+            raise LookupError(f"no entry {head_id!r}")
+        return [_entry(each, thread_id) for each in found[-(limit or 0) :]]
+
+    async def read_entry(self, entry_id: str) -> Any:
+        return (await self.read_history(entry_id))[-1]
+
+    async def write_record(
+        self, record: Any, *, new_entries: Sequence[Any] = (), expected_revision: str | None
+    ) -> None:
+        new = [Stored(entry.id, entry.parent_id, to_payload(entry.message)) for entry in new_entries]
+        while True:
+            state = await self._state(record.conversation_id)
+            if (None if state.record is None else state.record.revision) != expected_revision:
+                raise ConversationConflict(record.conversation_id)
+            try:
+                if await self._write(state, record, new):
+                    return
+            except (HeadConflict, SequenceConflict):
+                # Another writer came first: look again.
+                continue
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        while True:
+            state = await self._state(conversation_id)
+            if state.record is None or state.thread is None or state.record.revision != expected_revision:
+                raise ConversationConflict(conversation_id)
+            if self._on_delete == "erase":
+                await self._call("erase", conversation_id, reason="delete", forks=False, actor=self.actor)
+                return
+            try:
+                await self._call("append", conversation_id, {OURS: None}, expected_head=state.thread.head)
+            except (HeadConflict, SequenceConflict):
+                continue
+            await self._hide(conversation_id, 0, "delete")
+            return
+
+    # ---- writing
+
+    async def _write(self, state: _State, record: Any, new: list[Stored]) -> bool:
+        """Appends the entries with the record; returns False if the view had to be changed first."""
+        name = record.conversation_id
+        parent = new[0].parent_id if new else record.head_id
+        is_last = state.last is not None and state.thread is not None and state.last.pos == state.thread.last_pos
+        if state.last is not None and is_last and parent is not None and entry_id(state.last) == parent:
+            keep, copies = state.last.seq, list[Stored]()
+        else:
+            found = await self._align(state, record, parent)
+            if found is None:
+                return False
+            keep, copies = found
+        given = [*copies, *new]
+        if record.head_id is not None and record.head_id not in {parent, *(each.entry_id for each in given)}:
+            raise ConversationConflict(name)
+        document = dumped(_RECORDS, record)
+        apart = not given or len(to_json(document)) > _LONGEST_RECORD
+        messages = [each.payload for each in given]
+        metas: list[Payload] = [{OURS: {"id": each.entry_id, "parent": each.parent_id}} for each in given]
+        if apart:
+            messages, metas = [*messages, {OURS: document}], [*metas, {}]
+        else:
+            metas[-1][OURS]["record"] = document
+        expected: dict[str, Any] = {"expected_seq": 0}
+        if state.thread is not None:
+            expected = {"expected_head": state.thread.head}
+        for start in range(0, len(messages), MAX_BATCH):
+            part = slice(start, start + MAX_BATCH)
+            done = await self._call("append", name, messages[part], meta=metas[part], **expected)
+            expected = {"expected_head": done.head}
+        if apart:
+            await self._hide(name, done[-1].seq - 1 if given else keep, "record")
+        return True
+
+    async def _align(self, state: _State, record: Any, parent: str | None) -> tuple[int, list[Stored]] | None:
+        """Lets the view end at an entry. Returns the seq of its end, and what must be appended again to get there."""
+        name = record.conversation_id
+        messages = await self._messages(name) if state.thread is not None else []
+        if messages and not any(entry_id(each) or each.redacted or OURS in (each.payload or {}) for each in messages):
+            raise InvalidInput(f"thread {name!r} must have no messages but those of Pydantic AI")
+        path = [] if parent is None else walk(parent, messages)
+        if path is None and parent is not None:
+            try:
+                source = getattr(parent, "thread_id", "") or await self._thread_of(parent)
+            except LookupError:
+                raise ConversationConflict(name) from None
+            if (path := walk(parent, await self._messages(source))) is None:
+                raise ConversationConflict(name)
+            path = [each._replace(seq=0) for each in path]
+        path = path or []
+        view = await self.view(name)
+        ids = {each.seq: entry_id(each) for each in messages}
+        place = end = last = 0
+        for element in () if view is None else view.elements:
+            if element.kind in _HIDDEN or (element.number is None and element.message is None):
+                continue
+            last = element.end_seq
+            inside = {ids.get(seq) for seq in range(element.seq, last + 1)}
+            after = place
+            while after < len(path) and path[after].entry_id in inside:
+                after += 1
+            # A compaction that reaches beyond the entry is not of its history.
+            if after > place and path[after - 1].entry_id == ids.get(last):
+                place, end = after, last
+            else:
+                break
+        if last > end:
+            # Rewinding into a compaction revokes it.
+            at = path[-1].seq if path and end < path[-1].seq < last else end
+            await self._call("rewind", name, at, view=view, reason="branch", actor=self.actor)
+            return None
+        return end, path[place:]
+
+    async def _hide(self, name: str, after: int, reason: str) -> None:
+        """Hides what follows a seq. If another writer came first, its write has done so or is to be kept."""
+        view = await self.view(name)
+        try:
+            if view is not None:
+                await self._call("rewind", name, after, view=view, reason=reason, actor=self.actor)
+        except (HeadConflict, SequenceConflict):
+            return
+
+    # ---- reading
+
+    async def _state(self, name: str) -> _State:
+        try:
+            thread: Thread = await self._call("thread", name, hidden=True)
+        except ThreadNotFound:
+            return _State(None, None, None)
+        last = None
+        for count in (1, 64, max(thread.last_seq, 1)):
+            messages = await self._messages(name, last=count)
+            last = messages[-1] if messages else None
+            for message in reversed(messages):
+                is_there, document = record_of(message)
+                if is_there:
+                    record = None if thread.hidden or document is None else _RECORDS.validate_python(document)
+                    return _State(thread, record and _with_thread(record), last)
+            if len(messages) < count:
+                break
+        return _State(thread, None, last)
+
+    async def path(self, conversation_id: str) -> list[Stored]:
+        """Returns the entries of a conversation's history, as they are stored."""
+        state = await self._state(conversation_id)
+        if state.record is None or state.record.head_id is None:
+            return []
+        return walk(state.record.head_id, await self._messages(conversation_id)) or []
+
+    async def adopt(self, view: View, messages: list[Payload], start_seq: int, end_seq: int, reason: str) -> None:
+        """Records what replaces a part of a view."""
+        await self._call(
+            "adopt", view.thread_id, messages, view=view, start_seq=start_seq, end_seq=end_seq, reason=reason,
+            actor=self.actor,
+        )  # fmt: skip
+
+    async def _thread_of(self, wanted: str) -> str:
+        """Searches all threads for an entry. Only an id that the store did not return is searched for."""
+        for thread in await self._list("threads", hidden=True):
+            if any(entry_id(message) == wanted for message in await self._messages(thread.thread_id)):
+                found: str = thread.thread_id
+                return found
+        raise LookupError(f"no entry {wanted!r}")
+
+    async def _messages(self, name: str, last: int | None = None) -> list[Message]:
+        try:
+            return await self._list("replay", name, last=last)
+        except ThreadNotFound:
+            return []
+
+    async def view(self, name: str) -> View | None:
+        """Returns the view of a conversation's thread; None if there is none."""
+        try:
+            view: View = await self._call("view", name)
+        except ThreadNotFound:
+            return None
+        return view
+
+    async def _list(self, method: str, *given: Any, **options: Any) -> list[Any]:
+        found = getattr(self.store, method)(*given, **options)
+        if isinstance(self.store, Store):
+            return await in_thread(list, found)
+        return [each async for each in found]
+
+    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
+        function = getattr(self.store, method)
+        if isinstance(self.store, Store):
+            return await in_thread(function, *given, **options)
+        return await function(*given, **options)
+
+
+def _with_thread(record: Any) -> Any:
+    def known(text: str | None) -> str | None:
+        return None if text is None else EntryId(text, record.conversation_id)
+
+    return replace(record, head_id=known(record.head_id), branches=[known(tip) for tip in record.branches])
+
+
+def _entry(stored: Stored, thread_id: str) -> Any:
+    parent = None if stored.parent_id is None else EntryId(stored.parent_id, thread_id)
+    return ConversationEntry(
+        id=EntryId(stored.entry_id, thread_id), parent_id=parent, message=from_payload(stored.payload)
+    )

@@ -1,0 +1,112 @@
+"""A capability of Pydantic AI that records what another one compacts, so that it is paid for once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from compaction_store import arguments
+from compaction_store.adapters.pydantic_ai import StoreConversations
+from compaction_store.adapters.pydantic_ai_messages import OURS, from_payload, to_payload
+from compaction_store.errors import Conflict, InvalidInput, MissingExtra
+from compaction_store.models import Element
+from compaction_store.rendering.view import View
+
+try:
+    from pydantic_ai.capabilities import ProcessHistory, WrapperCapability
+    from pydantic_ai.capabilities.abstract import AbstractCapability
+except ImportError as error:
+    raise MissingExtra("the capability for Pydantic AI", "pydantic-ai") from error
+
+
+class _Shown(NamedTuple):
+    """A message of the view, and the element that it is in."""
+
+    message: Any
+    element: Element
+
+
+@dataclass
+class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framework is an extra
+    """Sends the view of the conversation's thread, and records what the wrapped capability replaces in it.
+
+    `wrapped` is a capability that compacts the messages of a request, or a history processor. What it puts in place of
+    stored messages is adopted as one record: later runs, in any process, begin with it. What it only leaves out, and
+    what it does with messages that are not saved yet, is not recorded.
+    """
+
+    wrapped: Any
+    conversations: Any = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        arguments.instance(self.conversations, StoreConversations, "conversations")
+        if not isinstance(self.wrapped, AbstractCapability):
+            if not callable(self.wrapped):
+                raise InvalidInput(f"wrapped must be a capability or a callable, not {type(self.wrapped).__name__}")
+            self.wrapped = ProcessHistory(self.wrapped)
+        super().__post_init__()
+
+    @classmethod
+    def get_serialization_name(cls) -> str | None:
+        return None
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        return await self._recorded(ctx, request_context, self.wrapped.before_model_request)
+
+    async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
+        return await self._recorded(ctx, request_context, self.wrapped.prepare_model_request)
+
+    async def _recorded(self, ctx: Any, request: Any, hook: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        view, shown = await self._put_view(ctx, request)
+        before = list(request.messages)
+        request = await hook(ctx, request)
+        if view is not None and request.messages != before:
+            await self._adopt(view, shown, before, list(request.messages))
+        return request
+
+    async def _put_view(self, ctx: Any, request: Any) -> tuple[View | None, list[_Shown]]:
+        """Puts the view in place of the stored messages; returns it if the request begins with it."""
+        name = ctx.conversation_id
+        view = None if name is None else await self.conversations.view(name)
+        if view is None:
+            return None, []
+        shown = [
+            _Shown(from_payload(payload, element.created_at), element)
+            for element in view.elements
+            for payload in element.messages
+            if payload is not None and OURS not in payload
+        ]
+        messages = [each.message for each in shown]
+        if request.messages[: len(messages)] == messages:
+            return view, shown
+        path = [from_payload(each.payload) for each in await self.conversations.path(name) if each.payload]
+        if request.messages[: len(path)] != path:
+            return None, []
+        if ctx.messages[: len(path)] == path:
+            ctx.messages[: len(path)] = messages
+        request.messages = [*messages, *request.messages[len(path) :]]
+        return view, shown
+
+    async def _adopt(self, view: View, shown: list[_Shown], before: list[Any], after: list[Any]) -> None:
+        start = 0
+        while start < min(len(before), len(after)) and before[start] == after[start]:
+            start += 1
+        kept = 0
+        while kept < min(len(before), len(after)) - start and before[-1 - kept] == after[-1 - kept]:
+            kept += 1
+        end = len(before) - kept
+        if not start < end <= len(shown) or start >= len(after) - kept:
+            return
+        # An element may have several messages: those that stay are put beside the new ones.
+        first = next(place for place, each in enumerate(shown) if each.element is shown[start].element)
+        last = max(place for place, each in enumerate(shown) if each.element is shown[end - 1].element)
+        given = [*before[first:start], *after[start : len(after) - kept], *before[end : last + 1]]
+        try:
+            await self.conversations.adopt(
+                view, [to_payload(each) for each in given], shown[first].element.seq, shown[last].element.end_seq,
+                type(self.wrapped).__name__,
+            )  # fmt: skip
+        except Conflict:
+            # Another writer came first: the request goes on, and the next run compacts again.
+            return
