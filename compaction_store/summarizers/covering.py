@@ -33,6 +33,8 @@ _NEARLY = 0.8
 # A shorter name means nothing without its sentence.
 _SHORTEST_NAME = 3
 _HEAD = "named: "
+# How a line of an earlier summary begins: its seq is no figure that anybody named.
+_SEQ = re.compile(r"\A\[\d{1,19}\] ")
 _BETWEEN = ", "
 
 
@@ -60,7 +62,7 @@ class Chosen(NamedTuple):
 
 def _names_in(text: str, reader: NameReader) -> list[str]:
     """Returns names, paths, identifiers and figures, in order, each as often as it is there."""
-    return [name.text for name, _, _ in reader.at(text)]
+    return [name.text for name, _, _ in reader.at(_SEQ.sub("", text))]
 
 
 def _words(text: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.messages_server import elements
 from support.paths import ROOT
 
 from benchmarks.recall import recall
+from compaction_store.messages import framing
 from compaction_store.summarizers import ExtractiveSummarizer
 
 Payload = dict[str, Any]
@@ -90,3 +92,18 @@ def test_the_benchmark_runs_on_a_file_of_threads(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.stdout.startswith("| 20% |")
     assert "| extractive |" in done.stdout
+
+
+def test_the_seqs_of_an_earlier_summary_are_no_figures_that_somebody_named() -> None:
+    dice = random.Random(1)
+    made = elements(
+        *({"role": "user", "content": f"{prose(dice, 12)} It is {dice.choice(WORDS)}."} for _ in range(300))
+    )
+    first = ExtractiveSummarizer(share=0.2)(made[100:200]).text
+    notes = made[100]._replace(
+        messages=(framing.frame(first, 101, 200),), end_seq=200, number=1, kind="summary", tokens=len(first) // 4
+    )
+    again = ExtractiveSummarizer(share=0.05)([notes, *made[200:]]).text
+    assert any(line.startswith("[1") for line in first.splitlines())
+    named = [line for line in again.splitlines() if line.startswith("named:")]
+    assert not re.search(r"\d", "".join(named))
