@@ -1,0 +1,261 @@
+"""A chat store of LlamaIndex whose keys are threads of the store.
+
+Deleted messages leave the view and stay in the thread. A list that is set is compared with the view: new messages at
+its end are appended, and those that replace a part before its end, such as a summary, are adopted as a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from compaction_store import arguments
+from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.messages.encoding import MAX_BATCH
+from compaction_store.models import Element, Payload
+from compaction_store.rendering.view import View
+from compaction_store.store import Store
+
+try:
+    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.llms import ChatMessage
+    from llama_index.core.storage.chat_store.base import BaseChatStore
+except ImportError as error:
+    raise MissingExtra("the chat store of LlamaIndex", "llama-index") from error
+
+OnDelete = Literal["clear", "erase"]
+_SYSTEM = {"system", "developer"}
+_CALLS = ("tool_calls", "tool_call_id")
+_ROLE = "llama_index_role"
+_DELETED = "delete_messages"
+
+
+class _Item(NamedTuple):
+    """A message of the view, and the element that it is in."""
+
+    payload: Payload
+    element: Element
+
+
+class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is an extra
+    """Messages by key, each key a thread of the same name.
+
+    The methods without `await` are the framework's own interface, so it needs a `Store`; those with `await` run it in a
+    thread. `on_delete` says what `delete_messages` does: it hides the messages, or erases the thread for good. `actor`
+    is recorded with what changes the view.
+    """
+
+    _store: Store = PrivateAttr()
+    _on_delete: OnDelete = PrivateAttr()
+    _actor: str | None = PrivateAttr()
+
+    def __init__(self, store: Store, *, on_delete: OnDelete = "clear", actor: str | None = None) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInput(f"store must be a Store, not {type(store).__name__}")
+        arguments.one_of(on_delete, ("clear", "erase"), "on_delete")
+        arguments.optional_name(actor, "actor")
+        super().__init__()
+        self._store = store
+        self._on_delete = on_delete
+        self._actor = actor
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "StoreChatStore"
+
+    def set_messages(self, key: str, messages: Sequence[Any]) -> None:
+        """Makes these the messages of the view, and keeps what they replace."""
+        given = [to_payload(message) for message in messages]
+        while True:
+            try:
+                if self._set(key, given):
+                    return
+            except Conflict:
+                # Another writer came first: compare again.
+                continue
+
+    def get_messages(self, key: str) -> list[Any]:
+        """Returns the messages of the view. Erased ones are left out."""
+        return [from_payload(item.payload) for item in _items(self._view(key))]
+
+    def add_message(self, key: str, message: Any) -> None:
+        self._store.append(key, to_payload(message))
+
+    def delete_messages(self, key: str) -> list[Any] | None:
+        """Hides the messages, or erases the thread, as `on_delete` says; returns the messages."""
+        view = self._view(key)
+        if not _items(view):
+            return None
+        if self._on_delete == "erase":
+            self._store.erase(key, reason=_DELETED, actor=self._actor)
+        else:
+            self._store.clear(key, reason=_DELETED, actor=self._actor)
+        return [from_payload(item.payload) for item in _items(view)]
+
+    def delete_message(self, key: str, idx: int) -> Any:
+        """Takes one message out of the view, and returns it; None if there is none at this index."""
+        while True:
+            view = self._view(key)
+            items = _items(view)
+            if view is None or not -len(items) <= idx < len(items):
+                return None
+            rest = [item.payload for item in items]
+            taken = rest.pop(idx)
+            try:
+                self._change(key, view, items, rest)
+                return from_payload(taken)
+            except Conflict:
+                # Another writer came first: look again.
+                continue
+
+    def delete_last_message(self, key: str) -> Any:
+        return self.delete_message(key, -1)
+
+    def get_keys(self) -> list[str]:
+        """Returns the names of the tenant's threads whose view has messages."""
+        return [thread.thread_id for thread in self._store.threads() if thread.view_tokens and not thread.erased_pos]
+
+    # ---- on the store
+
+    def _set(self, key: str, given: list[Payload]) -> bool:
+        view = self._view(key)
+        if view is None:
+            self._append(key, given)
+            return True
+        items = _items(view)
+        if not items and self._take_back(key, view, given):
+            return False
+        self._change(key, view, items, given)
+        return True
+
+    def _take_back(self, key: str, view: View, given: list[Payload]) -> bool:
+        """Revokes a delete_messages that is followed by a set_messages of the same messages, as in a memory's get."""
+        for record in self._store.compactions(key, kind="clear", newest_first=True):
+            if record.status != "active" or record.reason != _DELETED:
+                return False
+            before = [item.payload for item in _items(self._store.view(key, at=record.pos - 1))]
+            if not _common(before, given) and not _common(before[::-1], given[::-1]):
+                return False
+            self._store.revoke(key, record.number, view=view, reason="set_messages", actor=self._actor)
+            return True
+        return False
+
+    def _change(self, key: str, view: View, items: list[_Item], given: list[Payload]) -> None:
+        """Lets the view have these messages."""
+        now = [item.payload for item in items]
+        start = _common(now, given)
+        if start == len(now):
+            self._append(key, given[start:])
+            return
+        kept = _common(now[start:][::-1], given[start:][::-1])
+        end = len(now) - kept
+        new = given[start : len(given) - kept]
+        if kept and self._adopt(key, view, items, start, end, new):
+            return
+        # Nothing after the change stays, or it cannot be replaced: the rest is hidden, and appended as given.
+        first = next(place for place, item in enumerate(items) if item.element is items[start].element)
+        self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)
+        self._append(key, given[first:])
+
+    def _adopt(self, key: str, view: View, items: list[_Item], start: int, end: int, new: list[Payload]) -> bool:
+        if start == end or not new:
+            # One side is empty: the message beside it stands on both.
+            new, end = [*new, items[end].payload], end + 1
+        first = next(place for place, item in enumerate(items) if item.element is items[start].element)
+        last = max(place for place, item in enumerate(items) if item.element is items[end - 1].element)
+        before, after = items[first:start], items[end : last + 1]
+        stands_in = [*(item.payload for item in before), *new, *(item.payload for item in after)]
+        if any(item.element.role in _SYSTEM for item in items[first : last + 1]):
+            return False
+        self._store.adopt(
+            key, [_as_user(payload) for payload in stands_in], view=view, start_seq=items[first].element.seq,
+            end_seq=items[last].element.end_seq, reason="set_messages", actor=self._actor,
+        )  # fmt: skip
+        return True
+
+    def _append(self, key: str, payloads: list[Payload]) -> None:
+        for start in range(0, len(payloads), MAX_BATCH):
+            self._store.append(key, payloads[start : start + MAX_BATCH])
+
+    def _view(self, key: str) -> View | None:
+        try:
+            return self._store.view(key)
+        except ThreadNotFound:
+            return None
+
+
+def _items(view: View | None) -> list[_Item]:
+    elements = () if view is None else view.elements
+    return [
+        _Item(_as_given(payload), element)
+        for element in elements
+        for payload in element.messages
+        if payload is not None
+    ]
+
+
+def _common(one: Sequence[Payload], other: Sequence[Payload]) -> int:
+    count = 0
+    while count < min(len(one), len(other)) and one[count] == other[count]:
+        count += 1
+    return count
+
+
+def _as_user(payload: Payload) -> Payload:
+    """The store puts no system message in place of others: its role is kept beside."""
+    return {**payload, "role": "user", _ROLE: payload["role"]} if payload.get("role") in _SYSTEM else payload
+
+
+def _as_given(payload: Payload) -> Payload:
+    if not isinstance(payload.get("content"), list):
+        # The store's own summary.
+        return to_payload(from_payload(payload))
+    if _ROLE not in payload:
+        return payload
+    rest = {name: value for name, value in payload.items() if name != _ROLE}
+    return {**rest, "role": payload[_ROLE]}
+
+
+def to_payload(message: Any) -> Payload:
+    """Returns a message as it is stored: its blocks are its content, and its text and calls are the store's."""
+    if not isinstance(message, ChatMessage):
+        raise InvalidInput(f"a message must be a ChatMessage, not {type(message).__name__}")
+    try:
+        found = message.model_dump(mode="json")
+    except ValueError:
+        # The error quotes the value.
+        raise InvalidInput("a message must have a JSON form: a value in it has none") from None
+    payload = {"role": found["role"], "content": [_block(block) for block in found["blocks"]]}
+    if found["additional_kwargs"]:
+        payload["additional_kwargs"] = found["additional_kwargs"]
+    # Where the store looks for them, so that it parts no call from its result.
+    names = ("tool_call_id",) if any(b["type"] == "tool_use" for b in payload["content"]) else _CALLS
+    return payload | {name: found["additional_kwargs"][name] for name in names if found["additional_kwargs"].get(name)}
+
+
+def from_payload(payload: Payload) -> Any:
+    """Returns the message that is stored so. The store's own summaries, and other dicts, become a message of text."""
+    content = payload.get("content")
+    if not isinstance(content, list):
+        return ChatMessage(role=payload.get("role", "user"), content=content if isinstance(content, str) else "")
+    return ChatMessage(
+        role=payload.get("role", "user"),
+        blocks=[_loaded(block) for block in content],
+        additional_kwargs=payload.get("additional_kwargs", {}),
+    )
+
+
+def _block(block: Payload) -> Payload:
+    rest = {name: value for name, value in block.items() if name != "block_type"}
+    if block["block_type"] == "tool_call" and block["tool_call_id"] is not None:
+        return {"type": "tool_use", "id": rest["tool_call_id"], "name": rest["tool_name"], "input": rest["tool_kwargs"]}
+    return {"type": block["block_type"], **rest}
+
+
+def _loaded(block: Payload) -> Payload:
+    if block.get("type") == "tool_use":
+        return {
+            "block_type": "tool_call", "tool_call_id": block["id"], "tool_name": block["name"],
+            "tool_kwargs": block["input"],
+        }  # fmt: skip
+    return {"block_type": block.get("type", "text"), **{name: v for name, v in block.items() if name != "type"}}
