@@ -1,0 +1,132 @@
+"""A history provider of the Microsoft Agent Framework whose sessions are threads of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compaction_store import arguments
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.drivers import in_thread
+from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.messages.encoding import MAX_BATCH
+from compaction_store.models import Payload
+from compaction_store.rendering.view import View
+from compaction_store.store import AsyncStore, Store
+
+try:
+    from agent_framework import HistoryProvider, Message
+except ImportError as error:
+    raise MissingExtra("the history provider of the Microsoft Agent Framework", "agent-framework") from error
+# Outside of the try: if a release moves it, the error says so.
+from agent_framework._sessions import filter_new_messages
+
+# The types of contents that the store knows by another type, and the names of their fields there.
+_BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
+    "function_call": ("tool_use", {"id": "content_id", "call_id": "id", "arguments": "input"}),
+    "function_result": ("tool_result", {"call_id": "tool_use_id", "result": "content"}),
+}
+_CONTENTS = {block: (content, {new: old for old, new in names.items()}) for content, (block, names) in _BLOCKS.items()}
+
+
+class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framework is an extra
+    """The history of each session, kept as the thread of its name.
+
+    With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
+    With `budget`, a history that is over it is first compacted, by the callbacks that are registered with the store;
+    `actor` is recorded with that. `options` are those of every history provider, such as `store_outputs`.
+    """
+
+    DEFAULT_SOURCE_ID = "compaction_store"
+
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        *,
+        source_id: str = DEFAULT_SOURCE_ID,
+        budget: TokenBudget | None = None,
+        actor: str | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
+        if budget is not None:
+            arguments.instance(budget, TokenBudget, "budget")
+        arguments.optional_name(actor, "actor")
+        super().__init__(source_id, **options)
+        self.store = store
+        self._budget = budget
+        self._actor = actor
+
+    async def get_messages(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Returns the messages of the view. Erased ones are left out."""
+        del state, kwargs
+        name = _checked(session_id)
+        if self._budget is None:
+            return await self._shown("view", name)
+        return await self._shown("fit", name, self._budget, actor=self._actor)
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Any],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Appends the messages, without those at their beginning that the history ends with."""
+        del state, kwargs
+        name = _checked(session_id)
+        payloads = [to_payload(message) for message in messages]
+        new = filter_new_messages(await self._shown("view", name), messages) if payloads else []
+        payloads = payloads[len(payloads) - len(new) :]
+        for start in range(0, len(payloads), MAX_BATCH):
+            await self._call("append", name, payloads[start : start + MAX_BATCH])
+
+    async def _shown(self, method: str, *given: Any, **options: Any) -> list[Any]:
+        try:
+            view: View = await self._call(method, *given, **options)
+        except ThreadNotFound:
+            return []
+        return [from_payload(payload) for payload in view.messages if payload is not None]
+
+    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
+        function = getattr(self.store, method)
+        if isinstance(self.store, Store):
+            return await in_thread(function, *given, **options)
+        return await function(*given, **options)
+
+
+def _checked(session_id: str | None) -> str:
+    if session_id is None:
+        raise InvalidInput("session_id must be given: run the agent with a session")
+    return session_id
+
+
+def to_payload(message: Any) -> Payload:
+    """Returns a message as it is stored: its contents are shaped as blocks whose text and calls the store knows."""
+    if not isinstance(message, Message):
+        raise InvalidInput(f"a message must be a Message, not {type(message).__name__}")
+    found = message.to_dict()
+    return {"role": found.pop("role"), "content": [_block(each) for each in found.pop("contents", [])], **found}
+
+
+def from_payload(payload: Payload) -> Any:
+    """Returns the message that is stored so. The store's own summaries, and other dicts, become messages of text."""
+    rest = {name: value for name, value in payload.items() if name != "content"}
+    content = payload.get("content")
+    if not isinstance(content, list):
+        return Message(str(payload.get("role", "user")), [content] if isinstance(content, str) else [])
+    return Message.from_dict({**rest, "contents": [_content(block) for block in content]})
+
+
+def _block(content: Payload) -> Payload:
+    kind, names = _BLOCKS.get(content["type"], (content["type"], {}))
+    return {names.get(name, name): value for name, value in content.items()} | {"type": kind}
+
+
+def _content(block: Payload) -> Payload:
+    kind, names = _CONTENTS.get(block["type"], (block["type"], {}))
+    return {names.get(name, name): value for name, value in block.items()} | {"type": kind}
