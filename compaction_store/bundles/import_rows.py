@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 from uuid import UUID
 
 from compaction_store.bundles.line_format import Line
@@ -104,7 +104,26 @@ _COLUMNS: dict[str, _Columns] = {
         **{name: (name, _text) for name in ("kind", "actor", "login", "body")},
     },
 }  # fmt: skip
-COLUMNS = {kind: ("type", *columns) for kind, columns in _COLUMNS.items()}
+COLUMNS = {kind: ("type", "thread_uid", *columns) for kind, columns in _COLUMNS.items()}
+
+
+# How each is read back, as a value for JSON.
+_READ: dict[Callable[[Any], bytes], Callable[[bytes], Any]] = {
+    _text: lambda value: value.decode(),
+    _bytes: lambda value: "\\x" + value.hex(),
+    _uuid: lambda value: str(UUID(bytes=value)),
+    _small: lambda value: int.from_bytes(value, signed=True),
+    _large: lambda value: int.from_bytes(value, signed=True),
+    _flag: lambda value: value == b"\1",
+    _moment: lambda value: int.from_bytes(value, signed=True) + _POSTGRES_EPOCH,
+    # Behind the header of an array, each number has a length.
+    _numbers: lambda value: [number for _, number in struct.iter_unpack(">iq", value[20:])],
+}
+
+
+def _field(file: IO[bytes]) -> bytes | None:
+    size = int.from_bytes(file.read(4), signed=True)
+    return None if size < 0 else file.read(size)
 
 
 class Staged:
@@ -186,11 +205,24 @@ class Staged:
         while block := file.read(_BLOCK_BYTES):
             yield block
 
+    def rows(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a kind as fields for JSON, from the start on every call. Times are in microseconds."""
+        file = self._files[kind]
+        file.seek(len(_SIGNATURE))
+        while (count := file.read(2)) != _TRAILER:
+            assert int.from_bytes(count) == len(COLUMNS[kind])  # noqa: S101 — written by _write
+            values = [_field(file) for _ in COLUMNS[kind]][2:]
+            yield {
+                name: _READ[write](value)
+                for (name, (_, write)), value in zip(_COLUMNS[kind].items(), values, strict=True)
+                if value is not None
+            }
+
     def _open(self) -> None:
         if self.manifest["tenant"] != self._tenant:
             self._refuse("the bundle belongs to another tenant", None)
         for kind, file in self._files.items():
-            self._beginnings[kind] = struct.pack(">h", len(COLUMNS[kind])) + _text(kind)
+            self._beginnings[kind] = struct.pack(">h", len(COLUMNS[kind])) + _text(kind) + _raw(self.thread_uid.bytes)
             file.write(_SIGNATURE)
 
     def _write(self, line: Line) -> None:

@@ -24,8 +24,14 @@ from compaction_store.postgres import connections, engines, queries, schema
 _OLDEST = 12
 _MOST_SHARDS = 64_000
 # The others are colocated with the first.
-TABLES = ("threads", "heads", "messages", "compactions", "events")
+LOG = ("threads", "heads", "messages", "compactions", "events")
 NAMES = "names"
+# Imports stage rows there; they are no part of the log.
+_STAGED = "staged"
+TABLES = (*LOG, _STAGED)
+# Distributed by the names of threads, which need not exist yet.
+_TURNS = "turns"
+_OF_TURNS = ["take_turn", "renew_turn", "leave_turn", "hold_turn", "end_turns"]
 # Moving the stored rows can take hours.
 _SECONDS = 24 * 3600.0
 
@@ -36,8 +42,9 @@ _NODES = (
 )
 _DONE = """
     SELECT c.relname::text,
-        d.partmethod = 'h' AND a.attname = CASE c.relname WHEN 'names' THEN 'name_uid' ELSE 'thread_uid' END,
-        d.colocationid::int4
+        d.partmethod = 'h' AND a.attname = CASE c.relname
+            WHEN 'names' THEN 'name_uid' WHEN 'turns' THEN 'thread_id' ELSE 'thread_uid' END,
+        CASE WHEN c.relname <> 'turns' THEN d.colocationid::int4 END
     FROM pg_catalog.pg_dist_partition AS d
     JOIN pg_catalog.pg_class AS c ON c.oid = d.logicalrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -85,7 +92,8 @@ _EMPTIED = (
 # Functions that a client calls are delegated to the node of their first argument, the key of a thread or of a name.
 _FUNCTIONS = """
     SELECT p.oid::regprocedure::text,
-        CASE WHEN p.prosecdef AND p.proargnames[1] IN ('p_thread_uid', 'p_name_uid') THEN p.proargnames[1] END,
+        CASE WHEN p.prosecdef AND p.proargnames[1] IN ('p_thread_uid', 'p_name_uid') THEN p.proargnames[1]
+            WHEN p.proname = ANY (%b::text[]) THEN 'p_thread_id' END,
         p.proname = ANY (%b::text[])
     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
     WHERE n.nspname = 'compaction_store' ORDER BY p.proname
@@ -99,11 +107,12 @@ _GENERIC = """
 """
 _CALLED = (
     "SELECT pg_catalog.create_distributed_function("
-    "%b::text::regprocedure, %b::text, colocate_with => 'compaction_store.threads', force_delegation => %b::bool)"
+    "%b::text::regprocedure, %b::text, colocate_with => %b::text, force_delegation => %b::bool)"
 )
 # `thread_names` calls these inside a transaction too. Citus does not delegate others there.
 _IN_TRANSACTIONS = [
     "append", "append_many", "append_observed", "load", "erase", "name_thread", "unname_thread", "open_named_thread",
+    "claim_name", "stage", "finish_import", "hold_turn", "end_turns",
 ]  # fmt: skip
 
 
@@ -148,11 +157,12 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             queries.fetch(connection, statement)
         for (signature,) in queries.fetch(connection, _GENERIC):
             queries.fetch(connection, f"ALTER FUNCTION {signature} RESET plan_cache_mode")
-        for signature, argument, is_forced in queries.fetch(connection, _FUNCTIONS, (_IN_TRANSACTIONS,)):
+        for signature, argument, is_forced in queries.fetch(connection, _FUNCTIONS, (_OF_TURNS, _IN_TRANSACTIONS)):
             if argument is None:
                 queries.fetch(connection, _FUNCTION, (signature,))
             else:
-                queries.fetch(connection, _CALLED, (signature, argument, is_forced))
+                with_ = _TURNS if argument == "p_thread_id" else TABLES[0]
+                queries.fetch(connection, _CALLED, (signature, argument, f"{schema.SCHEMA}.{with_}", is_forced))
         [(name,)] = queries.fetch(connection, "SELECT pg_catalog.current_database()::text")
         # Makes queries across threads send their tenant to every node.
         setting = sql.SQL("ALTER DATABASE {} SET citus.propagate_set_commands = 'local'").format(sql.Identifier(name))
@@ -180,7 +190,11 @@ def _is_done(connection: Connection) -> bool:
     found = {name: (fits, group) for name, fits, group in queries.fetch(connection, _DONE)}
     if not found:
         return False
-    if found.keys() != {*TABLES, NAMES} or len(set(found.values())) != 1 or not found["threads"][0]:
+    if (
+        found.keys() != {*TABLES, NAMES, _TURNS}
+        or len({found[name] for name in (*TABLES, NAMES)}) != 1
+        or not found["threads"][0]
+    ):
         raise NotConfigured(
             "the tables are distributed already, but not colocated by thread_uid: distribute a newly migrated database"
         )
@@ -188,7 +202,7 @@ def _is_done(connection: Connection) -> bool:
 
 
 def _spread(connection: Connection) -> None:
-    for table in TABLES:
+    for table in (*LOG, _TURNS):
         # Citus does not support a sub-select in a policy.
         queries.fetch(connection, _POLICY.format(table=table))
     for statement in _INDEX:
@@ -199,11 +213,13 @@ def _spread(connection: Connection) -> None:
     _run_files(connection, "triggers")
     _run_files(connection, "policies")
     _run_files(connection, "comments")
-    for table in (*TABLES, NAMES):
-        with_ = "none" if table == TABLES[0] else f"{schema.SCHEMA}.{TABLES[0]}"
-        column = "name_uid" if table == NAMES else "thread_uid"
+    # Neither table has rows that must stay.
+    queries.fetch(connection, "TRUNCATE compaction_store.staged, compaction_store.turns")
+    for table in (*TABLES, NAMES, _TURNS):
+        with_ = "none" if table in {TABLES[0], _TURNS} else f"{schema.SCHEMA}.{TABLES[0]}"
+        column = {NAMES: "name_uid", _TURNS: "thread_id"}.get(table, "thread_uid")
         queries.fetch(connection, _TABLE.format(table=table, column=column, with_=with_))
-    for table in (*TABLES, NAMES):
+    for table in (*LOG, NAMES):
         for statement in _EMPTIED:
             queries.fetch(connection, statement.format(table=table))
 

@@ -79,7 +79,7 @@ def read(connection: Connection) -> ClusterFacts:
 
 def _shards(connection: Connection) -> list[tuple[str, int, str]]:
     """Reads the fact of each shard; that of an unreachable shard is the error."""
-    names = [table.name for table in (*schema.metadata.sorted_tables, schema.names)]
+    names = [table.name for table in (*schema.metadata.sorted_tables, schema.names, schema.turns)]
     return [
         (name, shard, result)
         for (name,) in queries.fetch(connection, _SHARDED, (names,))

@@ -203,7 +203,7 @@ names = sa.Table(
     sa.Column("thread_uid", sa.Uuid(), nullable=False),
 )
 
-# Tables that are not part of the log. On a cluster they stay on the coordinator.
+# Tables that are not part of the log.
 beside_log = sa.MetaData(schema=SCHEMA)
 turns = sa.Table(
     "turns",
@@ -228,6 +228,7 @@ staged = sa.Table(
         nullable=False,
         server_default=sa.text("((pg_current_xact_id())::text)::bigint"),
     ),
+    sa.Column("thread_uid", sa.Uuid(), nullable=False),
     sa.Column("type", _text, nullable=False),
     sa.Column("ordinal", sa.BigInteger),
     sa.Column("pos", sa.BigInteger, nullable=False),

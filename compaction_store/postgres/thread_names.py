@@ -22,6 +22,7 @@ from compaction_store.integrity import erasure
 from compaction_store.postgres import queries
 from compaction_store.postgres.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries.cluster_import import import_cluster_bundle
 from compaction_store.postgres.queries.cluster_listing import name_uid
 
 _T = TypeVar("_T")
@@ -33,9 +34,16 @@ _NO_THREAD = "CS001"
 # The errors of an append with the key of an erased thread, and with the key of a thread that is not there.
 _STALE = {"CS012", _NO_THREAD}
 _CREATING: tuple[Callable[..., Any], ...] = (queries.append, queries.append_observed, queries.load)
+_APPENDING = _CREATING[:2]
+# An append that expects this seq writes nothing, but finds what its key has stored.
+_NO_SEQ = 2**62
+_OTHER_SEQ = "CS003"
+_OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_turn)
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
 _NAME = "SELECT * FROM compaction_store.name_thread(%b::uuid, %b::text, %b::text)"
 _OPEN = "SELECT * FROM compaction_store.open_named_thread(%b::uuid, %b::text, %b::text)"
+_HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
+_END_TURNS = "SELECT * FROM compaction_store.end_turns(%b::text, %b::text, %b::bool)"
 _UNNAME = "SELECT * FROM compaction_store.unname_thread(%b::uuid, %b::text, %b::text, %b::uuid)"
 
 
@@ -50,12 +58,17 @@ class ThreadNames:
         key = arguments[0] if arguments else None
         if not isinstance(key, ThreadKey):
             return query(connection, *arguments)
+        if query is queries.import_bundle:
+            query = cast("Callable[..., _T]", import_cluster_bundle)
         if query is queries.erase:
             return self._erase(query, connection, key, arguments[1:])
-        if key.uid is not None:
+        if query is queries.take_turn:
+            return self._take_turn(query, connection, *arguments)
+        if key.uid is not None or query in _OF_TURNS:
             return query(connection, *arguments)
         if query in _CREATING:
-            return self._create(query, connection, key, arguments[1:])
+            in_turn = query in _APPENDING and arguments[5].turn_id is not None
+            return (self._append_in_turn if in_turn else self._create)(query, connection, key, arguments[1:])
         return query(connection, key._replace(uid=_find(connection, key) or _NOBODY), *arguments[1:])
 
     def _create(
@@ -76,14 +89,48 @@ class ThreadNames:
             result = query(connection, key._replace(uid=uid), *arguments)
         else:
             with together(connection):
-                [(uid, is_new)] = fetch(connection, _NAME, (name_uid(*name), *name))
-                if is_new:
-                    fetch(connection, _OPEN, (uid, *name))
+                uid = _open(connection, key)
                 result = query(connection, key._replace(uid=uid), *arguments)
         self._known[name] = uid
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
         return result
+
+    def _append_in_turn(
+        self, query: Callable[..., _T], connection: Connection, key: ThreadKey, arguments: tuple[Any, ...]
+    ) -> _T:  # fmt: skip
+        """Appends in one transaction with a lock on the turn, which may be on another node than the thread."""
+        turn_id = arguments[4].turn_id
+        uid = _find(connection, key)
+        with together(connection):
+            [(is_held,)] = fetch(connection, _HOLD, (key.tenant, key.thread_id, turn_id, arguments[2].text))
+            if is_held:
+                uid = uid or _open(connection, key)
+                return query(connection, key._replace(uid=uid), *_expecting(arguments, turn_id=None))
+        try:
+            if uid is not None:
+                key = key._replace(uid=uid)
+                return query(connection, key, *_expecting(arguments, turn_id=None, seq=_NO_SEQ))
+        except psycopg.Error as error:
+            if error.sqlstate != _OTHER_SEQ:
+                raise
+        # Raises the error that says so.
+        fetch(
+            connection,
+            "SELECT compaction_store.renew_turn(%b::text, %b::text, %b, 1)",
+            (key.tenant, key.thread_id, turn_id),
+        )
+        raise AssertionError("a lost turn was renewed")
+
+    def _take_turn(self, query: Callable[..., _T], connection: Connection, key: ThreadKey, *arguments: Any) -> _T:
+        """Takes a turn, and then looks where its thread is."""
+        found: Any = query(connection, key, *arguments)
+        if found.place == 0:
+            uid = _find(connection, key)
+            if uid is not None:
+                _, _, _, last_seq, _, _, _, _, head, *_ = queries.thread(connection, key._replace(uid=uid))
+                found = found._replace(last_seq=last_seq, head=head)
+        return cast("_T", found)
 
     def _erase(
         self, query: Callable[..., _T], connection: Connection, key: ThreadKey, arguments: tuple[Any, ...]
@@ -94,11 +141,28 @@ class ThreadNames:
             return query(connection, key, *arguments)
         self._known.pop((key.tenant, key.thread_id), None)
         with together(connection):
+            fetch(connection, _END_TURNS, (key.tenant, key.thread_id, False))
             result: Any = query(connection, key, *arguments)
             *_, refused_by, refusal = result
             if refused_by is None and refusal is None:
+                fetch(connection, _END_TURNS, (key.tenant, key.thread_id, True))
                 fetch(connection, _UNNAME, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
         return cast("_T", result)
+
+
+def _open(connection: Connection, key: ThreadKey) -> UUID:
+    """Makes the thread of a name in the present transaction, or returns the key of one that another call just made."""
+    name = key.tenant, key.thread_id
+    uid: UUID
+    [(uid, is_new)] = fetch(connection, _NAME, (name_uid(*name), *name))
+    if is_new:
+        fetch(connection, _OPEN, (uid, *name))
+    return uid
+
+
+def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:
+    """Returns the arguments of an append that expects something else."""
+    return (*arguments[:4], arguments[4]._replace(**expected), *arguments[5:])
 
 
 def _find(connection: Connection, key: ThreadKey) -> UUID | None:

@@ -30,6 +30,7 @@ _FILES = (
     "functions/refuse_no_tenant.sql",
     "functions/tenant.sql",
     "functions/microseconds.sql",
+    "functions/is_distributed.sql",
     "functions/find_thread.sql",
     "functions/new_thread_uid.sql",
     "functions/born_in.sql",

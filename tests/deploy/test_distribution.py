@@ -17,12 +17,20 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.handmade_bundles import Thread, golden
 from support.paths import SUPPORT
 
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import citus
-from compaction_store.errors import PermissionDenied, SchemaOutOfDate, UnsupportedDatabase
+from compaction_store.errors import (
+    PermissionDenied,
+    SchemaOutOfDate,
+    ThreadExists,
+    TurnLost,
+    TurnTimeout,
+    UnsupportedDatabase,
+)
 from compaction_store.postgres import queries, schema, schema_check
 
 _SQL = schema.scripts() / "sql"
@@ -60,7 +68,7 @@ def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycop
     assert len(keys) >= len(_TABLES)
     # `distribute` makes another index of this one, which is not unique.
     without = [name for name, columns in keys if "thread_uid" not in columns]
-    # Turns stay on the coordinator, which refuses them on a cluster.
+    # Turns are distributed by the name of the thread.
     assert sorted(without) == ["threads_tenant_thread_id_idx", "turns_pkey"]
     foreign = superuser.execute("""
         SELECT k.conname, array_agg(a.attname::text)
@@ -70,7 +78,7 @@ def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycop
     assert [name for name, columns in foreign if "thread_uid" not in columns] == []
 
 
-# They read no table of threads, so on a cluster they run on the coordinator.
+# On a cluster they run on the node that has the name.
 _OF_TURNS = {"take_turn", "renew_turn", "leave_turn", "hold_turn"}
 # append_together is for many threads, and a store on a cluster does not call it.
 _OF_NO_THREAD = {"append_together", "tenant", "tenants", "checkpoint_turn", *_OF_TURNS}
@@ -203,28 +211,36 @@ def test_where_there_is_no_citus_nothing_is_done(url: str, empty_url: str, super
 def test_what_is_asked_of_citus(cluster: str, superuser: psycopg.Connection[Any]) -> None:
     assert citus.distribute(cluster, shards=6) == (True, 1)
     said = asked(superuser)
-    with_ = ["none", *["compaction_store.threads"] * 4]
-    tables = ("threads", "heads", "messages", "compactions", "events")
-    assert said[:6] == [
+    with_ = ["none", *["compaction_store.threads"] * 5]
+    tables = ("threads", "heads", "messages", "compactions", "events", "staged")
+    assert said[:8] == [
         *(
             f"table compaction_store.{table} by thread_uid with {other}, 6 shards, sequential"
             for table, other in zip(tables, with_, strict=True)
         ),
         "table compaction_store.names by name_uid with compaction_store.threads, 6 shards, sequential",
+        "table compaction_store.turns by thread_id with none, 6 shards, sequential",
     ]
-    assert said[6:12] == [
-        f"emptied compaction_store.{table}, trigger D, propagation off" for table in (*tables, "names")
+    assert said[8:14] == [
+        f"emptied compaction_store.{table}, trigger D, propagation off" for table in (*tables[:5], "names")
     ]
-    functions = [re.fullmatch(r"function compaction_store\.(\w+)\(.*\) by (\w*) with (.*)", one) for one in said[12:]]
+    functions = [re.fullmatch(r"function compaction_store\.(\w+)\(.*\) by (\w*) with (.*)", one) for one in said[14:]]
     by = {found[1]: (found[2], found[3]) for found in functions if found is not None}
     only = {path.stem for path in (_SQL / "citus" / "functions").glob("*.sql")}
     assert by.keys() == only | {path.stem for path in (_SQL / "functions").glob("*.sql")}
     together = "compaction_store.threads, in transactions"
-    assert {name for name, how in by.items() if how == ("p_name_uid", together)} == {"name_thread", "unname_thread"}
+    assert {name for name, how in by.items() if how == ("p_name_uid", together)} == {
+        "name_thread", "unname_thread", "claim_name",
+    }  # fmt: skip
     assert by["named_thread"] == ("p_name_uid", "compaction_store.threads")
     assert {name for name, how in by.items() if how == ("p_thread_uid", together)} == {
-        "append", "append_many", "append_observed", "load", "erase", "open_named_thread",
+        "append", "append_many", "append_observed", "load", "erase", "open_named_thread", "stage", "finish_import",
     }  # fmt: skip
+    of_turns = {name: how for name, (argument, how) in by.items() if argument == "p_thread_id"}
+    assert of_turns == {
+        **dict.fromkeys(("take_turn", "renew_turn", "leave_turn"), "compaction_store.turns"),
+        **dict.fromkeys(("hold_turn", "end_turns"), "compaction_store.turns, in transactions"),
+    }
     called = {name for name, (argument, _) in by.items() if argument}
     assert {"append", "append_many", "view", "replay", "commit_compactions", "redact", "verify"} - called == {"verify"}
     assert {how for name, how in by.items() if name not in called} == {("", "default")}
@@ -307,16 +323,51 @@ def test_verify_knows_a_cluster_and_looks_at_every_shard_and_node(
         assert "node node-2:1: its functions differ from the coordinator's (refused)" in whats
 
 
-def test_on_a_cluster_messages_are_loaded_and_no_bundle_is_imported(cluster: str) -> None:
+def test_on_a_cluster_messages_are_loaded_and_bundles_imported(
+    cluster: str, superuser: psycopg.Connection[Any]
+) -> None:
+    lines = golden()["bundle-1.jsonl"]
+    citus.distribute(cluster)
     with cs.Store.open(cluster) as store:
-        store.append("t", [{"n": 1}, {"n": 2}])
-        lines = list(store.export("t"))
-        citus.distribute(cluster)
         assert store.load("u", [{"n": 1}], key="k").added == 1
         assert store.load("u", [{"n": 1}], key="k").added == 0
         assert store.verify("u").findings == ()
-        with pytest.raises(UnsupportedDatabase, match="load the messages instead"):
-            store.import_bundle(lines)
+        assert store.import_bundle(lines).added
+        assert not store.import_bundle(lines).added
+        assert list(store.export("t-1"))[1:-1] == lines[1:-1]
+        assert [f for report in store.verify_all() for f in report.findings] == []
+        assert superuser.execute("SELECT count(*) FROM compaction_store.staged").fetchone() == (0,)
+        thread = Thread(thread_id="u")
+        thread.message('{"role":"user","content":"hi"}')
+        with pytest.raises(ThreadExists):
+            store.import_bundle(thread.lines())
+        assert superuser.execute("SELECT count(*) FROM compaction_store.names").fetchone() == (2,)
+
+
+def test_on_a_cluster_appends_in_a_turn_are_written_in_it_or_not_at_all(
+    cluster: str, superuser: psycopg.Connection[Any]
+) -> None:
+    citus.distribute(cluster)
+    with cs.Store.open(cluster) as store:
+        with store.turn("t") as turn:
+            assert (turn.last_seq, turn.head) == (0, None)
+            turn.append({"n": 1}, key="first")
+            turn.append([{"n": 2}, {"n": 3}])
+            with pytest.raises(TurnTimeout):
+                store.turn("t", wait=0.0).__enter__()
+        assert (turn.last_seq, turn.head) == (3, store.thread("t").head)
+        with pytest.raises(TurnLost), store.turn("t") as turn:  # noqa: PT012 — the turn is lost in it
+            assert (turn.last_seq, turn.head) == (3, store.thread("t").head)
+            superuser.execute("DELETE FROM compaction_store.turns")
+            assert [m.seq for m in turn.append({"n": 1}, key="first")] == [1]
+            for key in (None, "another"):
+                with pytest.raises(TurnLost):
+                    turn.append({"n": 4}, key=key)
+            assert turn.lost
+        with pytest.raises(TurnLost), store.turn("t") as turn:  # noqa: PT012 — the turn is lost in it
+            store.erase("t", reason="r")
+            turn.append({"n": 5})
+        assert not superuser.execute("SELECT FROM compaction_store.names").fetchall()
 
 
 def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(

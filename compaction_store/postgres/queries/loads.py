@@ -33,8 +33,8 @@ _LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 
 _LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8)
 # The function's row in binary: the number of fields, then the type, length and value of each.
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
-_BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
-_FINISH_IMPORT = (
+BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
+FINISH_IMPORT = (
     "SELECT * FROM compaction_store.finish_import"
     "(%b::uuid, %b::text, %b::text, %b, %b, %b::text, %b::int8, %b::int8, %b::int8, %b)"
 )
@@ -95,9 +95,8 @@ def load(
 
 def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
     """Stores the thread of a bundle, all or none. Returns False if it exists already with the same head."""
-    said = staged.manifest
-    with _loading("an import"), _stored(about):
-        if _is_there(staged, fetch(connection, _BEGIN_IMPORT, tuple(key)), about):
+    with importing(about):
+        if is_there(staged, fetch(connection, BEGIN_IMPORT, tuple(key)), about):
             # True if an earlier attempt of this call sent the bundle: then it was stored, and the reply was lost.
             return staged.sent
         staged.sent = True
@@ -107,15 +106,19 @@ def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.St
                     f"COPY compaction_store.staged ({', '.join(import_rows.COLUMNS[kind])}) FROM STDIN (FORMAT BINARY)"
                 )
                 copy(connection, statement.encode(), staged.blocks(kind))
-            found = fetch(
-                connection, _FINISH_IMPORT,
-                (*key, staged.name_salt, staged.name_commitment, said["metadata"], said["last_seq"],
-                 said["last_number"], said["last_pos"], staged.head),
-            )  # fmt: skip
-            return not _is_there(staged, found, about)
+            return not is_there(staged, fetch(connection, FINISH_IMPORT, finishing(key, staged)), about)
 
 
-def _is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: str) -> bool:
+def finishing(key: ThreadKey, staged: import_rows.Staged) -> tuple[Any, ...]:
+    """Returns the arguments of `finish_import`."""
+    said = staged.manifest
+    return (
+        *key, staged.name_salt, staged.name_commitment, said["metadata"], said["last_seq"], said["last_number"],
+        said["last_pos"], staged.head,
+    )  # fmt: skip
+
+
+def is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: str) -> bool:
     [(pos, head)] = found
     if head is not None and head != staged.head:
         raise ThreadExists(f"the thread exists already, at pos {pos} with another head{about}")
@@ -123,10 +126,11 @@ def _is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: s
 
 
 @contextmanager
-def _stored(about: str) -> Iterator[None]:
+def importing(about: str) -> Iterator[None]:
     """Turns errors about the rows into `InvalidBundle`: no store would have written such rows."""
     try:
-        yield
+        with _loading("an import"):
+            yield
     except (psycopg.errors.DataError, psycopg.errors.IntegrityError) as error:
         raise InvalidBundle(f"Postgres refuses an entry of the bundle: SQLSTATE {error.sqlstate}{about}") from None
     except psycopg.Error as error:

@@ -2,6 +2,8 @@ COMMENT ON TABLE compaction_store.staged IS
     'Rows of an import, until finish_import moves them into the other tables.';
 COMMENT ON COLUMN compaction_store.staged.staged_by IS
     'The transaction that is importing the row.';
+COMMENT ON COLUMN compaction_store.staged.thread_uid IS
+    'The thread of the bundle.';
 COMMENT ON COLUMN compaction_store.staged.type IS
     'Which table the row is for: messages, compactions or events.';
 COMMENT ON COLUMN compaction_store.staged.ordinal IS

@@ -1,6 +1,5 @@
 -- Returns the pos and the head of the thread that a bundle brings, NULL where there is none yet. Called before any row is
--- sent. Where Citus has distributed the tables, imports are refused: rows are staged in a table of the coordinator, which
--- the node that has the thread cannot read.
+-- sent.
 CREATE FUNCTION compaction_store.begin_import(
     p_thread_uid uuid, p_tenant text, p_thread_id text, OUT found_pos bigint, OUT found_head bytea
 )
@@ -9,9 +8,6 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 BEGIN
-    PERFORM compaction_store.refuse_distributed(
-        'bundles cannot be imported into a distributed database: load the messages instead'
-    );
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
     -- FOR UPDATE writes the row, so that under synchronous replication this answer waits for the standby, as the import

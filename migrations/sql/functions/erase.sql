@@ -20,8 +20,8 @@ DECLARE
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
-    -- Locked before the head, as by an append in a turn. A cluster has no turns, and its workers do not have the table.
-    IF p_dry_run IS FALSE AND to_regclass('compaction_store.turns') IS NOT NULL THEN
+    -- Locked before the head, as by an append in a turn. On a cluster the client calls end_turns.
+    IF p_dry_run IS FALSE AND NOT compaction_store.is_distributed() THEN
         SELECT t.thread_id INTO v_name FROM compaction_store.threads AS t WHERE t.thread_uid = p_thread_uid;
         PERFORM FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = v_name FOR UPDATE;
     END IF;

@@ -37,19 +37,19 @@ BEGIN
     END IF;
     PERFORM compaction_store.refuse_bad_document('metadata', p_metadata);
     PERFORM compaction_store.refuse_bad_message(s.body, s.role, s.meta)
-    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'message' AND s.body IS NOT NULL;
+    FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message' AND s.body IS NOT NULL;
     PERFORM compaction_store.refuse_bad_document('body', s.body)
-    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'event';
+    FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
     -- A retention whose body begins with another name would be listed with an end but forbid nothing.
     IF EXISTS (
         SELECT FROM compaction_store.staged AS s
-        WHERE s.staged_by = v_import AND s.type = 'event' AND s.kind = 'retention'
+        WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event' AND s.kind = 'retention'
             AND compaction_store.retained_until(s.body) IS NULL
     ) THEN
         RAISE EXCEPTION 'a retention must begin with until' USING ERRCODE = 'CS019';
     END IF;
     SELECT min(s.created_at) INTO v_first_at
-    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.pos = 1;
+    FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.pos = 1;
     IF compaction_store.born_in(p_thread_uid, v_first_at) IS NOT TRUE THEN
         RAISE EXCEPTION 'the key must be a UUID of version 7 with the time of the first entry' USING ERRCODE = 'CS010';
     END IF;
@@ -62,7 +62,7 @@ BEGIN
         IF NOT FOUND THEN
             PERFORM compaction_store.refuse_taken(p_tenant, p_thread_id);
         END IF;
-        DELETE FROM compaction_store.staged AS s WHERE s.staged_by = v_import;
+        DELETE FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import;
         RETURN;
     END IF;
     INSERT INTO compaction_store.heads (thread_uid, tenant, head) VALUES (p_thread_uid, p_tenant, v_genesis);
@@ -74,7 +74,7 @@ BEGIN
     SELECT
         p_thread_uid, p_tenant, s.ordinal, s.pos, s.created_at, s.redacted_pos, s.tokens, s.call_size, s.role, s.counter,
         s.key, s.salt, s.commitment, s.entry, s.meta_commitment, s.receipt, s.meta::json, s.body::json
-    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'message';
+    FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'message';
     INSERT INTO compaction_store.compactions (
         thread_uid, tenant, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before, tokens_after,
         source_count, revokes, run_id, kind, outcome, callback, trigger, actor, login, model, counter, inputs,
@@ -84,15 +84,19 @@ BEGIN
         p_thread_uid, p_tenant, s.ordinal, s.pos, s.created_at, s.redacted_pos, s.start_seq, s.end_seq, s.tokens_before,
         s.tokens_after, s.source_count, s.revokes, s.run_id, s.kind, s.outcome, s.callback, s.trigger, s.actor, s.login,
         s.model, s.counter, s.inputs, s.source_before, s.source_end, s.salt, s.commitment, s.entry, s.body::json
-    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'compaction';
+    FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'compaction';
     INSERT INTO compaction_store.events (
         thread_uid, tenant, pos, created_at, kind, critical, actor, login, salt, commitment, entry, body
     )
     SELECT
         p_thread_uid, p_tenant, s.pos, s.created_at, s.kind, s.critical, s.actor, s.login, s.salt, s.commitment, s.entry, s.body::json
-    FROM compaction_store.staged AS s WHERE s.staged_by = v_import AND s.type = 'event';
-    DELETE FROM compaction_store.staged AS s
-    WHERE s.staged_by = v_import OR s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
+    DELETE FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import;
+    -- On a cluster nobody can stage rows of another thread in this shard, and stage removes those of this one.
+    IF NOT compaction_store.is_distributed() THEN
+        DELETE FROM compaction_store.staged AS s
+        WHERE s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    END IF;
 
     -- Content is hashed below the window function, so that it sorts narrow rows only.
     SELECT
@@ -128,7 +132,7 @@ BEGIN
             FROM compaction_store.messages AS m WHERE m.thread_uid = p_thread_uid
             UNION ALL
             SELECT 'compaction', c.pos, c.number, c.created_at, c.entry, c.commitment,
-                compaction_store.compaction_header(c),
+                compaction_store.compaction_header(ROW(c.*)::compaction_store.compactions),
                 c.tenant = p_tenant AND CASE
                     WHEN c.redacted_pos IS NULL THEN octet_length(c.salt) = 16
                         AND c.commitment = compaction_store.commitment(c.salt, c.body::text)
@@ -165,7 +169,7 @@ BEGIN
         RAISE EXCEPTION 'an imported row is erased but no redaction erased it' USING ERRCODE = 'CS010';
     END IF;
     PERFORM compaction_store.refuse_unsound_records(p_thread_uid);
-    PERFORM compaction_store.refuse_bad_record(c, c.body::text)
+    PERFORM compaction_store.refuse_bad_record(ROW(c.*)::compaction_store.compactions, c.body::text)
     FROM compaction_store.compactions AS c WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL;
 
     SELECT e.pos, e.created_at, e.entry INTO STRICT v_last FROM (

@@ -13,7 +13,10 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM FROM compaction_store.turns AS t
     WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id AND t.turn_id = p_turn_id FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
+    IF NOT FOUND AND compaction_store.is_distributed() THEN
+        -- The thread may be on another node, where the client looks for the key.
+        RETURN false;
+    ELSIF NOT FOUND THEN
         v_thread_uid := compaction_store.find_thread(p_tenant, p_thread_id);
         PERFORM FROM compaction_store.messages AS m WHERE m.thread_uid = v_thread_uid AND m.key = p_key;
         IF NOT FOUND THEN

@@ -46,8 +46,6 @@ BEGIN
     END IF;
 
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
-    -- An append could not be checked against the turn: the node that has the thread does not have this table.
-    PERFORM compaction_store.refuse_distributed('a distributed database has no turns');
     PERFORM set_config('synchronous_commit', 'off', true);
     LOOP
         -- The row goes when a turn ends and nobody waits, so it can be gone between the two statements.
@@ -93,6 +91,10 @@ BEGIN
         waiting = CASE WHEN v_waiting[1] = p_turn_id THEN v_waiting[2:] ELSE v_waiting END,
         waiting_until = CASE WHEN v_waiting[1] = p_turn_id THEN v_until[2:] ELSE v_until END
     WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id;
+    IF compaction_store.is_distributed() THEN
+        -- The thread may be on another node, where the client asks for it.
+        RETURN;
+    END IF;
     v_thread_uid := compaction_store.find_thread(p_tenant, p_thread_id);
     SELECT h.last_seq, h.head INTO last_seq, head FROM compaction_store.heads AS h WHERE h.thread_uid = v_thread_uid;
     last_seq := coalesce(last_seq, 0);

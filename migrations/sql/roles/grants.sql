@@ -37,7 +37,7 @@ BEGIN
         TO compaction_store_app, compaction_store_auditor;
     -- The only columns the loader may write directly; finish_import checks them. staged_by must stay the transaction's.
     GRANT INSERT (
-        type, ordinal, pos, created_at, redacted_pos, salt, commitment, entry, body, tokens,
+        thread_uid, type, ordinal, pos, created_at, redacted_pos, salt, commitment, entry, body, tokens,
         call_size, role, counter, key, receipt, meta_commitment, meta, critical, kind, outcome, start_seq,
         end_seq, tokens_before, tokens_after, source_count, revokes, run_id, callback, trigger,
         actor, login, model, inputs, source_before, source_end

@@ -3,6 +3,7 @@
 -- that separates imports. Bodies are text until they are moved. UNLOGGED: after a crash the import is repeated.
 CREATE UNLOGGED TABLE compaction_store.staged (
     staged_by bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    thread_uid uuid NOT NULL,
     type text COLLATE "C" NOT NULL,
     ordinal bigint,
     pos bigint NOT NULL,

@@ -133,6 +133,7 @@ def test_the_same_import_again_adds_nothing(store: Face, other: Face) -> None:
     assert everything(other)["lines"] == lines[1:-1]
 
 
+@pytest.mark.one_server("it replaces the query of one server")
 def test_an_import_whose_reply_is_lost_has_added_the_thread(
     store: Face, other: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +411,7 @@ def test_a_sound_chain_that_no_store_would_have_written_is_refused(
     assert store.append("t-1", {"role": "user", "content": "free"})[0].seq == 1
 
 
+@pytest.mark.one_server("it makes triggers with several commands")
 def test_rows_that_were_changed_on_their_way_are_refused(store: Face, other: Face, other_url: str) -> None:
     """The database checks the chain of the inserted rows before it moves the head."""
     busy(store)
@@ -491,6 +493,7 @@ def test_a_login_without_the_loaders_role_learns_which_to_get(
     assert nothing_there(superuser)
 
 
+@pytest.mark.one_server("it makes triggers with several commands")
 @pytest.mark.parametrize("table", ["messages", "compactions", "events"])
 def test_an_import_whose_connection_breaks_is_tried_again(
     store: Face, superuser: psycopg.Connection[Any], table: str

@@ -116,20 +116,21 @@ def test_a_record_of_a_loader_is_never_in_force(
 # ---- what an import accepts
 
 
+@pytest.mark.one_server("a cluster stages rows with a function")
 def test_what_an_import_left_staged_neither_shows_nor_blocks(
     faces: Faces, url: str, loader: str, superuser: psycopg.Connection[Any]
 ) -> None:
     lines = golden()["bundle-1.jsonl"]
     with psycopg.connect(loader, autocommit=True) as other:
         other.execute(
-            "INSERT INTO compaction_store.staged (type, ordinal, pos, created_at, commitment, entry, body)"
-            " SELECT 'message', g, g, now(), '', '', '{}' FROM generate_series(1, 50) AS g"
+            "INSERT INTO compaction_store.staged (thread_uid, type, ordinal, pos, created_at, commitment, entry, body)"
+            " SELECT gen_random_uuid(), 'message', g, g, now(), '', '', '{}' FROM generate_series(1, 50) AS g"
         )
         assert count(superuser, "staged") == 50
         with psycopg.connect(loader) as open_yet:
             open_yet.execute(
-                "INSERT INTO compaction_store.staged (type, pos, created_at, commitment, entry)"
-                " VALUES ('event', 1, now(), '', '')"
+                "INSERT INTO compaction_store.staged (thread_uid, type, pos, created_at, commitment, entry)"
+                " VALUES (gen_random_uuid(), 'event', 1, now(), '', '')"
             )
             store = faces.open(loader)
             assert store.import_bundle(lines).added
@@ -157,15 +158,16 @@ def _stage(sql: psycopg.Connection[Any], thread: Thread) -> None:
     for line in thread.entries:
         sql.execute(
             "INSERT INTO compaction_store.staged"
-            " (type, ordinal, pos, created_at, salt, commitment, entry, body, tokens, role, counter)"
-            " VALUES ('message', %s, %s, 'epoch'::timestamptz + %s * interval '1 microsecond', decode(%s, 'hex'),"
+            " (thread_uid, type, ordinal, pos, created_at, salt, commitment, entry, body, tokens, role, counter)"
+            " VALUES (%s, 'message', %s, %s, 'epoch'::timestamptz + %s * interval '1 microsecond', decode(%s, 'hex'),"
             " decode(%s, 'hex'), decode(%s, 'hex'), %s, %s, %s, %s)",
-            [line[n] for n in (
+            [thread.uid, *(line[n] for n in (
                 "seq", "pos", "microseconds", "salt", "commitment", "entry", "payload", "tokens", "role", "counter",
-            )],
+            ))],
         )  # fmt: skip
 
 
+@pytest.mark.one_server("a cluster stages rows with a function")
 @pytest.mark.parametrize(
     ("changed", "state"),
     [
@@ -209,6 +211,7 @@ def test_an_import_in_sql_is_judged(
     assert count(superuser, "staged") == 0
 
 
+@pytest.mark.one_server("a cluster stages rows with a function")
 def test_an_import_in_sql_adds_to_no_thread_that_is_there(url: str, loader: str) -> None:
     thread = Thread()
     thread.message('{"role":"user","content":"hi"}')
@@ -237,6 +240,7 @@ def _at(microseconds: int) -> Thread:
     return thread
 
 
+@pytest.mark.one_server("a cluster stages rows with a function")
 @pytest.mark.parametrize(
     ("moment", "fits"),
     [

@@ -115,6 +115,7 @@ def test_turns_come_in_the_order_of_their_arrival(url: str, superuser: psycopg.C
     assert order == list(range(6))
 
 
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 def test_a_turn_that_gives_up_and_one_that_died_do_not_block_the_queue(
     take: Callable[..., Turn], superuser: psycopg.Connection[Any]
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_killed_holder_is_replaced_after_its_lease(
         assert turn.until > caught.value.until
 
 
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 @pytest.mark.parametrize("messages", [HI, [HI, HI]], ids=["one", "several"])
 def test_a_holder_that_stalled_is_refused_before_it_does_harm(
     store: Face, take: Callable[..., Turn], superuser: psycopg.Connection[Any], messages: Any
@@ -165,6 +167,7 @@ def test_a_holder_that_stalled_is_refused_before_it_does_harm(
     assert store.thread("t").last_seq == size + 2
 
 
+@pytest.mark.one_server("Citus refuses the update that ends a lease")
 def test_a_lease_that_ran_out_unnoticed_does_no_harm(
     take: Callable[..., Turn], superuser: psycopg.Connection[Any]
 ) -> None:
@@ -309,6 +312,7 @@ def test_no_connection_is_held_while_a_turn_lasts_or_waits(url: str, superuser: 
 _TAKE = "SELECT place FROM compaction_store.take_turn(%s, 't', %s, NULL, 30, true)"
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 def test_the_application_s_role_takes_turns_in_its_tenant_and_does_not_see_the_table(
     url: str, superuser: psycopg.Connection[Any]
 ) -> None:

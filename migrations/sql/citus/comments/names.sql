@@ -14,5 +14,11 @@ COMMENT ON FUNCTION compaction_store.name_thread IS
     'Gives a name to a new key, or returns the key that has it.';
 COMMENT ON FUNCTION compaction_store.open_named_thread IS
     'Makes the thread of a key that name_thread returned in the same transaction.';
+COMMENT ON FUNCTION compaction_store.claim_name IS
+    'Gives a free name to a thread that the same transaction imports.';
+COMMENT ON FUNCTION compaction_store.stage IS
+    'Stages entries of a bundle on the node that has its thread.';
+COMMENT ON FUNCTION compaction_store.end_turns IS
+    'Locks or removes the turns on a thread that the same transaction erases.';
 COMMENT ON FUNCTION compaction_store.unname_thread IS
     'Frees the name of a thread that the same transaction erases.';

@@ -13,7 +13,10 @@ BEGIN
         )
         FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
         WHERE n.nspname = 'compaction_store'
-            AND p.proname IN ('name_uid', 'named_thread', 'name_thread', 'unname_thread', 'open_named_thread')
+            AND p.proname IN (
+                'name_uid', 'named_thread', 'name_thread', 'unname_thread', 'open_named_thread', 'claim_name', 'stage',
+                'end_turns'
+            )
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_name);
         IF v_has_roles THEN
@@ -30,6 +33,7 @@ BEGIN
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     GRANT EXECUTE ON FUNCTION compaction_store.name_thread, compaction_store.open_named_thread
         TO compaction_store_app, compaction_store_loader;
-    GRANT EXECUTE ON FUNCTION compaction_store.unname_thread TO compaction_store_app;
+    GRANT EXECUTE ON FUNCTION compaction_store.claim_name, compaction_store.stage TO compaction_store_loader;
+    GRANT EXECUTE ON FUNCTION compaction_store.unname_thread, compaction_store.end_turns TO compaction_store_app;
 END
 $$;

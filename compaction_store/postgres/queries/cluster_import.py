@@ -1,0 +1,50 @@
+"""Imports a bundle on a Citus cluster, where rows are staged on the node that has the thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from compaction_store.bundles import import_rows
+from compaction_store.integrity import erasure
+from compaction_store.postgres.cursor import Connection, fetch, together
+from compaction_store.postgres.queries import loads
+from compaction_store.postgres.queries.cluster_listing import name_uid
+from compaction_store.postgres.queries.one_thread import ThreadKey
+
+_CLAIM = "SELECT * FROM compaction_store.claim_name(%b::uuid, %b::text, %b::text, %b::uuid)"
+_STAGE = "SELECT * FROM compaction_store.stage(%b::uuid, %b::text, %b::text, %b::text)"
+# Of JSON, in one call.
+_MOST_CHARACTERS = 4 * 1024 * 1024
+
+
+def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
+    """Does what `import_bundle` does, and gives the thread its name in the same transaction."""
+    with loads.importing(about):
+        if loads.is_there(staged, fetch(connection, loads.BEGIN_IMPORT, tuple(key)), about):
+            return staged.sent
+        staged.sent = True
+        with together(connection):
+            # The stub of an erased thread has no name to give.
+            if erasure.stub_uid(key.thread_id) is None:
+                fetch(connection, _CLAIM, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
+            for kind in import_rows.KINDS:
+                for rows in _pages(staged, kind):
+                    fetch(connection, _STAGE, (key.uid, key.tenant, kind, rows))
+            return not loads.is_there(
+                staged, fetch(connection, loads.FINISH_IMPORT, loads.finishing(key, staged)), about
+            )
+
+
+def _pages(staged: import_rows.Staged, kind: str) -> Iterator[str]:
+    """Yields the rows of a kind as JSON lists, of a few megabytes if no row is longer."""
+    page: list[str] = []
+    size = 0
+    for row in staged.rows(kind):
+        page.append(json.dumps(row, ensure_ascii=False))
+        size += len(page[-1])
+        if size >= _MOST_CHARACTERS:
+            yield f"[{','.join(page)}]"
+            page, size = [], 0
+    if page:
+        yield f"[{','.join(page)}]"

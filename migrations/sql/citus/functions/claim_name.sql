@@ -1,0 +1,28 @@
+-- Gives a free name to the thread of a bundle, which the same transaction imports; raises an error if another thread has it.
+CREATE OR REPLACE FUNCTION compaction_store.claim_name(
+    p_name_uid uuid, p_tenant text, p_thread_id text, p_thread_uid uuid
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET lock_timeout = '5s'
+AS $$
+BEGIN
+    PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
+    IF p_name_uid IS DISTINCT FROM compaction_store.name_uid(p_tenant, p_thread_id) OR p_thread_uid IS NULL THEN
+        RAISE EXCEPTION 'the key of the name is not its hash' USING ERRCODE = 'CS008';
+    END IF;
+    INSERT INTO compaction_store.names (name_uid, tenant, thread_id, thread_uid)
+    VALUES (p_name_uid, p_tenant, p_thread_id, p_thread_uid)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        PERFORM FROM compaction_store.names AS n
+        WHERE n.name_uid = p_name_uid AND n.tenant = p_tenant AND n.thread_id = p_thread_id
+            AND n.thread_uid = p_thread_uid;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the name is taken by another thread' USING ERRCODE = 'CS022';
+        END IF;
+    END IF;
+END
+$$;

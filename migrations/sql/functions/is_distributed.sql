@@ -1,0 +1,16 @@
+-- Returns whether Citus has distributed the tables. A function there reads only the rows of its own thread.
+CREATE FUNCTION compaction_store.is_distributed() RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_is_distributed boolean := false;
+BEGIN
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
+        -- EXECUTE, because the table is not there without Citus.
+        EXECUTE 'SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS p WHERE p.logicalrelid = $1)'
+        INTO v_is_distributed USING 'compaction_store.threads'::regclass;
+    END IF;
+    RETURN v_is_distributed;
+END
+$$;
