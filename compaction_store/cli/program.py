@@ -24,6 +24,7 @@ from compaction_store.cli import (
     deploying,
     documentation,
     erasing,
+    evaluating,
     exits,
     finding,
     forking,
@@ -96,6 +97,11 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", showing.show),
         Verb("explain", "Show what happened to a message.", "explain t-1 42", auditing.explain),
         Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", auditing.events),
+        Verb(
+            "evaluate", "Show what compactions lost and cost, also others'.",
+            "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",
+            evaluating.evaluate_threads,
+        ),
         Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", stats.stats),
         Verb("verify", "Verify the chains of threads and bundles.", "verify --all", verifying.verify),
         Verb(

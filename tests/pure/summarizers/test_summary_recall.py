@@ -99,11 +99,11 @@ def test_the_seqs_of_an_earlier_summary_are_no_figures_that_somebody_named() -> 
     made = elements(
         *({"role": "user", "content": f"{prose(dice, 12)} It is {dice.choice(WORDS)}."} for _ in range(300))
     )
-    first = ExtractiveSummarizer(share=0.2)(made[100:200]).text
+    first = ExtractiveSummarizer(share=0.1)(made[100:200]).text
     notes = made[100]._replace(
         messages=(framing.frame(first, 101, 200),), end_seq=200, number=1, kind="summary", tokens=len(first) // 4
     )
-    again = ExtractiveSummarizer(share=0.05)([notes, *made[200:]]).text
+    again = ExtractiveSummarizer(share=0.02)([notes, *made[200:]]).text
     assert any(line.startswith("[1") for line in first.splitlines())
     named = [line for line in again.splitlines() if line.startswith("named:")]
     assert not re.search(r"\d", "".join(named))

@@ -1,0 +1,264 @@
+"""Replays a thread in memory under a policy, and keeps what the probes and the counts say.
+
+A policy compacts where an application would: before the model is called, if the view is over the budget. A call is a
+message of the assistant after one of somebody else. Its reply is the recorded one, whatever the view was, so this shows
+what the view still offered, not what the model would have done with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from compaction_store.compaction.callbacks import callback_name, run_callback
+from compaction_store.compaction.plan_builder import PlanBuilder
+from compaction_store.drivers import drive
+from compaction_store.evaluation.policies import RECORDED, Policy
+from compaction_store.evaluation.recorded_thread import RecordedThread
+from compaction_store.models import Attempt, Compaction, Element, Message, Payload
+from compaction_store.probes import Fold, Probe, ThreadProbe
+from compaction_store.rendering.view import View
+from compaction_store.strategies.outline import speaker
+from compaction_store.tokens import Counter as TokenCounter
+
+# Records with a summary that says what it replaced; the others put nothing, or stand-ins, in its place.
+_SUMMARIES = ("summary", "adoption")
+# A user takes messages back with these: what they hide is not lost.
+WITHDRAWALS = ("rewind", "clear")
+
+
+class ModelCall(NamedTuple):
+    """A call of the model: the tokens of its view, and those at its start that the call before had too."""
+
+    seq: int
+    tokens: int
+    prefix: int
+
+
+class Folded(NamedTuple):
+    """A fold of the view: its record, its span, and what it did to the size."""
+
+    record: int
+    start_seq: int
+    end_seq: int
+    kind: str
+    tokens_before: int
+    tokens_after: int
+    #: The first call with it, and the first after it was replaced or undone, as indexes of the calls.
+    first_call: int
+    #: The tokens of the view before the span: the prefix that the next call still has in common.
+    prefix: int
+
+
+@dataclass
+class SummarizerUse:
+    """The tokens that summarizers were given and wrote, by their own figures."""
+
+    attempts: int = 0
+    without_usage: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, usage: Mapping[str, Any] | None) -> None:
+        self.attempts += 1
+        found = usage or {}
+        given = sum(_figure(found, name) for name in _INPUT)
+        written = sum(_figure(found, name) for name in ("output_tokens", "completion_tokens"))
+        if not given and not written:
+            self.without_usage += 1
+        self.input_tokens += given
+        self.output_tokens += written
+
+
+_INPUT = ("input_tokens", "prompt_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+def _figure(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if type(value) is int and value > 0 else 0
+
+
+@dataclass
+class Replayed:
+    """A thread under a policy. `rounds` counts each record's fold from 1; `ends` has the call at which it ended."""
+
+    thread_id: str
+    policy: str
+    probes: list[Probe] = field(default_factory=list, repr=False)
+    calls: list[ModelCall] = field(default_factory=list, repr=False)
+    folds: list[Folded] = field(default_factory=list, repr=False)
+    ends: dict[int, int] = field(default_factory=dict, repr=False)
+    rounds: dict[int, int] = field(default_factory=dict, repr=False)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    summarizers: dict[str, SummarizerUse] = field(default_factory=dict)
+    #: Calls whose view was over the model's window.
+    over_window: int = 0
+    #: Records that only a provider can read: their summaries cannot be judged.
+    unreadable: int = 0
+    seconds: float = 0.0
+
+
+def replay(
+    thread: RecordedThread, policy: Policy | None, counter: TokenCounter, *, window: int | None = None
+) -> Replayed:
+    """Replays a thread under a policy, or as recorded if there is none; `window` is then the model's, if known."""
+    started = time.perf_counter()
+    walk: _Walk = _Recorded(thread, window) if policy is None else _Simulated(thread, policy, counter)
+    walk.run()
+    walk.result.seconds = time.perf_counter() - started
+    return walk.result
+
+
+class _Walk:
+    """The view as it grows, and the probes of it."""
+
+    def __init__(self, thread: RecordedThread, policy: str, limit: int | None) -> None:
+        self.thread = thread
+        self.result = Replayed(thread.thread_id, policy)
+        self.elements: list[Element] = []
+        self.tokens = 0
+        self._limit = limit
+        self._probe = ThreadProbe(thread.facts)
+        self._before: str | None = None
+        self._prefix = 0
+        self._withdrawn: set[int] = set()
+        self._under: dict[int, tuple[Element, ...]] = {}
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def append(self, message: Message) -> None:
+        who = speaker(message.payload)
+        if who == "assistant" and self._before not in ("assistant", None):
+            self.before_call()
+            self.result.calls.append(ModelCall(message.seq, self.tokens, self._prefix))
+            self.result.over_window += self._limit is not None and self.tokens > self._limit
+            self._prefix = self.tokens
+        self._before = who
+        self.elements.append(
+            Element(message.seq, message.seq, message.pos, (message.payload,), message.tokens, None, message.created_at)
+        )
+        self.tokens += message.tokens
+        self._probe.append(message.seq)
+
+    def before_call(self) -> None:
+        """Compacts the view, if the policy wants it."""
+
+    def fold(
+        self,
+        record: int,
+        by: Attempt | Compaction,
+        start: int,
+        end: int,
+        replacement: tuple[Payload | None, ...],
+    ) -> None:
+        """Replaces a span of the view."""
+        inside = [i for i, element in enumerate(self.elements) if element.end_seq >= start and element.seq <= end]
+        first, last = inside[0], inside[-1]
+        kind, tokens = by.kind, by.tokens_after or 0
+        removed = tuple(self.elements[first : last + 1])
+        before = sum(element.tokens for element in removed)
+        prefix = sum(element.tokens for element in self.elements[:first])
+        self._under[record] = removed
+        for old in removed:
+            if old.number is not None:
+                self.result.ends[old.number] = len(self.result.calls)
+        self.elements[first : last + 1] = [
+            Element(start, end, None, replacement, tokens, record, removed[0].created_at, kind, by.callback)
+        ]  # fmt: skip
+        self.tokens += tokens - before
+        self._prefix = min(self._prefix, prefix)
+        if kind in WITHDRAWALS:
+            self._withdrawn.add(record)
+        else:
+            self.result.rounds[record] = len(self.result.rounds) + 1
+            self.result.folds.append(Folded(record, start, end, kind, before, tokens, len(self.result.calls), prefix))
+        self._probe.fold(Fold(record, start, end, replacement, is_summary=kind in _SUMMARIES))
+
+    def revoke(self, record: int) -> None:
+        """Brings back what a record replaced, if it is in the view."""
+        for place, element in enumerate(self.elements):
+            if element.number == record:
+                under = self._under[record]
+                self._prefix = min(self._prefix, sum(each.tokens for each in self.elements[:place]))
+                self.elements[place : place + 1] = under
+                self.tokens += sum(each.tokens for each in under) - element.tokens
+                self.result.ends[record] = len(self.result.calls)
+                for each in under:
+                    if each.number is not None:
+                        self.result.ends.pop(each.number, None)
+                break
+        self._probe.revoke(record)
+
+    def finish(self) -> None:
+        self.result.probes = [probe for probe in self._probe.finish() if probe.record not in self._withdrawn]
+
+    def count(self, attempt: Attempt | Compaction, name: str | None, usage: Mapping[str, Any] | None) -> None:
+        """Counts an attempt, whatever its outcome."""
+        self.result.outcomes[attempt.outcome] += 1
+        if attempt.error is not None:
+            self.result.errors[str(attempt.error.get("type", "unknown"))] += 1
+        if name is not None:
+            self.result.summarizers.setdefault(name, SummarizerUse()).add(usage)
+
+
+class _Recorded(_Walk):
+    """The thread's own compactions, from its records."""
+
+    def __init__(self, thread: RecordedThread, window: int | None) -> None:
+        super().__init__(thread, RECORDED, window)
+
+    def run(self) -> None:
+        for entry in self.thread.log():
+            if isinstance(entry, Message):
+                self.append(entry)
+            elif entry.revokes is not None:
+                self.revoke(entry.revokes)
+            elif entry.start_seq is not None and entry.end_seq is not None:
+                replacement = tuple(entry.replacement or ())
+                self.result.unreadable += entry.unreadable or entry.redacted
+                self.fold(entry.number, entry, entry.start_seq, entry.end_seq, replacement)
+        for record in self.thread.records:
+            if record.kind not in ("revocation", *WITHDRAWALS):
+                self.count(record, record.model or record.summarizer, record.usage)
+        self.finish()
+
+
+class _Simulated(_Walk):
+    """The compactions that a policy would have made."""
+
+    def __init__(self, thread: RecordedThread, policy: Policy, counter: TokenCounter) -> None:
+        super().__init__(thread, policy.name, policy.budget.limit)
+        self._policy = policy
+        self._counter = counter
+        self._last = 0
+
+    def run(self) -> None:
+        for message in self.thread.messages:
+            self.append(message)
+        self.finish()
+
+    def before_call(self) -> None:
+        if not self._policy.budget.is_over(self.tokens):
+            return
+        view = View(self.thread.thread_id, 0, tuple(self.elements))
+        builder = PlanBuilder(view, counter=self._counter, budget=self._policy.budget)
+        for callback in self._policy.callbacks:
+            mark = builder.begin(callback_name(callback))
+            try:
+                drive(run_callback(builder, callback))
+            except Exception as error:  # noqa: BLE001 — as in a store, an error voids the callback's own plan
+                builder.void(mark, error)
+        for attempt in builder.attempts:
+            self._last += 1
+            if attempt.outcome == "applied" and attempt.start_seq is not None and attempt.end_seq is not None:
+                self.fold(self._last, attempt, attempt.start_seq, attempt.end_seq, attempt.replacement)
+            summary = attempt.summary
+            self.count(
+                attempt, None if summary is None else summary.model or summary.summarizer,
+                None if summary is None else summary.usage,
+            )  # fmt: skip

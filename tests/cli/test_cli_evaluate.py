@@ -1,0 +1,115 @@
+"""The verb `evaluate`: figures of recorded and of other compactions, limits for CI, and a report of one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import compaction_store as cs
+from cli.program import SECRET, Run
+
+TRY = ("--strategy", "assistant-runs:retain=6,tool_results=true", "--window", "900")
+
+
+def figures(run: Run, *arguments: str, code: int = 0) -> dict[str, Any]:
+    done = run("evaluate", *arguments, "--json", code=code)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.usefixtures("filled")
+def test_recorded_and_other_compactions_are_compared(run: Run) -> None:
+    found = figures(run, *TRY)
+    assert found["threads"] == 1
+    recorded, tried = found["policies"]
+    assert recorded["policy"] == "recorded"
+    assert recorded["records"] == {"applied": 2, "rejected": 1}
+    assert tried["policy"] == TRY[1]
+    assert tried["records"]["applied"] > 1
+    assert tried["calls"] == recorded["calls"] == 12
+    assert tried["tokens_per_call"] < recorded["tokens_per_call"]
+    shown = run("evaluate", *TRY, "--table").stdout
+    assert "tokens a call" in shown
+    assert "assistant-runs:retain=6" in shown
+    assert "Replies are the recorded ones" in shown
+    assert SECRET not in shown
+
+
+@pytest.mark.usefixtures("filled")
+def test_several_summarizers_and_windows_are_each_tried(run: Run, store: cs.Store) -> None:
+    store.append("t-2", {"role": "user", "content": "hi"})
+    found = figures(
+        run,
+        "--strategy",
+        "ladder",
+        "--summarizer",
+        "none",
+        "--summarizer",
+        "extractive",
+        "--window",
+        "900",
+        "--window",
+        "1200",
+    )
+    names = [policy["policy"] for policy in found["policies"]]
+    assert names == [
+        "recorded", "ladder · none · 900", "ladder · none · 1,200", "ladder · extractive · 900",
+        "ladder · extractive · 1,200",
+    ]  # fmt: skip
+    assert found["threads"] == 2
+    assert figures(run, "t-2")["threads"] == 1
+    assert figures(run, "--sample", "1", "--seed", "3") == figures(run, "--sample", "1", "--seed", "3")
+
+
+@pytest.mark.usefixtures("filled")
+def test_limits_decide_the_exit_code(run: Run) -> None:
+    done = run("evaluate", "--fail-over", "re_derivation=0", "--fail-under", "artifact=1", "--json", code=None)
+    rates = json.loads(done.stdout)["policies"][0]["probes"]
+    kind, rate = next(iter(rates.items()))
+    over = f"{kind}={max(0.0, 1 - rate['share'] - 0.01):.3f}"
+    if rate["share"] < 1:
+        failed = run("evaluate", "--fail-over", over, "--json", code=1)
+        assert f"recorded: {kind} failed for" in failed.stderr
+    run("evaluate", "--fail-under", f"{kind}=0", "--json", code=0)
+    for wrong in ("tea=0.5", "invented=2", "invented", "invented=x"):
+        assert "must be TYPE=SHARE" in " ".join(run("evaluate", "--fail-over", wrong, code=2).stderr.split())
+
+
+@pytest.mark.usefixtures("filled")
+def test_the_report_is_one_file_without_a_word_of_a_message(run: Run, tmp_path: Path) -> None:
+    file, prices = tmp_path / "report.html", tmp_path / "prices.json"
+    prices.write_text(json.dumps({"models": {"m": {"input": 3, "output": 15, "cache_read": 0.3}}}), encoding="utf-8")
+    run("evaluate", *TRY, "--prices", str(prices), "--model", "m", "--out", str(file))
+    text = file.read_text(encoding="utf-8")
+    assert SECRET not in text
+    assert "harbour" not in text
+    assert "<script" not in text
+    assert not re.search(r"(?:src|href)=", text)
+    assert "default-src 'none'" in text
+    assert "needed later" in text or "re derivation" in text
+    assert "<h2>Money</h2>" in text
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_strategy_with_a_hostile_name_stays_text(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    (tmp_path / "mine.py").write_text("def keep(ctx): ...\n", encoding="utf-8")
+    done = run("evaluate", "--strategy", "<script>alert(1)</script>", "--window", "900", "--out", str(file), code=2)
+    assert "--strategy" in done.stderr
+    assert not file.exists()
+
+
+def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:
+    for arguments, text in (
+        (("--strategy", "ladder"), "must be given with --strategy"),
+        (("--model", "m"), "must be given together"),
+        (("t", "--sample", "2"), "must not be given with names of threads"),
+        (("--prices", str(tmp_path / "none.json"), "--model", "m"), "must be a file that can be read"),
+        (("--out", str(tmp_path / "no" / "file.html")), "cannot write"),
+    ):
+        assert text in " ".join(run("evaluate", *arguments, code=2).stderr.split()), arguments
+    assert "no such thread" in run("evaluate", "nobody", code=1).stderr

@@ -1,0 +1,170 @@
+"""Rates with intervals, cliffs, limits and money, computed by hand."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_store import TokenBudget, tokens
+from compaction_store.errors import InvalidInput
+from compaction_store.evaluation import RECORDED, Policy, PolicyResult, Prices, RecordedThread, evaluate
+from compaction_store.evaluation.results import _rate, _wilson
+from compaction_store.models import Message
+
+COUNTER = tokens.bytes_over_four()
+PRICES: dict[str, Any] = {"models": {"m": {"input": 10, "output": 50, "cache_read": 1, "cache_write": 12}}}
+
+
+def thread(*sizes: int, name: str = "t") -> RecordedThread:
+    """Alternating messages of a user and the assistant, of so many tokens each."""
+    made = []
+    for seq, size in enumerate(sizes, 1):
+        payload = {"role": "user" if seq % 2 else "assistant", "content": f"word {seq} " * 3}
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        made.append(Message(seq, seq, str(payload["role"]), payload, size, at, None, False, json.dumps(payload)))
+    return RecordedThread(name, tuple(made))
+
+
+def drop_first(ctx: Any) -> None:
+    """Replaces the first two messages."""
+    if ctx.elements[0].number is None:
+        ctx.remove(1, 2)
+
+
+def test_a_share_of_few_threads_has_wilsons_interval() -> None:
+    assert _wilson(10, 8) == (0.4902, 0.9433)
+    rate = _rate([(10, 8)], "0:a:b")
+    assert (rate.asked, rate.kept, rate.share, rate.by) == (10, 8, 0.8, "probes")
+    assert (rate.low, rate.high) == (0.4902, 0.9433)
+
+
+def test_the_interval_of_many_threads_is_wider_if_threads_differ() -> None:
+    alike = _rate([(10, 5)] * 40, "0:a:b")
+    apart = _rate([(10, 0), (10, 10)] * 20, "0:a:b")
+    assert (alike.low, alike.high) == (0.5, 0.5)
+    assert apart.by == "threads"
+    assert apart.low < 0.4
+    assert apart.high > 0.6
+    assert apart == _rate([(10, 0), (10, 10)] * 20, "0:a:b")
+
+
+def test_a_cliff_is_the_first_round_that_loses_much_more() -> None:
+    steady = PolicyResult("p", {}, {"artifact": [(10, 10), (10, 9), (10, 8)]}, ())
+    fallen = PolicyResult("p", {}, {"artifact": [(10, 10), (3, 0), (10, 4), (10, 0)]}, ())
+    assert steady.cliff("artifact") is None
+    assert fallen.cliff("artifact") == 3
+    assert fallen.cliff("stale") is None
+
+
+def test_money_is_that_of_the_calls_and_of_each_fold() -> None:
+    """Calls of 100, 300, 500 tokens; without the first 200 the last two are of 100 and 300."""
+    policy = Policy("drop", (drop_first,), TokenBudget(1000, trigger=250, target=100))
+    prices = Prices.of_json(PRICES)
+    found = evaluate([thread(100, 100, 100, 100, 100, 5)], [policy], counter=COUNTER, prices=prices, model="m")
+    [result] = found.policies
+    [run], [money] = result.runs, result.money
+    assert [(call.seq, call.tokens, call.prefix) for call in run.calls] == [(2, 100, 0), (4, 100, 0), (6, 300, 100)]
+    # 100 fresh; 100 fresh after the fold; 200 fresh after 100 from the cache.
+    assert money.calls == pytest.approx((100 * 12 + 100 * 12 + 100 * 1 + 200 * 12) / 1e6)
+    [fold] = money.folds
+    assert (fold.record, fold.calls, fold.needed) == (1, 2, False)
+    assert fold.saved == pytest.approx(2 * 200 * 1 / 1e6)
+    assert fold.billed_anew == 0
+    assert money.net == pytest.approx(fold.saved)
+    assert money.summarizers == 0
+
+
+def test_what_is_billed_anew_is_what_stood_after_the_span() -> None:
+    def drop_third(ctx: Any) -> None:
+        if all(element.number is None for element in ctx.elements):
+            ctx.remove(3, 4)
+
+    policy = Policy("drop", (drop_third,), TokenBudget(1000, trigger=450, target=100))
+    prices = Prices.of_json(PRICES)
+    found = evaluate([thread(100, 100, 50, 50, 100, 100, 100, 5)], [policy], counter=COUNTER, prices=prices, model="m")
+    [money] = found.policies[0].money
+    # Before the fold the cache had 400 tokens: 200, the span of 100, and 100 that are now billed again.
+    assert money.folds[0].billed_anew == pytest.approx(100 * (12 - 1) / 1e6)
+
+
+def test_a_fold_without_which_the_call_would_not_fit_is_compared_with_nothing() -> None:
+    policy = Policy("drop", (drop_first,), TokenBudget(250, trigger=200, target=100))
+    prices = Prices.of_json(PRICES)
+    found = evaluate([thread(100, 100, 100, 100)], [policy], counter=COUNTER, prices=prices, model="m")
+    [money] = found.policies[0].money
+    assert money.beyond_window == 1
+    assert [fold.needed for fold in money.folds] == [True]
+    assert money.net == 0
+    assert money.losing == ()
+
+
+def test_the_same_input_gives_the_same_figures() -> None:
+    policy = Policy("drop", (drop_first,), TokenBudget(1000, trigger=250, target=100))
+    threads = [thread(*[60] * (10 + n), name=f"t{n}") for n in range(12)]
+    first, second = (
+        json.dumps(evaluate(threads, [RECORDED, policy], counter=COUNTER, seed=3).as_dict()) for _ in range(2)
+    )
+    assert first == second
+
+
+def test_limits_are_judged_by_type() -> None:
+    rate = _rate([(10, 8)], "0:a:b")
+    result = PolicyResult("p", {"invented": rate, "needed_later": rate}, {}, ())
+    found = evaluate([], [RECORDED], counter=COUNTER)
+    object.__setattr__(found, "policies", (result,))
+    assert found.failures({"needed_later": 0.8}, {"invented": 0.3}) == []
+    assert found.failures({"needed_later": 0.9}, {"invented": 0.1}) == [
+        "p: invented failed for 0.200, and must for at most 0.1",
+        "p: needed_later is 0.800, and must be at least 0.9",
+    ]
+
+
+def test_bad_input_is_refused() -> None:
+    budget = TokenBudget(1000)
+    with pytest.raises(InvalidInput, match="must not be 'recorded'"):
+        Policy(RECORDED, (drop_first,), budget)
+    with pytest.raises(InvalidInput, match="at least one callback"):
+        Policy("p", (), budget)
+    with pytest.raises(InvalidInput, match="at least one policy"):
+        evaluate([], [], counter=COUNTER)
+    with pytest.raises(InvalidInput, match="different names"):
+        evaluate([], [RECORDED, RECORDED], counter=COUNTER)
+    with pytest.raises(InvalidInput, match="must be a Policy"):
+        evaluate([], ["other"], counter=COUNTER)
+    with pytest.raises(InvalidInput, match="model must be one that has a price: m; not 'n'"):
+        evaluate([], [RECORDED], counter=COUNTER, prices=Prices.of_json(PRICES), model="n")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ([], 'with "models"'), ({"models": {}}, 'with "models"'), ({"models": {"m": 3}}, "must be an object of input"),
+        ({"models": {"m": {"input": 1}}}, "output of the price of 'm'"),
+        ({"models": {"m": {"input": -1, "output": 1}}}, "input of the price of 'm'"),
+        ({"models": {"m": {"input": True, "output": 1}}}, "input of the price of 'm'"),
+        ({"models": {"m": {"input": 1, "output": 1, "tea": 2}}}, "must be an object of input"),
+        ({**PRICES, "currency": 3}, "currency and as_of"),
+    ],
+)  # fmt: skip
+def test_bad_prices_are_refused(given: Any, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        Prices.of_json(given)
+
+
+def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    with pytest.raises(InvalidInput, match="must be a file that can be read"):
+        Prices.read(file)
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(InvalidInput, match="must be JSON"):
+        Prices.read(file)
+    file.write_text(json.dumps({**PRICES, "currency": "EUR", "as_of": "2026-11-01"}), encoding="utf-8")
+    prices = Prices.read(file)
+    assert (prices.currency, prices.as_of) == ("EUR", "2026-11-01")
+    assert prices.of("m-20260101") == prices.models["m"]
+    assert prices.of("n") is None
+    assert prices.of(None) is None
