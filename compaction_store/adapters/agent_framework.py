@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from compaction_store import arguments
+from compaction_store.adapters.batches import batches
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.drivers import in_thread
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
-from compaction_store.messages.encoding import MAX_BATCH
 from compaction_store.models import Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
@@ -82,8 +82,8 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         payloads = [to_payload(message) for message in messages]
         new = filter_new_messages(await self._shown("view", name), messages) if payloads else []
         payloads = payloads[len(payloads) - len(new) :]
-        for start in range(0, len(payloads), MAX_BATCH):
-            await self._call("append", name, payloads[start : start + MAX_BATCH])
+        for part in batches(payloads):
+            await self._call("append", name, payloads[part])
 
     async def _shown(self, method: str, *given: Any, **options: Any) -> list[Any]:
         try:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
+from compaction_store.adapters.batches import batches
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
-from compaction_store.messages.encoding import MAX_BATCH
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import Store
@@ -174,8 +174,8 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return True
 
     def _append(self, key: str, payloads: list[Payload]) -> None:
-        for start in range(0, len(payloads), MAX_BATCH):
-            self._store.append(key, payloads[start : start + MAX_BATCH])
+        for part in batches(payloads):
+            self._store.append(key, payloads[part])
 
     def _view(self, key: str) -> View | None:
         try:

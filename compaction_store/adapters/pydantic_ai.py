@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from compaction_store import arguments
+from compaction_store.adapters.batches import batches
 from compaction_store.adapters.pydantic_ai_messages import (
     OURS,
     EntryId,
@@ -29,7 +30,6 @@ from compaction_store.adapters.pydantic_ai_messages import (
 )
 from compaction_store.drivers import in_thread
 from compaction_store.errors import HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
-from compaction_store.messages.encoding import MAX_BATCH
 from compaction_store.models import Message, Payload, Thread
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
@@ -161,8 +161,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         expected: dict[str, Any] = {"expected_seq": 0}
         if state.thread is not None:
             expected = {"expected_head": state.thread.head}
-        for start in range(0, len(messages), MAX_BATCH):
-            part = slice(start, start + MAX_BATCH)
+        for part in batches(messages):
             done = await self._call("append", name, messages[part], meta=metas[part], **expected)
             expected = {"expected_head": done.head}
         if apart:

@@ -368,3 +368,11 @@ class ConversationStoreSuite:
             assert len(fork.messages) == 2_500
 
         self.run(check)
+
+    def test_large_messages_are_saved_together(self) -> None:
+        async def check(store: Any) -> None:
+            given = conversation(*("x" * 10_000_000 for _ in range(8)))
+            await store.save(given)
+            assert [len(text) for text in await texts(store)] == [10_000_000] * 8
+
+        self.run(check)

@@ -255,3 +255,11 @@ def test_the_private_function_is_there() -> None:
         version = importlib.metadata.version("agent-framework-core")
         pytest.fail(f"agent-framework-core {version} has no agent_framework._sessions.filter_new_messages")
     assert filter_new_messages([], GIVEN) == GIVEN
+
+
+def test_large_messages_are_saved_together(url: str) -> None:
+    with Store.open(url) as store:
+        history = StoreHistoryProvider(store)
+        given = [Message("user", ["x" * 10_000_000], message_id=str(i)) for i in range(8)]
+        asyncio.run(history.save_messages("s", given))
+        assert [len(text) for text in texts(asyncio.run(history.get_messages("s")))] == [10_000_000] * 8

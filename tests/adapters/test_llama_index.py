@@ -251,3 +251,9 @@ def test_bad_arguments_are_refused(store: Store, options: dict[str, Any], text: 
         chats.add_message("k", "hi")
     with pytest.raises(InvalidInput, match="thread_id"):
         chats.get_messages("")
+
+
+def test_large_messages_are_set_together(store: Store) -> None:
+    chats = StoreChatStore(store)
+    chats.set_messages("k", talk(*("x" * 10_000_000 for _ in range(8))))
+    assert [len(text) for text in texts(chats)] == [10_000_000] * 8
