@@ -21,6 +21,7 @@ from fields import described, member, unused
 import compaction_store as cs
 from compaction_store import (
     checks,
+    distribution,
     embedded,
     errors,
     importers,
@@ -32,7 +33,7 @@ from compaction_store import (
     summarizers,
     tokens,
 )
-from compaction_store.deploy import citus, roles
+from compaction_store.deploy import roles
 from compaction_store.store._sync import turns
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
@@ -136,8 +137,8 @@ SECTIONS = (
     Section(
         "Deploying", "`compaction_store.migrate`.", migrate, ("upgrade", "check", "current", "downgrade"),
     ),
-    Section("Distributing", "`compaction_store.distribution`. [How to](how-to/citus.md).", citus,
-        ("distribute", "Distributed"),
+    Section("Distributing", "`compaction_store.distribution`. [How to](how-to/citus.md).", distribution,
+        ("distribute", "Distributed", "rebalance"),
     ),
     Section("Roles", "`compaction_store.grants`. [Threats](threats.md#2-roles) has what each may do.", roles,
         ("grant", "revoke"),

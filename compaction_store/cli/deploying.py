@@ -13,7 +13,7 @@ from compaction_store import embedded
 from compaction_store.cli import exits
 from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Output
-from compaction_store.deploy import citus, roles
+from compaction_store.deploy import citus, rebalancing, roles
 from compaction_store.deploy import doctor as diagnosis
 from compaction_store.deploy.doctor import Check
 from compaction_store.errors import CompactionStoreError
@@ -115,6 +115,22 @@ def distribute(
         out.json({"distributed": done.now, "nodes": done.nodes})
     else:
         out.text(f"the tables are {'' if done.now else 'already '}distributed over {done.nodes} nodes")
+
+
+def rebalance(url: Url = None, as_json: AsJson = None) -> None:
+    """Moves shards of a distributed database until all nodes of its Citus cluster have about as many.
+
+    Run it after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
+    wait while it is moved; their calls need deadlines that are longer than that. The role compaction_store_owner may
+    log in meanwhile.
+    """
+    out = Output(as_json=as_json)
+    with reachable(url) as address:
+        moved = rebalancing.rebalance(address)
+    if out.as_json:
+        out.json({"moved": moved})
+    else:
+        out.text(f"moved {moved} shards" if moved else "no shard had to be moved")
 
 
 def doctor(url: Url = None, as_json: AsJson = None) -> None:

@@ -138,6 +138,10 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "distribute", "Distribute the tables over a Citus cluster.",
             "distribute --shards 32 --url postgresql://postgres@coordinator/database", deploying.distribute,
         ),
+        Verb(
+            "rebalance", "Move shards to new nodes of a Citus cluster.",
+            "rebalance --url postgresql://postgres@coordinator/database", deploying.rebalance,
+        ),
         Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", documentation.docs),
     ),
 }  # fmt: skip

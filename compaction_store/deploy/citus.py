@@ -144,11 +144,11 @@ def distribute(url: str, *, shards: int | None = None) -> Distributed:
 
 def _distribute(connection: Connection, shards: int | None) -> Distributed:
     queries.check(connection)
-    nodes = _check(connection)
+    nodes = check(connection)
     with _transaction(connection):
         for statement in _LOCAL:
             queries.fetch(connection, statement)
-        now = not _is_done(connection)
+        now = not is_done(connection)
         if now:
             if shards is not None:
                 queries.fetch(connection, f"SET LOCAL citus.shard_count = {shards:d}")
@@ -170,7 +170,7 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
     return Distributed(now, nodes)
 
 
-def _check(connection: Connection) -> int:
+def check(connection: Connection) -> int:
     """Returns the number of nodes that take shards."""
     found = queries.fetch(connection, _EXTENSION)
     if not found:
@@ -186,7 +186,7 @@ def _check(connection: Connection) -> int:
     return int(nodes)
 
 
-def _is_done(connection: Connection) -> bool:
+def is_done(connection: Connection) -> bool:
     found = {name: (fits, group) for name, fits, group in queries.fetch(connection, _DONE)}
     if not found:
         return False

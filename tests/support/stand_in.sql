@@ -79,5 +79,16 @@ BEGIN
     RETURN NEXT;
 END
 $$;
+CREATE FUNCTION pg_catalog.get_rebalance_table_shards_plan(rebalance_strategy name) RETURNS SETOF bigint
+LANGUAGE sql AS 'SELECT shardid FROM pg_catalog.pg_dist_shard LIMIT 3';
+CREATE FUNCTION pg_catalog.rebalance_table_shards(shard_transfer_mode text, rebalance_strategy name) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO public.asked (what) VALUES (format(
+        'moved, %s, %s, owner %s', shard_transfer_mode, rebalance_strategy,
+        (SELECT rolcanlogin FROM pg_roles WHERE rolname = 'compaction_store_owner')
+    ));
+END
+$$;
 INSERT INTO pg_catalog.pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion)
 VALUES (99001, 'citus', 10, 11, false, '13.2-1');
