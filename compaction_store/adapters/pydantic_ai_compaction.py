@@ -77,16 +77,15 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
             for payload in element.messages
             if payload is not None and OURS not in payload
         ]
-        messages = [each.message for each in shown]
-        if request.messages[: len(messages)] == messages:
-            return view, shown
-        path = [from_payload(each.payload) for each in await self.conversations.path(name) if each.payload]
-        if request.messages[: len(path)] != path:
-            return None, []
-        if ctx.messages[: len(path)] == path:
-            ctx.messages[: len(path)] = messages
-        request.messages = [*messages, *request.messages[len(path) :]]
-        return view, shown
+        stored = [each.message for each in shown]
+        for known in (stored, [from_payload(each.payload) for each in await self.conversations.path(name)]):
+            end = _end(request.messages, known)
+            if known and end is not None:
+                request.messages = [*stored, *request.messages[end:]]
+                if (end := _end(ctx.messages, known)) is not None:
+                    ctx.messages[:end] = stored
+                return view, shown
+        return None, []
 
     async def _adopt(self, view: View, shown: list[_Shown], before: list[Any], after: list[Any]) -> None:
         start = 0
@@ -110,3 +109,23 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         except Conflict:
             # Another writer came first: the request goes on, and the next run compacts again.
             return
+
+
+def _end(messages: list[Any], known: list[Any]) -> int | None:
+    """Returns how many messages have the parts of the known ones; None if they do not begin with these.
+
+    The framework joins requests that follow each other, so messages are not compared one by one.
+    """
+    wanted, place = _parts(known), 0
+    for count, message in enumerate(messages):
+        if place == len(wanted):
+            return count
+        own = _parts([message])
+        if wanted[place : place + len(own)] != own:
+            return None
+        place += len(own)
+    return len(messages) if place == len(wanted) else None
+
+
+def _parts(messages: list[Any]) -> list[tuple[str, Any]]:
+    return [(message.kind, part) for message in messages for part in message.parts or (None,)]

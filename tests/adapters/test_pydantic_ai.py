@@ -247,6 +247,37 @@ def test_a_compaction_is_paid_for_once_and_kept_as_a_record(url: str) -> None:
         assert len(store.view("c").messages) == 8
 
 
+def test_a_conversation_that_is_not_loaded_again_is_recorded_too(store: Store) -> None:
+    """The framework joins the summary with a request beside it, in the result's messages."""
+
+    def processor(messages: list[Any]) -> list[Any]:
+        if len(messages) <= 4:
+            return messages
+        summary = CompactionPart(content=f"summary of {messages[-1].parts[-1].content}")
+        return [ModelRequest(parts=messages[0].parts[:1]), ModelRequest(parts=[summary]), *messages[-2:]]
+
+    conversations = StoreConversations(store)
+    worker = agent([], StoredCompaction(processor, conversations=conversations))
+    now = Conversation(conversation_id="c")
+    for number in range(6):
+        result = asyncio.run(worker.run(f"question {number}", conversation=now))
+        asyncio.run(conversations.save(result))
+        now = result.conversation
+    assert len(list(store.compactions("c", kind="adoption"))) > 1
+    assert len(store.view("c").messages) < 7
+    assert [m.payload["content"][0]["text"] for m in store.replay("c") if m.payload][::2] == [
+        f"question {number}" for number in range(6)
+    ]
+
+
+def test_a_run_of_another_name_is_left_alone(store: Store) -> None:
+    store.append("c", {"role": "user", "content": "not of this framework"})
+    seen: list[list[Any]] = []
+    worker = agent(seen, StoredCompaction(Summarizer(), conversations=StoreConversations(store)))
+    asyncio.run(worker.run("hi", conversation_id="c"))
+    assert len(seen[0]) == 1
+
+
 def test_a_compaction_of_the_store_itself_is_sent(store: Store) -> None:
     seen: list[list[Any]] = []
     conversations = StoreConversations(store)
