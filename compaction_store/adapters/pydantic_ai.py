@@ -47,6 +47,7 @@ except ImportError as error:
 OnDelete = Literal["hide", "erase"]
 # A meta has 8 KiB, and the ids take some.
 _LONGEST_RECORD = 7000
+_ONE_QUERY = 2000  # the most messages that one query reads
 _HIDDEN = {"rewind", "clear"}
 _RECORDS = TypeAdapter(ConversationRecord)
 
@@ -91,11 +92,11 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         if head_id is None or limit == 0:
             return []
         thread_id = getattr(head_id, "thread_id", "") or await self._thread_of(head_id)
-        if limit is not None:
-            found = walk(head_id, await self._messages(thread_id, last=limit))
-            if found is not None and (len(found) >= limit or found[0].parent_id is None):
-                return [_entry(each, thread_id) for each in found[-limit:]]
-        found = walk(head_id, await self._messages(thread_id))
+        found = None
+        for last in (limit or _ONE_QUERY, None):
+            found = walk(head_id, await self._messages(thread_id, last=last))
+            if found is not None and (found[0].parent_id is None or limit in range(1, len(found) + 1)):
+                break
         if found is None:
             raise LookupError(f"no entry {head_id!r}")
         return [_entry(each, thread_id) for each in found[-(limit or 0) :]]

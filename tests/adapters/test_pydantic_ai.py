@@ -133,7 +133,7 @@ def test_an_erased_message_is_left_out(store: Store) -> None:
 
 def test_a_history_is_one_query(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     conversations = StoreConversations(store)
-    asyncio.run(conversations.save(conversation(*(f"m{i}" for i in range(12)))))
+    asyncio.run(conversations.save(conversation(*(f"m{i}" for i in range(1_500)))))
     head = asyncio.run(conversations.read_record("c")).head_id
     calls = []
     call = store._db.call
@@ -144,7 +144,7 @@ def test_a_history_is_one_query(store: Store, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(store._db, "call", counted)
     for each in (head, copy.deepcopy(head)):
-        assert len(asyncio.run(conversations.read_history(each))) == 12
+        assert len(asyncio.run(conversations.read_history(each))) == 1_500
     assert len(asyncio.run(conversations.read_history(head, limit=3))) == 3
     assert len(calls) == 3
 
