@@ -139,7 +139,7 @@ def evaluate_threads(
             raise misuse(str(error), "--prices" if prices is not None else "--strategy") from None
     show(out, found)
     if out_file is not None:
-        write_page(out_file, "Evaluation of compactions", found)
+        write_file(out_file, evaluation_page.page("Evaluation of compactions", found))
     failures = found.failures(under, over)
     for failure in failures:
         note(failure)
@@ -250,9 +250,10 @@ def _money(result: PolicyResult) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def write_page(file: Path, title: str, found: Evaluation) -> None:
+def write_file(file: Path, text: str) -> None:
+    """Writes a report."""
     try:
-        file.write_text(evaluation_page.page(title, found), encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise misuse(f"cannot write {file}: {error.strerror}", "--out") from None
     note(f"written to {file}")

@@ -18,6 +18,7 @@ from compaction_store import __version__
 from compaction_store.cli import (
     attesting,
     auditing,
+    autopsy,
     bundling,
     compacting,
     demo,
@@ -97,6 +98,10 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", showing.show),
         Verb("explain", "Show what happened to a message.", "explain t-1 42", auditing.explain),
         Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", auditing.events),
+        Verb(
+            "autopsy", "Show what Claude Code's or Codex's compactions lost.",
+            "autopsy ~/.claude/projects --out autopsy.html", autopsy.autopsy,
+        ),
         Verb(
             "evaluate", "Show what compactions lost and cost, also others'.",
             "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",

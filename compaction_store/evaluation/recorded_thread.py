@@ -1,9 +1,10 @@
-"""A stored thread as it is replayed: its messages and its applied records, in the order of their positions."""
+"""A stored thread as it is replayed: its messages and the records of its compactions, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -23,14 +24,25 @@ class RecordedThread:
     def facts(self) -> ThreadFacts:
         """The facts that the probes need of the messages; read once, for any number of policies."""
         return ThreadFacts(
-            ThreadMessage(message.seq, message.payload, message.tokens, message.created_at)
+            ThreadMessage(
+                message.seq, message.payload, message.tokens, _occurred(message), is_summary=is_summary(message)
+            )
             for message in self.messages
         )  # fmt: skip
 
-    @property
-    def applied(self) -> list[Compaction]:
-        """The records that changed the view, in order."""
-        return [record for record in self.records if record.outcome == "applied"]
+    @cached_property
+    def folds(self) -> list[Compaction]:
+        """The records that changed what the model was sent, in order.
+
+        They are the applied ones. An imported thread has none: there the summaries that its program made are on record
+        as observed.
+        """
+        applied = [record for record in self.records if record.outcome == "applied"]
+        observed = [
+            record for record in self.records
+            if record.outcome == "observed" and record.kind == "summary" and record.start_seq is not None
+        ]  # fmt: skip
+        return applied or observed
 
     @property
     def is_erased_in_part(self) -> bool:
@@ -38,9 +50,23 @@ class RecordedThread:
         return any(message.payload is None for message in self.messages)
 
     def log(self) -> Iterator[Message | Compaction]:
-        """Yields messages and applied records by position."""
-        entries: list[Message | Compaction] = [*self.messages, *self.applied]
+        """Yields messages and folds by position."""
+        entries: list[Message | Compaction] = [*self.messages, *self.folds]
         yield from sorted(entries, key=lambda entry: entry.pos)
+
+
+def is_summary(message: Message) -> bool:
+    """Returns whether a message of an imported thread is the summary that its program went on with."""
+    return message.meta is not None and message.meta.get("is_compact_summary") is True
+
+
+def _occurred(message: Message) -> datetime:
+    """Returns when a message was said: an imported one was stored later."""
+    at = None if message.meta is None else message.meta.get("occurred_at")
+    try:
+        return datetime.fromisoformat(at) if isinstance(at, str) else message.created_at
+    except ValueError:
+        return message.created_at
 
 
 def read_thread(reader: Any, thread_id: str) -> RecordedThread:

@@ -18,6 +18,7 @@ from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.drivers import drive
 from compaction_store.evaluation.policies import RECORDED, Policy
 from compaction_store.evaluation.recorded_thread import RecordedThread
+from compaction_store.messages import framing
 from compaction_store.models import Attempt, Compaction, Element, Message, Payload
 from compaction_store.probes import Fold, Probe, ThreadProbe
 from compaction_store.rendering.view import View
@@ -158,7 +159,11 @@ class _Walk:
     ) -> None:
         """Replaces a span of the view."""
         inside = [i for i, element in enumerate(self.elements) if element.end_seq >= start and element.seq <= end]
+        if not inside:
+            return
         first, last = inside[0], inside[-1]
+        # A program's own span may begin or end inside of an earlier one.
+        start, end = min(start, self.elements[first].seq), max(end, self.elements[last].end_seq)
         kind, tokens = by.kind, by.tokens_after or 0
         removed = tuple(self.elements[first : last + 1])
         before = sum(element.tokens for element in removed)
@@ -219,13 +224,22 @@ class _Recorded(_Walk):
             elif entry.revokes is not None:
                 self.revoke(entry.revokes)
             elif entry.start_seq is not None and entry.end_seq is not None:
-                replacement = tuple(entry.replacement or ())
                 self.result.unreadable += entry.unreadable or entry.redacted
-                self.fold(entry.number, entry, entry.start_seq, entry.end_seq, replacement)
+                self.fold(entry.number, entry, entry.start_seq, entry.end_seq, _replacement(entry))
         for record in self.thread.records:
             if record.kind not in ("revocation", *WITHDRAWALS):
                 self.count(record, record.model or record.summarizer, record.usage)
         self.finish()
+
+
+def _replacement(record: Compaction) -> tuple[Payload | None, ...]:
+    """Returns what the view had in place of the span. Of an observed summary only its text is known."""
+    if record.outcome == "applied":
+        return tuple(record.replacement or ())
+    text = record.summary_text
+    if text is None or record.start_seq is None or record.end_seq is None:
+        return ()
+    return (framing.frame(text, record.start_seq, record.end_seq),)
 
 
 class _Simulated(_Walk):

@@ -1,0 +1,165 @@
+"""Examines the compactions in transcripts that other programs have left on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compaction_store import Store, importers, tokens
+from compaction_store.cli import autopsy_page
+from compaction_store.cli.deploying import reachable
+from compaction_store.cli.evaluating import write_file
+from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
+from compaction_store.cli.options import AsJson, Url, misuse
+from compaction_store.cli.output import Column, Output, figures, line, note, number
+from compaction_store.cli.progress import Progress
+from compaction_store.errors import InvalidInput
+from compaction_store.evaluation import RECORDED, Evaluation, Prices, Replayed, evaluate, read_thread
+from compaction_store.evaluation.results import OPEN_LOOP
+from compaction_store.probes import PROBE_TYPES, ProbeType
+
+# Where programs keep their transcripts, under the home folder.
+_PLACES = (".claude/projects", ".codex/sessions")
+# How many losses of each type a terminal shows.
+_LISTED = 3
+
+
+def autopsy(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATHS]...",
+            help="Transcripts, or folders of them. [default: ~/.claude/projects and ~/.codex/sessions]",
+            show_default=False,
+        ),
+    ] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Leave out every word of the transcripts and every name.")
+    ] = False,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices", metavar="FILE", help="Prices of models as JSON, to model money with.", show_default=False
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="With --prices: the model that the transcripts are of.", show_default=False
+        ),
+    ] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write a report of one HTML file.", show_default=False),
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant to keep them in.")] = "autopsy",
+    url: Url = None,
+    as_json: AsJson = None,
+) -> None:
+    """Says what compactions of other programs lost: names that were needed later, calls that were made again, standing
+    orders that the summary does not have, and what it invented.
+
+    Imports sessions of Claude Code and Codex, and whatever else the importers read, and examines every compaction that
+    they report. Without --url everything stays in the Postgres of this machine; nothing is sent anywhere. The same
+    command again imports only what is new.
+    """
+    if (prices is None) != (model is None):
+        raise misuse("must be given together", "--prices and --model")
+    chosen = _chosen(paths)
+    out = Output(as_json=as_json)
+    with reachable(url) as address, Store.open(address, tenant=tenant, pool_size=2) as store:
+        names = list(_imported(store, chosen))
+        with Progress("examine", "sessions", len(names)) as progress:
+            try:
+                found = evaluate(
+                    (read_thread(store, name) for name in progress.over(names)), [RECORDED],
+                    counter=tokens.o200k_base(), prices=None if prices is None else Prices.read(prices), model=model,
+                )  # fmt: skip
+            except InvalidInput as error:
+                raise misuse(str(error), "--prices") from None
+    sessions = _sessions(found, share=share)
+    losses = [] if share else losses_of(sessions)
+    _show(out, found, sessions, losses)
+    if out_file is not None:
+        write_file(out_file, autopsy_page.page(found, sessions, losses))
+
+
+def _chosen(paths: list[Path] | None) -> list[Path]:
+    found = paths or [place for name in _PLACES if (place := Path.home() / name).exists()]
+    if not found:
+        raise misuse(f"must be given: there is nothing in {' or '.join(f'~/{name}' for name in _PLACES)}", "PATHS")
+    for path in found:
+        if not path.exists():
+            raise misuse(f"must exist, and {line(str(path))} does not", "PATHS")
+    return found
+
+
+def _imported(store: Store, paths: Sequence[Path]) -> Iterator[str]:
+    """Imports transcripts, and yields the names of their threads."""
+    seen = set()
+    for path in paths:
+        with Progress("import", "entries") as progress:
+            for thread in importers.import_into(
+                store, path, skip_bad=True, progress=lambda at: progress.reached(at.done, at.total, at.unit)
+            ):  # fmt: skip
+                if thread.refused is not None:
+                    note(f"{line(thread.thread_id)} is left out: {thread.refused}")
+                elif thread.loaded is not None and thread.thread_id not in seen:
+                    seen.add(thread.thread_id)
+                    yield thread.thread_id
+
+
+def _sessions(found: Evaluation, *, share: bool) -> list[Replayed]:
+    """Returns the sessions with compactions; without names, they are numbered."""
+    runs = [run for run in found.policies[0].runs if run.folds]
+    if share:
+        for place, run in enumerate(runs, 1):
+            run.thread_id = f"session {place}"
+    return runs
+
+
+# ---- output
+
+
+def as_dict(run: Replayed) -> dict[str, Any]:
+    return {
+        "thread_id": run.thread_id, "compactions": len(run.folds), "unreadable": run.unreadable,
+        "probes": {kind: {"asked": asked, "failed": failed} for kind, (asked, failed) in counts(run).items()},
+        "tokens_repeated": repeated_tokens(run), "calls": len(run.calls),
+        "messages_folded": [[fold.start_seq, fold.end_seq] for fold in run.folds],
+    }  # fmt: skip
+
+
+def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> None:
+    [result] = found.policies
+    if out.as_json:
+        out.json({
+            "sessions": found.threads, "skipped": dict(found.skipped), "total": result.as_dict(),
+            "with_compactions": [as_dict(run) for run in sessions], "losses": [loss.as_dict() for loss in losses],
+        })  # fmt: skip
+        return
+    folds = sum(len(run.folds) for run in sessions)
+    out.text(f"{found.threads:,} sessions, {len(sessions):,} of them with {folds:,} compactions", "bold")
+    if not sessions:
+        return
+    kinds: tuple[ProbeType, ...] = ("needed_later", "standing_order", "artifact", "invented", "re_derivation")
+    rows = []
+    for run in sessions:
+        by = counts(run)
+        cells = [f"{by[kind][1]:,} of {by[kind][0]:,}" if kind in by else "" for kind in kinds]
+        rows.append((line(run.thread_id), number(len(run.folds)), *cells, number(repeated_tokens(run))))
+    heads = ("compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again")
+    out.grid([Column("session", fold=True), *figures(*heads)], rows)
+    out.text("failed of asked, for each type of question that `docs evaluation` explains")
+    listed = [
+        loss for kind in PROBE_TYPES for loss in islice((loss for loss in losses if loss.probe.type == kind), _LISTED)
+    ]
+    for loss in listed:
+        out.text(f"{line(loss.session)}: {sentence(loss.probe)}")
+    if len(losses) > len(listed):
+        out.text(f"and {len(losses) - len(listed):,} more: --json and --out have all of them")
+    out.text(OPEN_LOOP)

@@ -1,0 +1,60 @@
+"""Sentences on the losses and inventions of a compaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compaction_store.cli.output import line
+from compaction_store.evaluation import Replayed
+from compaction_store.probes import Probe, ProbeType
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A probe that failed, and its session."""
+
+    session: str
+    probe: Probe
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return {"thread_id": self.session, **self.probe.as_dict()}
+
+
+def losses_of(sessions: Sequence[Replayed]) -> list[Loss]:
+    """Returns all probes that failed, first those of most tokens."""
+    found = [Loss(run.thread_id, probe) for run in sessions for probe in run.probes if not probe.kept]
+    return sorted(found, key=lambda loss: (-(loss.probe.tokens or 0), loss.session, loss.probe.record))
+
+
+def counts(run: Replayed) -> dict[ProbeType, tuple[int, int]]:
+    """Returns how many probes of each type were asked and failed."""
+    asked, failed = Counter[ProbeType](), Counter[ProbeType]()
+    for probe in run.probes:
+        asked[probe.type] += 1
+        failed[probe.type] += not probe.kept
+    return {kind: (asked[kind], failed[kind]) for kind in asked}
+
+
+def repeated_tokens(run: Replayed) -> int:
+    """Returns the tokens of results that were there and were fetched again."""
+    return sum(probe.tokens or 0 for probe in run.probes if probe.type == "re_derivation" and not probe.kept)
+
+
+def sentence(probe: Probe) -> str:
+    """Returns a sentence on a probe that failed, with its text."""
+    where = "" if probe.place.seq is None else f" of seq {probe.place.seq:,}"
+    again = "" if probe.again is None or probe.again.seq is None else f", and came again at seq {probe.again.seq:,}"
+    text = f"“{line(probe.text)}”"
+    record = f"record {probe.record}"
+    return {
+        "needed_later": f"{text}{where} was lost by {record}{again}",
+        "re_derivation": f"{text}{where} was folded by {record}{again}, for {probe.tokens or 0:,} tokens",
+        "standing_order": f"the order {text}{where} is not in {record}",
+        "invented": f"{record} has {text}, and no message has it",
+        "stale": f"{record} has {text}, and a newer value{where} replaced it",
+        "artifact": f"the file {text}{where} is not in {record}",
+    }.get(probe.type, f"{text}{where} was lost by {record}")

@@ -1,0 +1,138 @@
+"""The verb `autopsy`: what compactions in other programs' transcripts lost, and a report that says no word of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import Run
+
+ORDER = "Never touch the file migrations/0001.sql."
+
+
+def session(folder: Path, *, compactions: int = 2) -> Path:
+    """Writes a session of Claude Code in which each summary forgets nearly everything and invents a ticket."""
+    own = uuid.UUID(int=7, version=4)
+    lines: list[str] = []
+    parent = None
+
+    def add(**fields: Any) -> None:
+        nonlocal parent
+        identity = str(uuid.UUID(int=len(lines) + 1, version=4))
+        known = {"uuid": identity, "parentUuid": parent, "sessionId": str(own), "isSidechain": False}
+        known |= {"timestamp": f"2026-11-01T10:{len(lines) % 60:02d}:00.000Z", "version": "2.0.0"}
+        lines.append(json.dumps(known | fields))
+        parent = identity
+
+    for turn in range(10 * compactions + 5):
+        file, ticket = f"src/app/module_{turn % 4}.py", f"TICKET-{1000 + turn % 6}"
+        rule = f" {ORDER}" if turn == 2 else ""
+        add(type="user", message={"role": "user", "content": f"Look into {ticket}, it is about {file}.{rule}"})
+        call = {"type": "tool_use", "id": f"toolu_{turn}", "name": "Read", "input": {"file_path": file}}
+        add(type="assistant", message={"role": "assistant", "id": f"a{turn}", "content": [call]})
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": "marmalade = 1\n" * 40}
+        add(type="user", message={"role": "user", "content": [result]})
+        reply = [{"type": "text", "text": f"{ticket} is caused by {file}."}]
+        add(type="assistant", message={"role": "assistant", "id": f"b{turn}", "content": reply})
+        if turn % 10 == 9:
+            add(type="system", subtype="compact_boundary", compactMetadata={"trigger": "auto", "preTokens": 9000})
+            text = "This session is being continued. Worked on TICKET-1001 and TICKET-9999."
+            add(type="user", isCompactSummary=True, message={"role": "user", "content": text})
+    path = folder / "projects" / f"{own}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path.parent
+
+
+def test_it_says_what_every_compaction_lost(run: Run, tmp_path: Path) -> None:
+    found = json.loads(run("autopsy", str(session(tmp_path)), "--json").stdout)
+    assert (found["sessions"], len(found["with_compactions"])) == (1, 1)
+    [one] = found["with_compactions"]
+    assert one["compactions"] == 2
+    assert one["messages_folded"] == [[1, 40], [1, 81]]
+    failed = {kind: counts["failed"] for kind, counts in one["probes"].items()}
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for loss in found["losses"]:
+        by_type.setdefault(loss["type"], []).append(loss)
+    assert {kind: len(losses) for kind, losses in by_type.items()} == {k: n for k, n in failed.items() if n}
+    assert {loss["text"] for loss in by_type["invented"]} == {"TICKET-9999"}
+    assert {loss["text"] for loss in by_type["standing_order"]} == {ORDER}
+    assert "TICKET-1000" in {loss["text"] for loss in by_type["needed_later"]}
+    assert "TICKET-1001" not in {loss["text"] for loss in by_type["needed_later"] if loss["record"] == 1}
+    assert one["tokens_repeated"] == sum(loss["tokens"] for loss in by_type["re_derivation"]) > 500
+
+
+def test_a_terminal_gets_a_table_and_some_losses_of_each_type(run: Run, tmp_path: Path) -> None:
+    shown = run("autopsy", str(session(tmp_path)), "--table").stdout
+    assert "1 sessions, 1 of them with 2 compactions" in shown
+    assert "record 1 has “TICKET-9999”, and no message has it" in shown
+    assert f"the order “{ORDER}” of seq 9 is not in record 1" in shown
+    assert "more: --json and --out have all of them" in shown
+
+
+def test_again_it_imports_nothing_and_says_the_same(run: Run, tmp_path: Path) -> None:
+    folder = session(tmp_path)
+    first, again = (run("autopsy", str(folder), "--json").stdout for _ in range(2))
+    assert first == again
+    assert json.loads(run("threads", "--tenant", "autopsy", "--json").stdout.splitlines()[0])["last_seq"] == 102
+    assert run("threads", "--json").stdout == ""
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_the_report_to_share_has_no_word_of_the_transcript(run: Run, tmp_path: Path, share: bool) -> None:
+    folder, file = session(tmp_path), tmp_path / "report.html"
+    done = run("autopsy", str(folder), "--out", str(file), "--table", *(["--share"] if share else []))
+    words = set(re.findall(r"[\w/-]{4,}", " ".join(_texts(folder))))
+    text = file.read_text(encoding="utf-8")
+    assert "<script" not in text
+    own = ["TICKET-9999", "migrations/0001", "marmalade", "TICKET-1000", "src/app/module_0"]
+    assert set(own) <= words
+    for said in (text, done.stdout):
+        assert any(word in said for word in own) is not share
+        if share:
+            # Words that the report's own sentences have prove nothing.
+            report = set(re.findall(r"[\w/-]{4,}", said)) & words
+            assert report <= {"file", "session", "never", "from", "this", "This", "that", "about", "said"}
+            assert str(uuid.UUID(int=7, version=4)) not in said
+
+
+def _texts(folder: Path) -> list[str]:
+    found: list[str] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                if key not in ("type", "role", "name"):
+                    walk(each)
+        elif isinstance(value, list):
+            for each in value:
+                walk(each)
+        elif isinstance(value, str):
+            found.append(value)
+
+    for path in folder.glob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            walk(json.loads(line).get("message"))
+    return found
+
+
+def test_a_hostile_transcript_stays_text(run: Run, tmp_path: Path) -> None:
+    folder, file = session(tmp_path), tmp_path / "report.html"
+    [path] = folder.glob("*.jsonl")
+    hostile = path.read_text(encoding="utf-8").replace("TICKET-9999", "<img/src=x/onerror=alert(1)>_9x")
+    path.write_text(hostile, encoding="utf-8")
+    run("autopsy", str(folder), "--out", str(file))
+    assert "<img" not in file.read_text(encoding="utf-8")
+
+
+def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:
+    assert "there is nothing in ~/.claude/projects or ~/.codex/sessions" in " ".join(
+        run("autopsy", code=2).stderr.split()
+    )
+    assert "must exist" in " ".join(run("autopsy", str(tmp_path / "no"), code=2).stderr.split())
+    assert "must be given together" in run("autopsy", str(tmp_path), "--model", "m", code=2).stderr
