@@ -153,7 +153,7 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             if shards is not None:
                 queries.fetch(connection, f"SET LOCAL citus.shard_count = {shards:d}")
             _spread(connection)
-        for statement in (*replaced(), *_files("roles")):
+        for statement in (*replaced(), *_files("roles"), *_files("views")):
             queries.fetch(connection, statement)
         for (signature,) in queries.fetch(connection, _GENERIC):
             queries.fetch(connection, f"ALTER FUNCTION {signature} RESET plan_cache_mode")

@@ -50,7 +50,8 @@ _CHECK = re.compile(r"CONSTRAINT (?P<name>\w+) CHECK (?P<condition>\(.*?\))(?=,?
 # operators.
 _ADDED = re.compile(r"::[a-z]+|[\s()\[\]]|'(?=\d+')|(?<=\d)'")
 _VIEW = re.compile(
-    r"CREATE VIEW compaction_store\.(?P<name>\w+) WITH \((?P<options>[^)]*)\) AS\s(?P<query>.*?;)\s*\Z", re.DOTALL
+    r"CREATE (?:OR REPLACE )?VIEW compaction_store\.(?P<name>\w+) WITH \((?P<options>[^)]*)\) AS\s(?P<query>.*?;)\s*\Z",
+    re.DOTALL,
 )
 _BETWEEN = re.compile(r"([\w()]+) BETWEEN (\S+) AND ([^\s)]+)")
 _OTHERWISE = (("= ANY (ARRAY", "IN ("), ("!~~", "NOT LIKE"), ("~~", "LIKE"))
@@ -140,7 +141,7 @@ def _expected(has_roles: bool, *, is_spread: bool = False) -> dict[str, str]:
     if has_roles:
         facts[f"owner of table {schema.staged.name}"] = _OWNER
     facts |= dict(_checks())
-    facts |= dict(_views(has_roles=has_roles))
+    facts |= dict(_views(has_roles=has_roles, is_spread=is_spread))
     for (table_name, name), (kind, function) in _triggers(is_spread).items():
         facts[f"trigger {table_name}.{name}"] = f"always, type {kind}, compaction_store.{function}"
     for name, its_facts in _functions(is_spread).items():
@@ -193,9 +194,11 @@ def _checks() -> Iterator[tuple[str, str]]:
             yield f"constraint {table.name}.{match['name']}", _bare(f"check {match['condition']}")
 
 
-def _views(*, has_roles: bool) -> Iterator[tuple[str, str]]:
+def _views(*, has_roles: bool, is_spread: bool) -> Iterator[tuple[str, str]]:
     for name in schema.VIEWS:
-        text = (schema.scripts() / "sql" / "views" / f"{name}.sql").read_text(encoding="utf-8")
+        path = schema.scripts() / "sql" / "views" / f"{name}.sql"
+        other = schema.scripts() / "sql" / "citus" / "views" / path.name
+        text = (other if is_spread and other.exists() else path).read_text(encoding="utf-8")
         text = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
         if (match := _VIEW.search(text)) is None or match["name"] != name:
             raise ValueError(f"views/{name}.sql does not create that view")

@@ -427,6 +427,30 @@ def test_on_a_cluster_every_call_has_a_key_and_names_lead_to_threads(
         assert [f for report in store.verify_all() for f in report.findings] == []
 
 
+def test_on_a_cluster_the_view_of_records_shows_the_same(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    def rows() -> list[tuple[Any, ...]]:
+        found = superuser.execute(
+            "SELECT a::text, status, superseded_by, revoked_by FROM compaction_store.audit_compactions AS a"
+        )
+        return sorted(found.fetchall())
+
+    with cs.Store.open(cluster) as store:
+        store.import_bundle(golden()["bundle-1.jsonl"])
+        for thread_id in ("t", "u"):
+            store.append(thread_id, [{"role": "user", "content": f"message {i}"} for i in range(30)])
+            spans = [(2, 5), (8, 10), (2, 12), (1, 12), (14, 15), (1, 20), (22, 23)]
+            for start, end in spans:
+                store.compact(thread_id, lambda ctx, start=start, end=end: ctx.compact(start, end, "short"))
+            store.revoke(thread_id, 6, reason="r")
+            store.redact(thread_id, [22], reason="r")
+    superuser.execute("SET compaction_store.tenant = 'default'")
+    before = rows()
+    citus.distribute(cluster)
+    assert rows() == before
+    assert {row[1] for row in before} >= {"active", "superseded", "revoked", "redacted", "failed"}
+    assert len({row[2] for row in before}) > 2
+
+
 def test_a_downgrade_takes_the_names_with_it(cluster: str, superuser: psycopg.Connection[Any]) -> None:
     citus.distribute(cluster)
     migrate.downgrade(cluster, "base", delete_everything=True)

@@ -187,7 +187,6 @@ def test_what_codex_continued_with_comes_from_its_line(store: Face) -> None:
     assert store.adopt("t", observed) == ()
 
 
-@pytest.mark.one_server("a cluster imports no bundle")
 def test_it_travels_in_a_bundle(store: Face, other: Face) -> None:
     store.append("t", TALK)
     store.adopt("t", compacted(KEPT, ITEM), view=store.view("t"), reason="the agent did", authority={"ticket": "T-1"})

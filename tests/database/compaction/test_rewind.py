@@ -212,6 +212,7 @@ def test_what_the_model_saw_before_is_still_proved(filled: Any) -> None:
     assert ([r.kind for r in explained.records], explained.element.kind) == (["rewind"], "rewind")
 
 
+@pytest.mark.one_server("it calls functions without a key")
 def test_the_same_run_again_writes_nothing(filled: Any, superuser: psycopg.Connection[Any]) -> None:
     filled.compact("t", fold(4, 8))
     again = (
@@ -223,6 +224,7 @@ def test_the_same_run_again_writes_nothing(filled: Any, superuser: psycopg.Conne
     assert filled.verify("t").findings == ()
 
 
+@pytest.mark.one_server("it calls functions without a key")
 @pytest.mark.usefixtures("filled")
 def test_an_application_may_rewind_and_an_auditor_may_not(faces: Faces, url: str) -> None:
     auditor = faces.open(as_role(url, "compaction_store_auditor"))

@@ -151,6 +151,7 @@ def test_a_superuser_is_shown_one_tenant_and_all_only_on_request(url: str, super
         assert tenants(view) == {"default", "other"}
 
 
+@pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
 @pytest.mark.parametrize("role", [APP, AUDITOR])
 def test_a_login_under_row_level_security_sees_its_tenant_and_is_refused_all(url: str, role: str) -> None:
     fill(url)
@@ -208,6 +209,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
+@pytest.mark.one_server("the plan is that of the coordinator")
 @pytest.mark.parametrize("role", [APP, AUDITOR, None])
 @pytest.mark.parametrize("analyzed", [True, False])
 def test_a_query_for_one_thread_reads_no_other_thread(
@@ -230,6 +232,7 @@ def test_a_query_for_one_thread_reads_no_other_thread(
                 assert status["Index Name"] == "compactions_in_force_idx", json.dumps(plan, indent=1)
 
 
+@pytest.mark.one_server("the plan is that of the coordinator")
 def test_a_query_by_time_reads_the_index_on_time(url: str, superuser: psycopg.Connection[Any]) -> None:
     many_records(url, superuser, 400, analyzed=True)
     superuser.execute(f"SET ROLE {AUDITOR}".encode())
