@@ -12,12 +12,13 @@ from uuid import UUID
 import typer
 
 from compaction_store import Compaction, Reader
-from compaction_store.cli import charts, costs, options, values
+from compaction_store.cli import charts, compaction_money, costs, options, values
 from compaction_store.cli.charts import Course, Step
 from compaction_store.cli.options import AsJson, Tenant, Url, misuse
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.visible import shown
+from compaction_store.evaluation.money import Money
 
 _HEIGHT = 8
 _WIDEST = 100
@@ -54,6 +55,27 @@ def stats(
             "--svg", metavar="FILE", help="Write a chart of the thread's tokens to this file.", show_default=False
         ),
     ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices",
+            metavar="FILE",
+            help="Prices of models as JSON, to model each compaction's money with.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="With --prices: the model that the thread is for.", show_default=False
+        ),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            "--window", metavar="TOKENS", min=1, help="With --prices: that model's context window.", show_default=False
+        ),
+    ] = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
@@ -65,15 +87,20 @@ def stats(
     """
     if svg is not None and thread is None:
         raise misuse("needs a thread", "--svg")
+    if (prices is None) != (model is None) or (window is not None and prices is None):
+        raise misuse("must be given together", "--prices and --model")
+    if prices is not None and thread is None:
+        raise misuse("needs a thread", "--prices")
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
         if thread is None:
             _of_all(store, out, tenant)
         else:
-            _of_one(store, out, thread, svg)
+            paid = None if prices is None else compaction_money.read(store, thread, prices, model, window)
+            _of_one(store, out, thread, svg, paid)
 
 
-def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
+def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Money | None) -> None:
     records = list(store.compactions(thread))
     cost = costs.Costs()
     for record in _own(store, records):
@@ -90,10 +117,13 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None) -> None:
             "highest_view_tokens": line.top, "groups": _groups(records), "costs": cost.listed(),
             "compactions": [values.compaction(record) for record in applied],
             "course": [[point.pos, point.tokens] for point in line.points],
+            **({} if paid is None else {"money": compaction_money.as_dict(paid)}),
         })  # fmt: skip
     else:
         _show_one(out, thread, line, records, applied)
         _show_costs(out, cost)
+        if paid is not None:
+            compaction_money.show(out, paid)
 
 
 def _draw(svg: Path, line: Course, thread: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import compaction_store as cs
-from cli.program import SECRET, Run
+from cli.program import SECRET, THREAD, Run
 
 TRY = ("--strategy", "assistant-runs:retain=6,tool_results=true", "--window", "900")
 
@@ -113,3 +113,31 @@ def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:
     ):
         assert text in " ".join(run("evaluate", *arguments, code=2).stderr.split()), arguments
     assert "no such thread" in run("evaluate", "nobody", code=1).stderr
+
+
+@pytest.mark.usefixtures("filled")
+def test_stats_show_the_money_of_each_record(run: Run, tmp_path: Path, store: cs.Store) -> None:
+    file = tmp_path / "prices.json"
+    price = {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}
+    file.write_text(json.dumps({"currency": "EUR", "models": {"m": price}}), encoding="utf-8")
+    store.append(THREAD, [{"role": "assistant", "content": "Nothing."}, {"role": "user", "content": "And then?"}])
+    store.append(THREAD, {"role": "assistant", "content": "Nothing."})
+    money = json.loads(run("stats", THREAD, "--prices", str(file), "--model", "m-1", "--json").stdout)["money"]
+    assert (money["currency"], money["summarizers"]) == ("EUR", 0)
+    taken_off = [
+        (record.tokens_before or 0) - (record.tokens_after or 0)
+        for record in store.compactions(THREAD, outcome="applied")
+    ]
+    assert [one["calls"] for one in money["records"]] == [2, 2]
+    for one, tokens in zip(money["records"], taken_off, strict=True):
+        assert one["saved"] == pytest.approx(2 * tokens * 0.3 / 1e6)
+    assert money["net"] == pytest.approx(sum(one["net"] for one in money["records"]))
+    shown = run("stats", THREAD, "--prices", str(file), "--model", "m", "--table").stdout
+    assert "Money of the compactions in EUR" in shown
+    # So few calls do not pay for what is billed anew.
+    assert "compactions lost money (records 1" in shown
+    for arguments, text in (
+        (("--prices", str(file), "--model", "m"), "needs a thread"), ((THREAD, "--model", "m"), "together"),
+        ((THREAD, "--window", "9"), "together"), ((THREAD, "--prices", str(file), "--model", "x"), "has a price: m"),
+    ):  # fmt: skip
+        assert text in " ".join(run("stats", *arguments, code=2).stderr.split())
