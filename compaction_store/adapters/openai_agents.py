@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
+from compaction_store.adapters.batches import batches
 from compaction_store.drivers import in_thread
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
-from compaction_store.messages.encoding import MAX_BATCH
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
@@ -74,8 +74,8 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         return items if wanted is None else items[-wanted:] if wanted > 0 else []
 
     async def add_items(self, items: Sequence[Any]) -> None:
-        for start in range(0, len(items), MAX_BATCH):
-            await _await_mutation(self._call("append", list(items[start : start + MAX_BATCH])))
+        for part in batches(items):
+            await _await_mutation(self._call("append", list(items[part])))
 
     async def pop_item(self) -> Any:
         """Rewinds the thread to before the newest item, and returns the item."""

@@ -211,3 +211,15 @@ def test_a_session_is_used_on_many_event_loops(url: str) -> None:
 def test_bad_arguments_are_refused(url: str, given: str, options: dict[str, Any], text: str) -> None:
     with Store.open(url) as store, pytest.raises(InvalidInput, match=text):
         StoreSession(given, **{"store": store, **options})
+
+
+def test_items_too_large_for_one_append_are_all_added(url: str) -> None:
+    async def check() -> None:
+        async with AsyncStore.open(url, counter=lambda _: 1) as store:
+            session = StoreSession("s", store)
+            items: list[Any] = [{"role": "user", "content": str(n) * 14_000_000} for n in range(6)]
+            await session.add_items(items)
+            assert [item["content"][0] for item in await session.get_items()] == list("012345")
+            assert (await store.thread("s")).last_seq == 6
+
+    asyncio.run(check())
