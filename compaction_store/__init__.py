@@ -4,55 +4,101 @@ These are the names that an application needs: the stores, what a callback is gi
 the errors that it catches. Other errors are in `compaction_store.errors`, other values in `compaction_store.models`.
 """
 
-from compaction_store.bundles.verification import verify_bundle
-from compaction_store.checkpoints import Checkpoint, CheckpointLog, SigningKey
-from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
-from compaction_store.compaction.context import CompactionContext
-from compaction_store.compaction.plan import CompactionPlan, CompactionRun
-from compaction_store.errors import (
-    CheckpointRefused,
-    CompactionNotFound,
-    CompactionStoreError,
-    Conflict,
-    DatabaseError,
-    DatabaseUnavailable,
-    HeadConflict,
-    Held,
-    IdempotencyConflict,
-    InvalidBundle,
-    InvalidInput,
-    InvalidSource,
-    MessageNotFound,
-    NotConfigured,
-    OutcomeUnknown,
-    PositionNotFound,
-    Rejected,
-    SequenceConflict,
-    SpanConflict,
-    SummarizerError,
-    ThreadErased,
-    ThreadExists,
-    ThreadNotFound,
-    ThreadWentBack,
-)
-from compaction_store.models import (
-    Appended,
-    Compaction,
-    Element,
-    Event,
-    Explanation,
-    Finding,
-    Message,
-    Redaction,
-    Report,
-    Summary,
-    Thread,
-)
-from compaction_store.recall import recall_tools
-from compaction_store.rendering.view import Rendered, SeenView, View
-from compaction_store.store._async import AsyncReader, AsyncStore
-from compaction_store.store._sync import Reader, Store
-from compaction_store.telemetry.telemetry import Telemetry
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compaction_store.bundles.verification import verify_bundle
+    from compaction_store.checkpoints import Checkpoint, CheckpointLog, SigningKey
+    from compaction_store.compaction.budget import BudgetExceeded, TokenBudget
+    from compaction_store.compaction.context import CompactionContext
+    from compaction_store.compaction.plan import CompactionPlan, CompactionRun
+    from compaction_store.errors import (
+        CheckpointRefused,
+        CompactionNotFound,
+        CompactionStoreError,
+        Conflict,
+        DatabaseError,
+        DatabaseUnavailable,
+        HeadConflict,
+        Held,
+        IdempotencyConflict,
+        InvalidBundle,
+        InvalidInput,
+        InvalidSource,
+        MessageNotFound,
+        NotConfigured,
+        OutcomeUnknown,
+        PositionNotFound,
+        Rejected,
+        SequenceConflict,
+        SpanConflict,
+        SummarizerError,
+        ThreadErased,
+        ThreadExists,
+        ThreadNotFound,
+        ThreadWentBack,
+    )
+    from compaction_store.models import (
+        Appended,
+        Compaction,
+        Element,
+        Event,
+        Explanation,
+        Finding,
+        Message,
+        Redaction,
+        Report,
+        Summary,
+        Thread,
+    )
+    from compaction_store.recall import recall_tools
+    from compaction_store.rendering.view import Rendered, SeenView, View
+    from compaction_store.store._async import AsyncReader, AsyncStore
+    from compaction_store.store._sync import Reader, Store
+    from compaction_store.telemetry.telemetry import Telemetry
+
+__version__ = "0.1.0"
+
+# Where each name is. It is imported when it is first asked for: the command line needs few of them for most verbs.
+_PLACES = {
+    "compaction_store.bundles.verification": "verify_bundle",
+    "compaction_store.checkpoints": "Checkpoint CheckpointLog SigningKey",
+    "compaction_store.compaction.budget": "BudgetExceeded TokenBudget",
+    "compaction_store.compaction.context": "CompactionContext",
+    "compaction_store.compaction.plan": "CompactionPlan CompactionRun",
+    "compaction_store.errors": (
+        "CheckpointRefused CompactionNotFound CompactionStoreError Conflict DatabaseError DatabaseUnavailable"
+        " HeadConflict Held IdempotencyConflict InvalidBundle InvalidInput InvalidSource MessageNotFound "
+        "NotConfigured OutcomeUnknown PositionNotFound Rejected SequenceConflict SpanConflict SummarizerError"
+        " ThreadErased ThreadExists ThreadNotFound ThreadWentBack "
+    ),
+    "compaction_store.models": (
+        "Appended Compaction Element Event Explanation Finding Message Redaction Report Summary Thread "
+    ),
+    "compaction_store.recall": "recall_tools",
+    "compaction_store.rendering.view": "Rendered SeenView View",
+    "compaction_store.store._async": "AsyncReader AsyncStore",
+    "compaction_store.store._sync": "Reader Store",
+    "compaction_store.telemetry.telemetry": "Telemetry",
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
+_PUBLIC_MODULES = ("checks", "distribution", "embedded", "errors", "grants", "importers", "models", "tokens")
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _PUBLIC_MODULES:
+            return import_module(f"{__name__}.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Appended",
@@ -110,5 +156,3 @@ __all__ = [
     "recall_tools",
     "verify_bundle",
 ]
-
-__version__ = "0.1.0"

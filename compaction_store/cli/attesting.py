@@ -10,8 +10,9 @@ import typer
 
 from compaction_store.checkpoints import CheckpointLog, SigningKey
 from compaction_store.cli import options
-from compaction_store.cli.options import AsJson, Tenant, Url, misuse
+from compaction_store.cli.options import AsJson, Tenant, Url
 from compaction_store.cli.output import Output, note
+from compaction_store.cli.wrong_call import misuse
 
 _PARTS = 2
 

@@ -14,9 +14,10 @@ from compaction_store.cli import autopsy_page
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.evaluating import write_file
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
-from compaction_store.cli.options import AsJson, Url, misuse
+from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Column, Output, figures, line, note, number
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Evaluation, Prices, Replayed, evaluate, read_thread
 from compaction_store.evaluation.results import OPEN_LOOP

@@ -24,9 +24,10 @@ from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import Tenant, Url, misuse, naming
+from compaction_store.cli.options import Tenant, Url, naming
 from compaction_store.cli.output import note
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.deploy import doctor
 from compaction_store.errors import Conflict, InvalidBundle
 from compaction_store.integrity import erasure

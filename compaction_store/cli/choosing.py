@@ -14,7 +14,7 @@ from importlib import import_module
 from traceback import walk_tb
 from typing import Any
 
-from compaction_store.cli.options import misuse
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.compaction.callbacks import check_callback
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.strategies import (

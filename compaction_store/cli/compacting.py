@@ -9,21 +9,10 @@ import typer
 
 from compaction_store import CompactionPlan, CompactionRun, CompactionStoreError, Store, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
-from compaction_store.cli.options import (
-    Actor,
-    AsJson,
-    Authority,
-    Reserve,
-    Target,
-    Tenant,
-    Thread,
-    Trigger,
-    Url,
-    Window,
-    misuse,
-)
+from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Tenant, Thread, Trigger, Url, Window
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import NoProgress, raised_at
 from compaction_store.models import Attempt
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from compaction_store import Reader, tokens
-from compaction_store.cli.options import misuse
 from compaction_store.cli.output import Column, Output, figures, number
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Prices, evaluate, read_thread
 from compaction_store.evaluation.money import Money

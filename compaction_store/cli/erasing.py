@@ -9,8 +9,9 @@ import typer
 
 from compaction_store import Event, MessageNotFound, Redaction
 from compaction_store.cli import options, values
-from compaction_store.cli.options import Actor, AsJson, Authority, Reason, Tenant, Thread, Url, misuse
+from compaction_store.cli.options import Actor, AsJson, Authority, Reason, Tenant, Thread, Url
 from compaction_store.cli.output import Output
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.integrity import erasure
 from compaction_store.models import RedactedFork
 

@@ -12,9 +12,10 @@ import typer
 
 from compaction_store import Reader, tokens
 from compaction_store.cli import choosing, evaluation_page, exits, options
-from compaction_store.cli.options import AsJson, Reserve, Target, Tenant, Trigger, Url, misuse
+from compaction_store.cli.options import AsJson, Reserve, Target, Tenant, Trigger, Url
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import (
     RECORDED,

@@ -21,6 +21,7 @@ from compaction_store import Reader, Store, TokenBudget
 from compaction_store.arguments import MAX_NAME_BYTES
 from compaction_store.cli.output import Output
 from compaction_store.cli.visible import shown
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import (
     CompactionNotFound,
     InvalidInput,
@@ -110,11 +111,6 @@ class Outcome(StrEnum):
     rejected = "rejected"
     failed = "failed"
     observed = "observed"
-
-
-def misuse(text: str, option: str) -> typer.BadParameter:
-    """Returns the error for a wrong option or argument."""
-    return typer.BadParameter(shown(text), param_hint=f"'{option}'")
 
 
 def with_text(as_json: bool | None, *, text: bool) -> Output:

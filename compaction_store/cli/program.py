@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from itertools import chain
 from typing import Annotated, Any, NamedTuple
 
@@ -15,142 +17,131 @@ import typer
 from typer.core import TyperGroup
 
 from compaction_store import __version__
-from compaction_store.cli import (
-    attesting,
-    auditing,
-    autopsy,
-    bundling,
-    compacting,
-    demo,
-    deploying,
-    documentation,
-    erasing,
-    evaluating,
-    exits,
-    finding,
-    forking,
-    importing,
-    output,
-    reading,
-    rewinding,
-    serving,
-    showing,
-    stats,
-    turns,
-    verifying,
-    visible,
-    worker,
-    writing,
-)
-from compaction_store.cli.options import misuse
+from compaction_store.cli import exits
+from compaction_store.cli.visible import shown
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
 
 class Verb(NamedTuple):
+    """A verb. `place` is the module of this package and the function in it: a module is imported when it is needed."""
+
     name: str
     short: str
     example: str
-    function: Callable[..., None]
+    place: str
+
+    @property
+    def function(self) -> Callable[..., None]:
+        module, _, name = self.place.partition(".")
+        found: Callable[..., None] = getattr(import_module(f"compaction_store.cli.{module}"), name)
+        return found
 
 
 # The verbs by purpose, in the order in which users need them.
 PANELS: dict[str, tuple[Verb, ...]] = {
     "Store": (
-        Verb("demo", "Demonstrate the store on a new thread.", "demo", demo.demo),
-        Verb("threads", "List the threads.", "threads --limit 20", reading.threads),
+        Verb("demo", "Demonstrate the store on a new thread.", "demo", "demo.demo"),
+        Verb("threads", "List the threads.", "threads --limit 20", "reading.threads"),
         Verb(
             "append", "Append messages from a file or a pipe.", "append t-1 --key turn-7 < messages.jsonl",
-            writing.append,
+            "writing.append",
         ),
-        Verb("view", "Show a thread's view, now or at a past time.", "view t-1 --at 2026-05-01T12:30", reading.view),
-        Verb("replay", "Show messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", reading.replay),
+        Verb("view", "Show a thread's view, now or at a past time.", "view t-1 --at 2026-05-01T12:30", "reading.view"),
+        Verb("replay", "Show messages as they were appended.", "replay t-1 --payloads > t-1.jsonl", "reading.replay"),
         Verb(
             "compact", "Compact threads, or show the plan.",
-            "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", compacting.compact,
+            "compact t-1 --strategy sliding-window:retain=10 --window 200000 --dry-run", "compacting.compact",
         ),
         Verb(
             "worker", "Compact threads that are due, until stopped.",
-            "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", worker.worker,
+            "worker --window 200000 --summarizer anthropic:model=NAME --summarizer extractive", "worker.worker",
         ),
-        Verb("revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", compacting.revoke),
-        Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", compacting.adopt),
-        Verb("fork", "Make a new thread of a copy of another.", "fork t-1 t-1-again --at 41", forking.fork),
+        Verb(
+            "revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", "compacting.revoke",
+        ),
+        Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", "compacting.adopt"),
+        Verb("fork", "Make a new thread of a copy of another.", "fork t-1 t-1-again --at 41", "forking.fork"),
         Verb(
             "repair", "Summarize a compaction's span again.",
-            "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", rewinding.repair,
+            "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", "rewinding.repair",
         ),
         Verb(
-            "rewind", "Let a view end at an earlier message.", "rewind t-1 41 --reason 'asked again'", rewinding.rewind,
+            "rewind", "Let a view end at an earlier message.", "rewind t-1 41 --reason 'asked again'",
+            "rewinding.rewind",
         ),
-        Verb("clear", "Empty a thread's view.", "clear t-1 --hide", rewinding.clear),
-        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", turns.turn),
+        Verb("clear", "Empty a thread's view.", "clear t-1 --hide", "rewinding.clear"),
+        Verb("turn", "Run a command in a turn on a thread.", "turn t-1 --wait 10 -- ./answer t-1", "turns.turn"),
         Verb(
             "import", "Import threads from bundles and other programs.", "import ~/.claude/projects --skip-bad",
-            importing.import_,
+            "importing.import_",
         ),
-        Verb("export", "Export threads as verifiable bundles.", "export --all --to ./store", bundling.export),
+        Verb("export", "Export threads as verifiable bundles.", "export --all --to ./store", "bundling.export"),
     ),
     "Audit": (
         Verb(
             "compactions", "List compaction records, with filters.", "compactions --since 7d --actor nightly",
-            auditing.compactions,
+            "auditing.compactions",
         ),
-        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", showing.show),
-        Verb("explain", "Show what happened to a message.", "explain t-1 42", auditing.explain),
-        Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", auditing.events),
+        Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", "showing.show"),
+        Verb("explain", "Show what happened to a message.", "explain t-1 42", "auditing.explain"),
+        Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", "auditing.events"),
         Verb(
             "autopsy", "Show what Claude Code's or Codex's compactions lost.",
-            "autopsy ~/.claude/projects --out autopsy.html", autopsy.autopsy,
+            "autopsy ~/.claude/projects --out autopsy.html", "autopsy.autopsy",
         ),
         Verb(
             "evaluate", "Show what compactions lost and cost, also others'.",
             "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",
-            evaluating.evaluate_threads,
+            "evaluating.evaluate_threads",
         ),
-        Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", stats.stats),
-        Verb("verify", "Verify the chains of threads and bundles.", "verify --all", verifying.verify),
+        Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", "stats.stats"),
+        Verb("verify", "Verify the chains of threads and bundles.", "verify --all", "verifying.verify"),
         Verb(
             "checkpoint", "Sign the heads of all threads.",
-            "checkpoint /media/audit/log.jsonl --key /media/key/audit.key", attesting.checkpoint,
+            "checkpoint /media/audit/log.jsonl --key /media/key/audit.key", "attesting.checkpoint",
         ),
     ),
     "Erase": (
-        Verb("search", "Find a text in messages and records.", "search 'elm street'", finding.search),
+        Verb("search", "Find a text in messages and records.", "search 'elm street'", "finding.search"),
         Verb(
             "redact", "Erase messages and the records made from them.",
-            "redact t-1 7 12-20 --reason 'asked for by the customer'", erasing.redact,
+            "redact t-1 7 12-20 --reason 'asked for by the customer'", "erasing.redact",
         ),
-        Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", erasing.erase),
-        Verb("hold", "Forbid erasing from a thread until its release.", "hold t-1 --reason 'a lawsuit'", erasing.hold),
-        Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", erasing.release),
+        Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", "erasing.erase"),
+        Verb(
+            "hold", "Forbid erasing from a thread until its release.", "hold t-1 --reason 'a lawsuit'", "erasing.hold",
+        ),
+        Verb("release", "End a hold.", "release t-1 --reason 'the lawsuit is settled'", "erasing.release"),
         Verb(
             "retain", "Forbid erasing before a date.", "retain t-1 --until 2031-01-01 --reason 'tax law'",
-            erasing.retain,
+            "erasing.retain",
         ),
     ),
     "Operate": (
         Verb(
             "migrate", "Upgrade a database's schema.", "migrate --url postgresql://owner@host/database",
-            deploying.migrate_,
+            "deploying.migrate_",
         ),
         Verb("doctor", "Diagnose the installation and the database.", "doctor --url postgresql://app@host/database",
-             deploying.doctor),
-        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", deploying.grant),
-        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", finding.tenants),
-        Verb("mcp", "Serve a tenant's threads to agents over MCP.", "mcp --tenant default", serving.mcp),
-        Verb("url", "Print the URL of the database.", "url --wait", finding.url_),
+             "deploying.doctor"),
+        Verb("grant", "Grant a login one of the schema's roles.", "grant app_login application", "deploying.grant"),
+        Verb("tenants", "List the tenants.", "tenants --url postgresql://postgres@host/database", "finding.tenants"),
+        Verb("mcp", "Serve a tenant's threads to agents over MCP.", "mcp --tenant default", "serving.mcp"),
+        Verb("url", "Print the URL of the database.", "url --wait", "finding.url_"),
         Verb(
             "distribute", "Distribute the tables over a Citus cluster.",
-            "distribute --shards 32 --url postgresql://postgres@coordinator/database", deploying.distribute,
+            "distribute --shards 32 --url postgresql://postgres@coordinator/database", "deploying.distribute",
         ),
         Verb(
             "rebalance", "Move shards to new nodes of a Citus cluster.",
-            "rebalance --url postgresql://postgres@coordinator/database", deploying.rebalance,
+            "rebalance --url postgresql://postgres@coordinator/database", "deploying.rebalance",
         ),
-        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", documentation.docs),
+        Verb("docs", "Print a page of the documentation, or list the pages.", "docs erasure", "documentation.docs"),
     ),
 }  # fmt: skip
 VERBS = tuple(chain.from_iterable(PANELS.values()))
+_BY_NAME = {verb.name: verb for verb in VERBS}
 
 
 # The base class of all errors of usage; typer has no public name for it.
@@ -159,7 +150,20 @@ _OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
 
 
 class Program(TyperGroup):
-    """Turns every way in which a verb can end into an exit code."""
+    """Turns every way in which a verb can end into an exit code, and imports only the verb that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 — as click calls it
+        return [verb.name for verb in VERBS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 — as click calls it
+        verb = _BY_NAME.get(cmd_name)
+        return None if verb is None else _command(verb)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:  # noqa: ARG002 — as click calls it
+        """Completes a verb or an option of the program; the verb's own options are completed by the verb."""
+        options = [name for option in self.params for name in option.opts if incomplete.startswith("-")]
+        offered = [(verb.name, verb.short) for verb in VERBS] + [(name, "") for name in options]
+        return [_CompletionItem(name, help=said) for name, said in offered if name.startswith(incomplete)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0].partition("=")[0] in _OF_VERBS:
@@ -173,14 +177,14 @@ class Program(TyperGroup):
         try:
             code = super().main(*arguments, **more | {"standalone_mode": False})
         except typer.Abort:
-            output.note("compaction-store: aborted")
+            _note("compaction-store: aborted")
             code = exits.REFUSED
         except _ClickException as error:
             code = error.exit_code
             if isinstance(error, _NoArguments):
                 error.show()
             else:
-                output.note(f"compaction-store: {_in_one_line(error)}")
+                _note(f"compaction-store: {_in_one_line(error)}")
         if is_standalone:
             sys.exit(code)
         return code
@@ -201,12 +205,12 @@ class Program(TyperGroup):
             _print_error(error)
             raise typer.Exit(exits.of(error)) from None
         except BrokenPipeError:
-            output.broken_pipe()
+            _output().broken_pipe()
         except OSError as error:
-            output.note(f"compaction-store: {error.strerror or type(error).__name__}")
-            output.unwritten()
+            _note(f"compaction-store: {error.strerror or type(error).__name__}")
+            _output().unwritten()
         except SystemExit as error:
-            output.note("compaction-store: a callback or a summarizer ended the program")
+            _note("compaction-store: a callback or a summarizer ended the program")
             raise typer.Exit(exits.REFUSED) from error
         except KeyboardInterrupt:
             raise typer.Exit(exits.INTERRUPTED) from None
@@ -219,12 +223,22 @@ def _shown_misuse() -> Iterator[None]:
     try:
         yield
     except _Misuse as error:
-        error.message = visible.shown(error.message)  # type: ignore[attr-defined]
+        error.message = shown(error.message)  # type: ignore[attr-defined]
         raise
+
+
+def _output() -> Any:
+    """Returns the module of the output. Its library takes half of the time of a call that prints nothing with it."""
+    return import_module("compaction_store.cli.output")
+
+
+def _note(text: str) -> None:
+    _output().note(text)
 
 
 # Typer brings its own copy of click, or uses the one that is installed.
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_CompletionItem: Any = import_module(f"{_ClickException.__module__.rpartition('.')[0]}.shell_completion").CompletionItem
 _NoArguments: Any = getattr(sys.modules[_ClickException.__module__], "NoArgsIsHelpError", ())
 
 
@@ -235,13 +249,13 @@ def _in_one_line(error: Any) -> str:
 
 
 def _print_error(error: CompactionStoreError) -> None:
-    output.note(f"compaction-store: {error}")
+    _note(f"compaction-store: {error}")
     for more in getattr(error, "__notes__", ()):
-        output.note(f"  {more}")
+        _note(f"  {more}")
     for found in getattr(error, "findings", ()):
-        output.note(f"  {found}")
+        _note(f"  {found}")
     if isinstance(error, OutcomeUnknown) and error.key is not None:
-        output.note(f"  the key is {error.key}")
+        _note(f"  the key is {error.key}")
 
 
 program = typer.Typer(
@@ -253,9 +267,15 @@ program = typer.Typer(
     epilog=exits.EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for _verb in VERBS:
-    _epilog = f"\b\nExample:\n  compaction-store {_verb.example}"
-    program.command(_verb.name, short_help=_verb.short, epilog=_epilog)(_verb.function)
+
+
+@cache
+def _command(verb: Verb) -> Any:
+    """Makes the command of a verb, as `Typer.command` would."""
+    alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    epilog = f"\b\nExample:\n  compaction-store {verb.example}"
+    alone.command(verb.name, short_help=verb.short, epilog=epilog)(verb.function)
+    return typer.main.get_command(alone)
 
 
 def _version(wanted: bool) -> None:

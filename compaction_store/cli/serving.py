@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from compaction_store.cli.options import Tenant, Url, misuse
+from compaction_store.cli.options import Tenant, Url
 from compaction_store.cli.output import note
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.store import AsyncReader
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable

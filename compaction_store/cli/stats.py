@@ -14,10 +14,11 @@ import typer
 from compaction_store import Compaction, Reader
 from compaction_store.cli import charts, compaction_money, costs, options, values
 from compaction_store.cli.charts import Course, Step
-from compaction_store.cli.options import AsJson, Tenant, Url, misuse
+from compaction_store.cli.options import AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.visible import shown
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.evaluation.money import Money
 
 _HEIGHT = 8

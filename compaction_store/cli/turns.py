@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from compaction_store.cli import options
-from compaction_store.cli.options import Tenant, Thread, Url, misuse
+from compaction_store.cli.options import Tenant, Thread, Url
+from compaction_store.cli.wrong_call import misuse
 
 # As in a shell, for a command that a signal ended.
 _SIGNALLED = 128

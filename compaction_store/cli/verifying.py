@@ -15,9 +15,10 @@ from compaction_store.bundles.verification import verify_bundle
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, exits, options
 from compaction_store.cli.attesting import LogFile, PublicKeys
-from compaction_store.cli.options import AsJson, Tenant, Url, misuse
+from compaction_store.cli.options import AsJson, Tenant, Url
 from compaction_store.cli.output import Output, line
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.integrity.thread import LEVELS, Level
 
 _SUFFIX = ".jsonl"

@@ -25,8 +25,9 @@ from compaction_store import CompactionRun, Store, Thread, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
 from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url, misuse
+from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url
 from compaction_store.cli.output import Output, note
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.deploy import doctor
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
 from compaction_store.postgres import engines

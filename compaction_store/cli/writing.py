@@ -12,8 +12,9 @@ import typer
 
 from compaction_store import Appended
 from compaction_store.cli import options, values
-from compaction_store.cli.options import AsJson, Tenant, Thread, Url, misuse
+from compaction_store.cli.options import AsJson, Tenant, Thread, Url
 from compaction_store.cli.output import Output, note
+from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import BatchTooLarge, InvalidMessage
 from compaction_store.messages import encoding
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from compaction_store import migrate  # noqa: F401 — loaded for those who want it
 from compaction_store.cli import main
-from compaction_store.cli.program import program
+from compaction_store.cli.program import VERBS, program
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
@@ -61,7 +61,9 @@ def _end(error: SystemExit) -> NoReturn:
 
 def serve(path: str) -> None:
     with redirect_stdout(StringIO()), suppress(SystemExit):
-        # The first use of typer loads parts of it.
+        # The first use of typer loads parts of it, and each verb its module.
+        for verb in VERBS:
+            assert callable(verb.function)
         program(["threads", "--help"])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)

@@ -1,0 +1,12 @@
+"""The error for a wrong option or argument."""
+
+from __future__ import annotations
+
+import typer
+
+from compaction_store.cli.visible import shown
+
+
+def misuse(text: str, option: str) -> typer.BadParameter:
+    """Returns the error for a wrong option or argument."""
+    return typer.BadParameter(shown(text), param_hint=f"'{option}'")

@@ -1,0 +1,77 @@
+"""The program imports what a verb needs, and no more: its start is most of the time of a small verb."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+import compaction_store as cs
+from compaction_store.cli.program import VERBS
+
+_CODE = """
+import os, sys
+sys.argv = ["compaction-store", *sys.argv[1:]]
+from compaction_store.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+heavy = ["sqlalchemy", "psycopg", "alembic", "tiktoken", "rich", "cryptography"]
+print(sorted(set(heavy) & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def loaded(*arguments: str, tmp_path: Path, **environment: str) -> str:
+    """Returns the large libraries that a run has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE, *arguments], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), **environment},
+    )  # fmt: skip
+    assert done.stdout
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",)], ids=lambda given: given[0])
+def test_help_and_version_load_no_library_of_a_database_or_a_terminal(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert loaded(*arguments, tmp_path=tmp_path) == "[]"
+
+
+def test_a_completion_of_a_verb_loads_none_either(tmp_path: Path) -> None:
+    words = {"COMP_WORDS": "compaction-store comp", "COMP_CWORD": "1"}
+    assert loaded(tmp_path=tmp_path, _COMPACTION_STORE_COMPLETE="complete_bash", **words) == "[]"
+
+
+def test_a_verb_that_reads_no_database_loads_none(tmp_path: Path) -> None:
+    assert "psycopg" not in loaded("docs", "--help", tmp_path=tmp_path)
+
+
+def test_every_verb_names_a_function() -> None:
+    assert len({verb.place for verb in VERBS}) == len(VERBS) >= 40
+    for verb in VERBS:
+        assert verb.function.__doc__
+
+
+def test_the_root_finds_each_name_where_its_import_is() -> None:
+    """Type checkers see the imports, and a running program the table."""
+    tree = ast.parse(Path(cs.__file__ or "").read_text(encoding="utf-8"))
+    imported = {
+        alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    del imported["TYPE_CHECKING"], imported["import_module"]
+    assert imported == cs._MODULES
+    assert set(imported) | {"__version__"} == set(cs.__all__)
+
+
+def test_public_modules_are_attributes_without_an_import() -> None:
+    code = "import compaction_store as cs\nprint(cs.tokens.__name__, cs.errors.__name__, cs.embedded.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"compaction_store.{name}" for name in ("tokens", "errors", "embedded")]
+    with pytest.raises(AttributeError, match="module 'compaction_store' has no attribute 'tea'"):
+        cs.tea  # type: ignore[attr-defined]  # noqa: B018 — asked for
