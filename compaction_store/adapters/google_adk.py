@@ -1,0 +1,300 @@
+"""A session service of Google's Agent Development Kit (ADK) that keeps each session as a thread of the store.
+
+A compaction of the ADK becomes a record that folds the events it covers. State of an app and of a user has a thread of
+its own, to which changes are appended, so that two sessions never overwrite each other's.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+from compaction_store import arguments
+from compaction_store.drivers import in_thread
+from compaction_store.errors import Conflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
+from compaction_store.models import Payload, Thread
+from compaction_store.store import AsyncStore, Store
+
+try:
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events.event import Event
+    from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+    from google.adk.sessions.session import Session
+    from google.adk.sessions.state import State
+    from pydantic_core import to_jsonable_python
+except ImportError as error:
+    raise MissingExtra("the session service of Google's ADK", "google-adk") from error
+
+OnDelete = Literal["clear", "erase"]
+_STARTED, _STATE = "session", "state"
+_FOLD_STATE = 200
+
+
+class _Stored(NamedTuple):
+    """A session's initial state, and its events, each with its seq; 0 for a compaction's."""
+
+    started: Payload
+    events: list[tuple[int, Payload]]
+
+    @property
+    def updated(self) -> float:
+        last: float = self.events[-1][1]["timestamp"] if self.events else self.started["timestamp"]
+        return last
+
+    @property
+    def state(self) -> Payload:
+        found = dict(self.started["state"])
+        for _, event in self.events:
+            found.update(_scoped(event["actions"]["stateDelta"])[2])
+        return found
+
+
+class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the framework is an extra
+    """Sessions as threads, each named by `thread_id`.
+
+    With a `Store`, calls run in a thread; an `AsyncStore` works on the loop that it was opened on. `on_delete` says
+    what `delete_session` does: it hides the session, or erases its thread for good. `actor` is recorded with
+    compactions and deletions.
+    """
+
+    def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "clear", actor: str | None = None) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
+        arguments.one_of(on_delete, ("clear", "erase"), "on_delete")
+        arguments.optional_name(actor, "actor")
+        self.store = store
+        self._on_delete = on_delete
+        self._actor = actor
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> Session:
+        session_id = session_id or str(uuid.uuid4())
+        name = thread_id(app_name, user_id, session_id)
+        taken = AlreadyExistsError(f"Session with id {session_id} already exists.")
+        now = Event(author="user").timestamp
+        app, user, own = _scoped(to_jsonable_python(state or {}, serialize_unknown=True))
+        started = {"type": _STARTED, "state": own, "timestamp": now}
+        found = await self._thread(name, hidden=True)
+        if found is not None and not found.hidden:
+            raise taken
+        try:
+            await self._call("append", name, started, expected_seq=0 if found is None else found.last_seq)
+        except SequenceConflict:
+            raise taken from None
+        await self._change_states(app_name, user_id, app, user)
+        merged = await self._merged(app_name, user_id, own)
+        return Session(app_name=app_name, user_id=user_id, id=session_id, state=merged, last_update_time=now)
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """Returns the session with all its events, also those that compactions cover; the ADK leaves these out."""
+        thread = await self._thread(thread_id(app_name, user_id, session_id))
+        stored = None if thread is None else await self._stored(thread)
+        if stored is None:
+            return None
+        events = [payload for _, payload in stored.events]
+        if config and config.after_timestamp:
+            events = [event for event in events if event["timestamp"] >= config.after_timestamp]
+        if config and config.num_recent_events is not None:
+            events = events[max(len(events) - config.num_recent_events, 0) :]
+        return Session(
+            app_name=app_name, user_id=user_id, id=session_id, last_update_time=stored.updated,
+            state=await self._merged(app_name, user_id, stored.state), events=[_event(payload) for payload in events],
+        )  # fmt: skip
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Returns the sessions of an app, or of one of its users, without events, the last updated one last."""
+        found = []
+        for thread in await self._list("threads", after=_prefix(app_name, user_id)):
+            if not thread.thread_id.startswith(_prefix(app_name, user_id)):
+                break
+            names = json.loads(thread.thread_id)
+            stored = await self._stored(thread) if names[2:] and not thread.erased_pos else None
+            if stored is not None:
+                found.append((stored.updated, names, stored.state))
+        found.sort(key=lambda each: each[:2])
+        users = {names[1]: await self._state(app_name, names[1]) for _, names, _ in found}
+        app = await self._state(app_name)
+        return ListSessionsResponse(
+            sessions=[
+                Session(
+                    app_name=app_name, user_id=names[1], id=names[2], last_update_time=updated,
+                    state=_merge(app, users[names[1]], own),
+                )
+                for updated, names, own in found
+            ]
+        )  # fmt: skip
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Hides the session, or erases its thread, as `on_delete` says. State of the user and the app stays."""
+        name = thread_id(app_name, user_id, session_id)
+        method, options = ("erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
+        with suppress(ThreadNotFound):
+            await self._call(method, name, reason="delete_session", actor=self._actor, **options)
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        return await self._state(app_name, user_id)
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Appends an event, also to a session that others have written to since it was read: both are stored."""
+        if event.partial:
+            return event
+        name = thread_id(session.app_name, session.user_id, session.id)
+        payload = _payload(event)
+        app, user, _ = _scoped(payload["actions"]["stateDelta"])
+        thread = await self._thread(name)
+        if thread is None:
+            raise SessionNotFoundError(f"Session {session.id} not found.")
+        await self._change_states(session.app_name, session.user_id, app, user)
+        if event.actions.compaction is None or not await self._compact(name, payload):
+            await self._call("append", name, payload)
+        session.last_update_time = event.timestamp
+        return await super().append_event(session, event)
+
+    # ---- on the store
+
+    async def _compact(self, name: str, payload: Payload) -> bool:
+        """Writes a record that folds the events of a compaction; returns False if there is nothing to fold."""
+        compaction = payload["actions"]["compaction"]
+        while True:
+            thread = await self._thread(name)
+            stored = None if thread is None else await self._stored(thread)
+            if stored is None:
+                return False
+            view = await self._call("view", name)
+            first, last = compaction["startTimestamp"], compaction["endTimestamp"]
+            seqs = {seq for seq, event in stored.events if first <= event["timestamp"] <= last}
+            # An element that is covered only in part keeps its own compaction, as in the ADK's requests.
+            whole = [set(range(element.seq, element.end_seq + 1)) <= seqs for element in view.elements]
+            begin, stop = _longest(whole)
+            if begin == stop:
+                return False
+            start, end = view.elements[begin].seq, view.elements[stop - 1].end_seq
+            try:
+                await self._call(
+                    "adopt", name, [payload], view=view, start_seq=start, end_seq=end, reason="EventCompaction",
+                    actor=self._actor,
+                )  # fmt: skip
+                return True
+            except Conflict:
+                # Another writer came first: look again.
+                continue
+
+    async def _stored(self, thread: Thread) -> _Stored | None:
+        """Returns what a thread has of its session: what came after the last deletion."""
+        name, after = thread.thread_id, thread.hidden_seq or 0
+        messages = await self._list("replay", name, after=after)
+        if not messages:
+            return None
+        started = messages[0].payload
+        if started is None or started.get("type") != _STARTED:
+            # Its start was erased, or it was deleted while an event was appended.
+            started = {"type": _STARTED, "state": {}, "timestamp": messages[0].created_at.timestamp()}
+        events = [(m.pos, m.seq, m.payload) for m in messages if m.payload and "actions" in m.payload]
+        if thread.last_number:
+            for record in await self._list("compactions", name, kind="adoption", outcome="applied"):
+                if record.revoked_by is None and (record.start_seq or 0) > after:
+                    events += [(record.pos, 0, each) for each in record.replacement or () if each and "actions" in each]
+            events.sort(key=lambda each: each[0])
+        return _Stored(started, [(seq, payload) for _, seq, payload in events])
+
+    async def _change_states(self, app_name: str, user_id: str, app: Payload, user: Payload) -> None:
+        for names, change in (((app_name,), app), ((app_name, user_id), user)):
+            if change:
+                await self._call("append", _name(names), {"type": _STATE, "state": change})
+
+    async def _merged(self, app_name: str, user_id: str, own: Payload) -> Payload:
+        return _merge(await self._state(app_name), await self._state(app_name, user_id), own)
+
+    async def _state(self, *names: str) -> Payload:
+        """Returns the state of an app or a user. Many changes are folded into one: the view stays short."""
+        arguments.check_thread_id(_name(names))
+        try:
+            view = await self._call("view", _name(names))
+        except ThreadNotFound:
+            return {}
+        state: Payload = {}
+        for message in view.messages:
+            state.update(message["state"] if message else {})
+        if len(view.elements) > _FOLD_STATE:
+            folded = {"type": _STATE, "state": state}
+            # Where another did it, there is nothing to do.
+            with suppress(Conflict):
+                await self._call("adopt", _name(names), [folded], view=view, reason="state", actor=self._actor)
+        return state
+
+    async def _thread(self, name: str, *, hidden: bool = False) -> Thread | None:
+        with suppress(ThreadNotFound):
+            found: Thread = await self._call("thread", name, hidden=hidden)
+            return found
+        return None
+
+    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
+        function = getattr(self.store, method)
+        if isinstance(self.store, Store):
+            return await in_thread(function, *given, **options)
+        return await function(*given, **options)
+
+    async def _list(self, method: str, *given: Any, **options: Any) -> list[Any]:
+        function = getattr(self.store, method)
+        if isinstance(self.store, Store):
+            return await in_thread(lambda: list(function(*given, **options)))
+        return [each async for each in function(*given, **options)]
+
+
+def thread_id(app_name: str, user_id: str, session_id: str) -> str:
+    """Returns the name of a session's thread."""
+    name = _name((app_name, user_id, session_id))
+    arguments.check_thread_id(name)
+    return name
+
+
+def _name(names: Sequence[str]) -> str:
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInput(f"names of apps, users and sessions must be strings, not {type(name).__name__}")
+    return json.dumps(names, ensure_ascii=False)
+
+
+def _prefix(app_name: str, user_id: str | None) -> str:
+    return _name((app_name,) if user_id is None else (app_name, user_id))[:-1] + ", "
+
+
+def _scoped(state: Payload) -> tuple[Payload, Payload, Payload]:
+    """Returns the parts of a state: the app's and the user's without their prefixes, and the session's own."""
+    app, user, temp = State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX
+    apps = {key.removeprefix(app): value for key, value in state.items() if key.startswith(app)}
+    users = {key.removeprefix(user): value for key, value in state.items() if key.startswith(user)}
+    return apps, users, {key: value for key, value in state.items() if not key.startswith((app, user, temp))}
+
+
+def _merge(app: Payload, user: Payload, own: Payload) -> Payload:
+    apps = {State.APP_PREFIX + key: value for key, value in app.items()}
+    return own | apps | {State.USER_PREFIX + key: value for key, value in user.items()}
+
+
+def _payload(event: Event) -> Payload:
+    found: Payload = event.model_dump(mode="json", by_alias=True, exclude_none=True)
+    delta = found["actions"]["stateDelta"]
+    found["actions"]["stateDelta"] = {key: delta[key] for key in delta if not key.startswith(State.TEMP_PREFIX)}
+    return {"role": "user" if event.author == "user" else "assistant"} | found
+
+
+def _event(payload: Payload) -> Event:
+    return Event.model_validate({name: value for name, value in payload.items() if name != "role"})
+
+
+def _longest(flags: Sequence[bool]) -> tuple[int, int]:
+    """Returns where the longest run of true flags begins and ends."""
+    best = start = end = 0
+    for place, flag in enumerate(flags, 1):
+        best = best + 1 if flag else 0
+        if best > end - start:
+            start, end = place - best, place
+    return start, end
