@@ -83,7 +83,10 @@ _PLACES = {
     "compaction_store.telemetry.telemetry": "Telemetry",
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
-_PUBLIC_MODULES = ("checks", "distribution", "embedded", "errors", "grants", "importers", "models", "tokens")
+_PUBLIC_MODULES = (
+    "checks", "distribution", "embedded", "errors", "evaluation", "grants", "importers", "models", "recall",
+    "strategies", "summarizers", "tokens",
+)  # fmt: skip
 
 if not TYPE_CHECKING:
 
