@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
@@ -169,6 +172,55 @@ def test_the_runner_compacts_by_itself_and_only_what_the_model_saw(on_each_store
     on_each_store(check)
     with Store.open(url) as store:
         assert len(list(store.replay("s"))) == 15
+        assert not store.verify("s").findings
+
+
+_RUN = """
+import asyncio, os, sys
+from types import SimpleNamespace
+from unittest.mock import AsyncMock, MagicMock
+from agents import Agent, Runner
+from agents.memory import OpenAIResponsesCompactionSession
+from agents.testing import ScriptedModel, assistant_message
+from compaction_store import Store
+from compaction_store.adapters.openai_agents import StoreSession
+
+SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAsealed"}
+client = MagicMock()
+client.responses.compact = AsyncMock(return_value=SimpleNamespace(output=[SEALED], usage=None))
+
+
+async def main():
+    session = OpenAIResponsesCompactionSession(
+        "s", StoreSession("s", Store.open(sys.argv[1])), client=client, compaction_mode="input",
+        should_trigger_compaction=lambda context: len(context["session_items"]) >= 6,
+    )
+    agent = Agent(name="a", model=ScriptedModel(steps=[[assistant_message(f"Answer {n}.")] for n in range(4)]))
+    for n in range(4):
+        await Runner.run(agent, f"Question {n}?", session=session)
+    os._exit(7)
+
+
+asyncio.run(main())
+"""
+
+
+def test_what_openai_compacted_is_there_when_the_process_has_ended(url: str, tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(_RUN, encoding="utf-8")
+    command = [sys.executable, str(script), url]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 7, done.stderr[-2000:]
+    with Store.open(url) as store:
+        texts = [str(message.payload) for message in store.replay("s")]
+        wanted = [text for n in range(4) for text in (f"Question {n}?", f"Answer {n}.")]
+        assert len(texts) == len(wanted)
+        assert all(text in stored for text, stored in zip(wanted, texts, strict=True))
+        [record] = store.compactions("s")
+        assert (record.kind, record.start_seq, record.end_seq, record.unreadable) == ("adoption", 1, 6, True)
+        originals = [message.payload for message in store.originals(record)]
+        assert store.view("s", at=record.pos - 1).messages == originals
+        assert len(store.view("s").messages) == 3
         assert not store.verify("s").findings
 
 
