@@ -6,6 +6,7 @@ its own, to which changes are appended, so that two sessions never overwrite eac
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import Sequence
@@ -42,8 +43,7 @@ class _Stored(NamedTuple):
 
     @property
     def updated(self) -> float:
-        last: float = self.events[-1][1]["timestamp"] if self.events else self.started["timestamp"]
-        return last
+        return float(self.events[-1][1]["timestamp"] if self.events else self.started["timestamp"])
 
     @property
     def state(self) -> Payload:
@@ -95,7 +95,10 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     ) -> Session | None:
         """Returns the session with all its events, also those that compactions cover; the ADK leaves these out."""
         thread = await self._thread(thread_id(app_name, user_id, session_id))
-        stored = None if thread is None else await self._stored(thread)
+        if thread is None:
+            return None
+        states = self._state(app_name), self._state(app_name, user_id)
+        stored, app, user = await asyncio.gather(self._stored(thread), *states)
         if stored is None:
             return None
         events = [payload for _, payload in stored.events]
@@ -105,7 +108,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             events = events[max(len(events) - config.num_recent_events, 0) :]
         return Session(
             app_name=app_name, user_id=user_id, id=session_id, last_update_time=stored.updated,
-            state=await self._merged(app_name, user_id, stored.state), events=[_event(payload) for payload in events],
+            state=_merge(app, user, stored.state), events=[_event(payload) for payload in events],
         )  # fmt: skip
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
@@ -210,11 +213,10 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
                 await self._call("append", _name(names), {"type": _STATE, "state": change})
 
     async def _merged(self, app_name: str, user_id: str, own: Payload) -> Payload:
-        return _merge(await self._state(app_name), await self._state(app_name, user_id), own)
+        return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
 
     async def _state(self, *names: str) -> Payload:
         """Returns the state of an app or a user. Many changes are folded into one: the view stays short."""
-        arguments.check_thread_id(_name(names))
         try:
             view = await self._call("view", _name(names))
         except ThreadNotFound:
@@ -250,9 +252,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
 
 def thread_id(app_name: str, user_id: str, session_id: str) -> str:
     """Returns the name of a session's thread."""
-    name = _name((app_name, user_id, session_id))
-    arguments.check_thread_id(name)
-    return name
+    return _name((app_name, user_id, session_id))
 
 
 def _name(names: Sequence[str]) -> str:

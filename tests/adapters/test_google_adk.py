@@ -22,6 +22,7 @@ from google.genai import types
 from compaction_store import AsyncStore, InvalidInput, Store
 from compaction_store.adapters import google_adk
 from compaction_store.adapters.google_adk import StoreSessionService, thread_id
+from compaction_store.errors import InvalidThreadId
 
 ID: dict[str, Any] = {"app_name": "trips", "user_id": "ana", "session_id": "s"}
 NAME = thread_id("trips", "ana", "s")
@@ -277,6 +278,8 @@ def test_many_changes_of_state_are_folded(store: Store, monkeypatch: pytest.Monk
 
 
 def test_bad_input_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidThreadId):
+        asyncio.run(StoreSessionService(store).create_session(**ID | {"session_id": "x" * 600}))
     with pytest.raises(InvalidInput, match="store must be a Store or an AsyncStore, not dict"):
         StoreSessionService({})  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="on_delete"):
