@@ -63,7 +63,7 @@ async def erase(
     except OutcomeUnknown as error:
         # Repeated by its name, it could reach a new thread, or none.
         what = f"whether the thread was erased is unknown: it was if thread {stub!r} exists, else repeat the call"
-        raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=None, sqlstate=error.sqlstate) from None
+        raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=error.key, sqlstate=error.sqlstate) from None
     done = erasure.redaction(thread.thread_id, row)
     return done if dry_run else replace(done, thread_id=stub)
 
