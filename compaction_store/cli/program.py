@@ -6,7 +6,7 @@ A refusal by the store and a wrong call are one line on stderr and an exit code;
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -152,12 +152,15 @@ _OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
 class Program(TyperGroup):
     """Turns every way in which a verb can end into an exit code, and imports only the verb that is called."""
 
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.commands: Any = _Commands()
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 — as click calls it
         return [verb.name for verb in VERBS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 — as click calls it
-        verb = _BY_NAME.get(cmd_name)
-        return None if verb is None else _command(verb)
+        return self.commands.get(cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:  # noqa: ARG002 — as click calls it
         """Completes a verb or an option of the program; the verb's own options are completed by the verb."""
@@ -276,6 +279,22 @@ def _command(verb: Verb) -> Any:
     epilog = f"\b\nExample:\n  compaction-store {verb.example}"
     alone.command(verb.name, short_help=verb.short, epilog=epilog)(verb.function)
     return typer.main.get_command(alone)
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by their names; each is made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(_BY_NAME[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in _BY_NAME
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_BY_NAME)
+
+    def __len__(self) -> int:
+        return len(_BY_NAME)
 
 
 def _version(wanted: bool) -> None:

@@ -16,7 +16,7 @@ from support.paths import ROOT
 from support.probed_threads import call, once, result, user
 from support.strategy_runs import elements
 
-from compaction_store.probes import named_at
+from compaction_store.probes import has_secret, named_at
 from compaction_store.summarizers import ExtractiveSummarizer, Request
 
 Payload = dict[str, Any]
@@ -68,7 +68,8 @@ def test_a_hundred_planted_inventions_are_found_and_under_one_in_a_hundred_names
     while len(planted) < PLANTED:
         real, kind = dice.choice(names)
         fake = invented(dice, real, kind)
-        if fake.casefold() not in everything:
+        # A text with the shape of a credential is masked where it is found.
+        if fake.casefold() not in everything and not has_secret(fake):
             planted[fake] = kind
     lines = summary.splitlines()
     for fake in planted:
