@@ -1,9 +1,9 @@
-"""Times `load` with a hundred thousand messages, each time into a new database."""
+"""Times `load` with a hundred thousand messages, in one thread or in many, each time into a new database."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -15,6 +15,7 @@ from compaction_store import Store, migrate, tokens
 from compaction_store.messages.encoding import encode
 
 _COUNT = 100_000
+_SHORT = 50
 
 
 class Loading(Contest):
@@ -28,6 +29,18 @@ class Loading(Contest):
         Row(
             "load of 100,000, counted, over the tokenizer alone", "counted", "The tokenizer.", over="tokenizer",
             most=1 / 0.7, unit="rate",
+        ),
+        Row(
+            "load of 2,000 threads of 50", "threads", "As for one thread, and making each thread: two rows and three"
+            " index entries. Two hundred threads share a transaction.", most=1 / 20_000, unit="rate",
+        ),
+        Row(
+            "load of 2,000 threads of 50, one by one, over the same together", "one by one", "Three calls and a commit"
+            " for each thread.", over="threads", unit="rate",
+        ),
+        Row(
+            "load of 2,000 threads of 50, counted, over the tokenizer alone", "threads counted", "The tokenizer.",
+            over="tokenizer", unit="rate",
         ),
     )  # fmt: skip
 
@@ -48,9 +61,25 @@ class Loading(Contest):
                     "load": reading(lambda: store.load("given", self._messages, tokens=150)),
                     "tokenizer": reading(self._count),
                     "counted": reading(lambda: store.load("counted", self._messages)),
+                    "threads": reading(lambda: _drain(store.load_threads(self._threads("given"), tokens=150))),
+                    "one by one": reading(lambda: self._one_by_one(store)),
+                    "threads counted": reading(lambda: _drain(store.load_threads(self._threads("counted")))),
                 }
                 return self.interleaved(sides, 1, items=_COUNT)
+
+    def _threads(self, prefix: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+        for start in range(0, _COUNT, _SHORT):
+            yield f"{prefix}-{start}", self._messages[start : start + _SHORT]
+
+    def _one_by_one(self, store: Store) -> None:
+        for thread_id, given in self._threads("alone"):
+            store.load(thread_id, given, tokens=150)
 
     def _count(self) -> None:
         for message in self._messages:
             self._counter.tokens(message, encode(message).size)
+
+
+def _drain(results: Iterable[object]) -> None:
+    for _ in results:
+        pass

@@ -218,6 +218,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "added": "How many of them were new.",
         "observed": "How many compactions of providers were recorded.",
     },
+    "ThreadLoaded": {
+        "loaded": "The result, as of `load`; None if the thread was refused.",
+        "refused": "The error, if the thread was refused.",
+    },
     "Imported": {"added": "Whether the thread is new here."},
     "RedactedFork": {
         "thread_id": "The fork's name.",

@@ -41,7 +41,7 @@ WIDTH = 120
 
 STORE: dict[str, tuple[str, ...]] = {
     "Opening and closing": ("open", "of_tenant", "close"),
-    "Appending": ("append", "load", "set_metadata", "fork"),
+    "Appending": ("append", "load", "load_threads", "set_metadata", "fork"),
     "Taking turns": ("turn",),
     "Reading": ("view", "replay", "message", "thread", "threads", "tenants"),
     "Compacting": (
@@ -95,8 +95,8 @@ SECTIONS = (
         "More values", "`compaction_store.models`, which has all values above except the views, runs and plans too.",
         models,
         (
-            "ToLoad", "Observed", "Loaded", "Imported", "Forked", "Origin", "RedactedFork", "Span", "Attempt",
-            "CompactionTree", "Found", "Measured",
+            "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork", "Span",
+            "Attempt", "CompactionTree", "Found", "Measured",
         ),
     ),
     Section(

@@ -32,7 +32,7 @@ RULES = (
     (r"\n    @awaitable_context", ""),
     (r"^from compaction_store.store.awaitable_context import awaitable_context\n", ""),
     (
-        r"\bAsync(Connections?|Engine|Iterator|Messages|Periodic|Reader|SharedCommits|Signal|Source|Store|Turn|Waiter)\b",
+        r"\bAsync(Connections?|Engine|Iterator|Messages|Periodic|Reader|SharedCommits|Signal|Source|Store|Threads|Turn|Waiter)\b",
         r"\1",
     ),
     (r"__a(enter|exit)__", r"__\1__"),

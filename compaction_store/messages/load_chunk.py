@@ -1,4 +1,4 @@
-"""Encodes a chunk of a load as the arguments of the SQL function `load`, faster than the driver does."""
+"""Encodes chunks of loads as arguments of the SQL functions `load` and `load_threads`, faster than the driver does."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ class Row(NamedTuple):
     tokens: int
     meta: bytes | None
 
+    @property
+    def size(self) -> int:
+        return len(self.body) + len(self.meta or b"")
+
     def encoded(self, encoding: str) -> Row:
         """Returns the row with its texts in another encoding."""
         meta = None if self.meta is None else self.meta.decode().encode(encoding)
@@ -48,7 +52,7 @@ class Chunk(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(len(row.body) + len(row.meta or b"") for row in self.rows)
+        return sum(row.size for row in self.rows)
 
     @property
     def seconds(self) -> float:
@@ -71,14 +75,38 @@ def values(
     rows = chunk.rows
     if encoding != "utf-8":
         rows = [row.encoded(encoding) for row in rows]
-    metas = None if all(row.meta is None for row in rows) else _array(_TEXT, [row.meta for row in rows])
     return (
         None if thread_uid is None else thread_uid.bytes, tenant, thread_id,
-        _array(_TEXT, [row.body for row in rows]), chunk.salts,
+        _array(_TEXT, [row.body for row in rows]), chunk.salts, *_columns(rows, encoding), chunk.key,
+        None if chunk.expected_seq is None else chunk.expected_seq.to_bytes(8),
+    )  # fmt: skip
+
+
+def values_of_threads(
+    tenant: str, chunks: Sequence[tuple[str, Chunk]], encoding: str
+) -> tuple[bytes | str | None, ...]:
+    """Returns the arguments of `load_threads` in binary: chunks with the names of their threads."""
+    rows = [row for _, chunk in chunks for row in chunk.rows]
+    if encoding != "utf-8":
+        rows = [row.encoded(encoding) for row in rows]
+    return (
+        tenant,
+        _array(_TEXT, [thread_id.encode(encoding) for thread_id, _ in chunks]),
+        _array(_TEXT, [chunk.key.encode(encoding) for _, chunk in chunks]),
+        _array(_INT4, [_LENGTH.pack(len(chunk.rows)) for _, chunk in chunks]),
+        _array(_TEXT, [row.body for row in rows]),
+        b"".join([chunk.salts for _, chunk in chunks]),
+        *_columns(rows, encoding),
+    )
+
+
+def _columns(rows: Sequence[Row], encoding: str) -> tuple[bytes | None, ...]:
+    """Returns the roles, tokens, counters and metas. Both functions have them in this order."""
+    metas = None if all(row.meta is None for row in rows) else _array(_TEXT, [row.meta for row in rows])
+    return (
         _array(_TEXT, [_bytes(row.role, encoding) for row in rows]),
         _array(_INT4, [_LENGTH.pack(row.tokens) for row in rows]),
         _array(_TEXT, [_bytes(row.counter, encoding) for row in rows]), metas,
-        chunk.key, None if chunk.expected_seq is None else chunk.expected_seq.to_bytes(8),
     )  # fmt: skip
 
 

@@ -177,6 +177,10 @@ class Log:
         self._place = place
         self._met.append(_Due(place, self._number, first, last, record))
 
+    def is_empty(self) -> bool:
+        """Returns whether no record is waiting for its message."""
+        return not self._met
+
     def is_due(self, stored: int) -> bool:
         """Returns whether a record is due after so many stored messages. Without messages there is no thread yet."""
         return bool(self._met) and 0 < stored >= self._met[0].place

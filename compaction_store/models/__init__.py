@@ -1,7 +1,7 @@
 """The immutable values that the package takes and returns. No repr shows content; `as_dict()` is ready for JSON."""
 
 from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Span, Summary
-from compaction_store.models.loads import Imported, Loaded, Observed, ToLoad
+from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
 from compaction_store.models.reports import Explanation, Finding, Found, Report
 from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread
@@ -30,5 +30,6 @@ __all__ = [
     "Span",
     "Summary",
     "Thread",
+    "ThreadLoaded",
     "ToLoad",
 ]

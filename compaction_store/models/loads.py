@@ -52,6 +52,15 @@ class Loaded(AsDict):
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadLoaded(AsDict):
+    """The result for one thread of `load_threads`. If the thread was refused, `refused` has the error, not `loaded`."""
+
+    thread_id: str
+    loaded: Loaded | None
+    refused: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Imported(AsDict):
     """The thread that a bundle contains. `added` is False if it was there already, with the same head."""
 

@@ -101,6 +101,9 @@ class Load:
         self._unencoded: deque[Any] = deque()
         self._in_memory = in_memory
         self._log = provider_compactions.Log(key)
+        # The salts of a first chunk that was sent already, as `load_threads` does.
+        self._sent_salts = b""
+        self._uncounted: list[tuple[int, Payload, int]] = []
         # Known after the first chunk; the following ones must go to the same thread, even if it was erased.
         self.thread_uid: UUID | None = None
         self._first_seq = self._last_seq = self._added = self._recorded = 0
@@ -117,6 +120,50 @@ class Load:
 
     def result(self) -> Loaded:
         return Loaded(self._first_seq, self._last_seq, self.stored, self._added, self._recorded)
+
+    # ---- reading a whole thread ahead, to store it together with others
+
+    def read_ahead(self, message: Any) -> int:
+        """Checks and encodes a message before anything is stored. Returns its size; `count_ahead` counts its tokens."""
+        if type(message) is Observed:
+            self._take(message)
+            return 0
+        encoded, meta, tokens = self._read_one(message)
+        counter = BY_CALLER
+        if tokens is None:
+            counter, tokens = self._counter.name, 0
+            self._uncounted.append((len(self._encoded), encoded.payload, encoded.size))
+        row = Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
+        self._encoded.append(row)
+        return row.size
+
+    def count_ahead(self) -> None:
+        """Counts the tokens of the messages that were read ahead. May run in another thread than the rest."""
+        for place, payload, size in self._uncounted:
+            tokens = self.count(payload, size, place + 1)
+            self._encoded[place] = self._encoded[place]._replace(tokens=tokens)
+        self._uncounted.clear()
+
+    @property
+    def ahead(self) -> int:
+        """The number of messages that were read ahead."""
+        return len(self._encoded)
+
+    def has_records(self) -> bool:
+        """Returns whether a compaction was found among the messages that were read ahead."""
+        return not self._log.is_empty()
+
+    def first_chunk(self) -> Chunk:
+        """Returns what was read ahead as a chunk. If it is not stored, send the load on as usual."""
+        self._sent_salts = os.urandom(16 * len(self._encoded))
+        return Chunk(self.key, None, list(self._encoded), self._sent_salts)
+
+    def stored_whole(self) -> Loaded:
+        """Returns the result if `first_chunk` was stored in a new thread, and there is nothing after it."""
+        count = self.ahead
+        return Loaded(1, count, count, count)
+
+    # ----
 
     def encode_ahead(self) -> Iterator[None]:
         """Encodes the next messages, one per step, while the database stores a chunk.
@@ -136,7 +183,7 @@ class Load:
                 return
             self._encoded.append(row)
             self._unencoded.clear()
-            size += len(row.body) + len(row.meta or b"")
+            size += row.size
             yield
 
     def _encode_now(self, message: Any) -> Row | None:
@@ -166,7 +213,7 @@ class Load:
                     self._recorded += yield record
             key = self.key if self.stored == 0 else f"{self.key}#{self.stored}"
             placed: Placed | None = None
-            salts = b""
+            salts = self._sent_salts if self.stored == 0 else b""
             found: tuple[int, int, UUID] | None = yield FindChunk(key)
             if found is None:
                 rows = yield from self._gather()
@@ -202,7 +249,7 @@ class Load:
                 self._encoded.appendleft(row)
                 break
             rows.append(row)
-            size += len(row.body) + len(row.meta or b"")
+            size += row.size
             if self._log.is_due(self.stored + len(rows)):
                 break
         return rows
@@ -236,23 +283,29 @@ class Load:
         if message is End:
             self._ended = True
             return None
+        encoded, meta, tokens = self._read_one(message)
+        counter = BY_CALLER
+        if tokens is None:
+            counter = self._counter.name
+            tokens = 0
+            # A message that is only compared is stored with its tokens already.
+            if counted:
+                long = self._counter.takes_long(encoded.size)
+                plain, size = encoded.payload, encoded.size
+                tokens = (yield CountTokens(plain, size)) if long else self.count(plain, size)
+        return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
+
+    def _read_one(self, message: Any) -> tuple[encoding.Encoded, bytes | None, int | None]:
+        """Checks the next message. Returns it encoded, with its meta, and with its tokens if they are given."""
         self._read += 1
         try:
-            encoded, meta, tokens = self._checked(message)
-            self._log.add_message(message.message if type(message) is ToLoad else message, encoded.payload, self._read)
+            checked = self._checked(message)
+            plain = message.message if type(message) is ToLoad else message
+            self._log.add_message(plain, checked[0].payload, self._read)
         except InvalidInput as refusal:
-            refused = self._refused(refusal)
+            refused = self._refused(refusal, self._read)
         else:
-            counter = BY_CALLER
-            if tokens is None:
-                counter = self._counter.name
-                tokens = 0
-                # A message that is only compared is stored with its tokens already.
-                if counted:
-                    long = self._counter.takes_long(encoded.size)
-                    plain, size = encoded.payload, encoded.size
-                    tokens = (yield CountTokens(plain, size)) if long else self.count(plain, size)
-            return Row(encoded.text.encode(), encoded.role, counter, tokens, meta)
+            return checked
         raise refused
 
     def _take(self, given: Observed) -> None:
@@ -275,15 +328,15 @@ class Load:
             tokens = _tokens(message.tokens)
         return encoding.encode(message.message), meta, tokens
 
-    def count(self, plain: Payload, size: int) -> int:
+    def count(self, plain: Payload, size: int, place: int | None = None) -> int:
         try:
             return self._counter.tokens(plain, size)
         except InvalidInput as refusal:
-            refused = self._refused(refusal)
+            refused = self._refused(refusal, place or self._read)
         raise refused
 
-    def _refused(self, refusal: InvalidInput) -> InvalidInput:
-        where = f"message {self._read:,} of the load, of which {self.stored:,} are stored"
+    def _refused(self, refusal: InvalidInput, place: int) -> InvalidInput:
+        where = f"message {place:,} of the load, of which {self.stored:,} are stored"
         return type(refusal)(f"{where}: {refusal}{self._of_thread}")
 
 

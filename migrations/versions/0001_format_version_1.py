@@ -120,6 +120,7 @@ _FILES = (
     "functions/fork.sql",
     "functions/find_load.sql",
     "functions/load.sql",
+    "functions/load_threads.sql",
     "functions/observe.sql",
     "functions/refuse_unsound_records.sql",
     "functions/begin_import.sql",

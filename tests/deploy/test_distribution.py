@@ -81,8 +81,8 @@ def test_every_unique_key_and_every_foreign_key_has_the_thread(superuser: psycop
 
 # On a cluster they run on the node that has the name.
 _OF_TURNS = {"take_turn", "renew_turn", "leave_turn", "hold_turn"}
-# append_together is for many threads, and a store on a cluster does not call it.
-_OF_NO_THREAD = {"append_together", "tenant", "tenants", "checkpoint_turn", *_OF_TURNS}
+# Two functions are for many threads, and a store on a cluster does not call them.
+_OF_NO_THREAD = {"append_together", "load_threads", "tenant", "tenants", "checkpoint_turn", *_OF_TURNS}
 
 
 def _first_arguments() -> dict[str, str]:

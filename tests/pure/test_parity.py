@@ -20,7 +20,7 @@ def _public(face: type) -> dict[str, Any]:
 
 def _parameters(function: Any) -> list[tuple[str, Any, Any, str]]:
     return [
-        (p.name, p.kind, p.default, re.sub(r"\bAsync(Engine|Messages|Turn)\b", r"\1", str(p.annotation)))
+        (p.name, p.kind, p.default, re.sub(r"\bAsync(Engine|Messages|Threads|Turn)\b", r"\1", str(p.annotation)))
         for p in inspect.signature(function).parameters.values()
     ]
 
@@ -50,5 +50,16 @@ def test_every_method_of_the_async_face_is_awaited_or_iterated(name: str) -> Non
 
 @pytest.mark.parametrize("reader", [cs.Reader, cs.AsyncReader])
 def test_a_reader_has_no_method_that_writes(reader: type) -> None:
-    writing = {"append", "set_metadata", "commit", "compact", "redact", "load", "revoke", "delete", "maintain"}
+    writing = {
+        "append",
+        "set_metadata",
+        "commit",
+        "compact",
+        "redact",
+        "load",
+        "load_threads",
+        "revoke",
+        "delete",
+        "maintain",
+    }
     assert writing.isdisjoint(_public(reader))

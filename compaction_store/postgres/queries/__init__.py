@@ -17,7 +17,7 @@ from compaction_store.postgres.queries.across_threads import (
 )
 from compaction_store.postgres.queries.cluster_listing import stored_cluster_threads
 from compaction_store.postgres.queries.listing import count_heads, stored_threads
-from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, observe
+from compaction_store.postgres.queries.loads import commitments, find_load, import_bundle, load, load_threads, observe
 from compaction_store.postgres.queries.one_thread import (
     Expected,
     Lease,
@@ -97,6 +97,7 @@ __all__ = [
     "lease",
     "leave_turn",
     "load",
+    "load_threads",
     "name_of",
     "newest",
     "observe",

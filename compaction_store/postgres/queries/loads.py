@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -31,6 +31,10 @@ from compaction_store.postgres.queries.one_thread import ThreadKey, entries
 
 _LOAD = b"SELECT compaction_store.load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _LOAD_TYPES = (UUID_TYPE, TEXT, TEXT, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS, TEXT, INT8)
+_LOAD_THREADS = (
+    b"SELECT thread, written_uid FROM compaction_store.load_threads($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+)
+_LOAD_THREADS_TYPES = (TEXT, TEXTS, TEXTS, INT4S, TEXTS, BYTEA, TEXTS, INT4S, TEXTS, TEXTS)
 # The function's row in binary: the number of fields, then the type, length and value of each.
 _PLACED = struct.Struct(">i 2iq 2ii 2i? 2i16s")
 BEGIN_IMPORT = "SELECT * FROM compaction_store.begin_import(%b::uuid, %b::text, %b::text)"
@@ -91,6 +95,21 @@ def load(
     assert value is not None  # noqa: S101 — the function returns a row, or raises
     _, _, _, first_seq, _, _, size, _, _, replayed, _, _, uid = _PLACED.unpack(value)
     return load_chunk.Placed(first_seq, size, replayed, UUID(bytes=uid))
+
+
+def load_threads(
+    connection: Connection, tenant: str, chunks: Sequence[tuple[str, load_chunk.Chunk]]
+) -> list[UUID | None]:
+    """Makes threads with their first chunks. Returns their uids, and None for one that must be loaded by itself."""
+    values = load_chunk.values_of_threads(tenant, chunks, driver_of(connection).info.encoding)
+    with _loading("a load"):
+        result = execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
+    made: list[UUID | None] = [None] * len(chunks)
+    for i in range(result.ntuples):
+        thread, uid = result.get_value(i, 0), result.get_value(i, 1)
+        assert thread is not None and uid is not None  # noqa: S101, PT018 — the function returns no NULL
+        made[int.from_bytes(thread) - 1] = UUID(bytes=uid)
+    return made
 
 
 def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:

@@ -6,7 +6,7 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -29,11 +29,11 @@ from compaction_store.errors import ActorRequired, CompactionStoreError, Invalid
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.messages.keys import Key
-from compaction_store.models import Appended, Compaction, Event, Forked, Imported, Loaded, Redaction
+from compaction_store.models import Appended, Compaction, Event, Forked, Imported, Loaded, Redaction, ThreadLoaded
 from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
-from compaction_store.store import loading, turn_waits
+from compaction_store.store import loading, loading_threads, turn_waits
 from compaction_store.store._async import (
     adopting,
     compacting,
@@ -45,6 +45,7 @@ from compaction_store.store._async import (
     writing,
 )
 from compaction_store.store._async.loading import run_load
+from compaction_store.store._async.loading_threads import load_threads
 from compaction_store.store._async.reader import AsyncReader
 from compaction_store.store._async.turns import AsyncTurn
 from compaction_store.store.thread_keys import writable_key
@@ -170,6 +171,28 @@ class AsyncStore(AsyncReader):
             tokens=tokens, of_thread=arguments.about(thread_id), in_memory=source.in_memory,
         )  # fmt: skip
         return await run_load(self._db, thread, load, source)
+
+    def load_threads(
+        self,
+        threads: loading_threads.AsyncThreads,
+        *,
+        key: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        tokens: int | None = None,
+        skip_refused: bool = False,
+    ) -> AsyncIterator[ThreadLoaded]:
+        """Loads many threads, streamed: each is a `(thread_id, messages)`, or a triple with a key of its own.
+
+        Each thread is loaded as by `load`, and the result is yielded once it is stored. New threads that are short
+        share transactions, of up to 10,000 messages or 16 MiB, so a thread's messages may be stored some threads later;
+        nothing is stored that is not asked for by iterating. With `key`, the same call again adds only what is new.
+
+        An error is raised when the threads before it are stored. With `skip_refused`, a thread that the store refuses
+        is reported, and the others go on.
+        """
+        loading_threads.check(threads)
+        options = loading_threads.Options(self._tenant, self._counter, Key(key).text, meta, tokens, skip_refused)
+        return load_threads(self._db, threads, options)
 
     async def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
         """Replaces the thread's metadata: one JSON object for whatever is not a message."""

@@ -39,6 +39,8 @@ COMMENT ON FUNCTION compaction_store.find_load IS
     'Finds the messages that an import stored under a key.';
 COMMENT ON FUNCTION compaction_store.load IS
     'Appends one chunk of messages of an import, all or none.';
+COMMENT ON FUNCTION compaction_store.load_threads IS
+    'Makes several new threads, each with the first messages of its load, all or none.';
 COMMENT ON FUNCTION compaction_store.observe IS
     'Records compactions that a provider made by itself, for messages that an import stored.';
 COMMENT ON FUNCTION compaction_store.begin_import IS

@@ -59,8 +59,8 @@ BEGIN
         compaction_store.take_turn, compaction_store.renew_turn, compaction_store.leave_turn, compaction_store.hold_turn
         TO compaction_store_app;
     GRANT EXECUTE ON FUNCTION
-        compaction_store.find_load, compaction_store.load, compaction_store.observe, compaction_store.begin_import,
-        compaction_store.finish_import
+        compaction_store.find_load, compaction_store.load, compaction_store.load_threads, compaction_store.observe,
+        compaction_store.begin_import, compaction_store.finish_import
         TO compaction_store_loader;
 
     BEGIN

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -19,19 +17,6 @@ from compaction_store.models import ToLoad
 from compaction_store.postgres import queries
 
 KEY = queries.ThreadKey(None, "default", "t")
-
-
-@pytest.fixture
-def login(url: str, superuser: psycopg.Connection[Any], request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a login that is a member of the roles named."""
-    name = f"cs_loader_{os.getpid()}"
-    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' IN ROLE {request.param}")
-    yield sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
-    superuser.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()",
-        [name],
-    )
-    superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 @pytest.mark.usefixtures("small")

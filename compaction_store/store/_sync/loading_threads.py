@@ -1,0 +1,100 @@
+"""Loads many threads: short ones in groups of one transaction each, the others one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Iterator
+from uuid import UUID
+
+from compaction_store.errors import Conflict, InvalidInput
+from compaction_store.models import ThreadLoaded
+from compaction_store.postgres import queries
+from compaction_store.postgres._sync.connections import Connections
+from compaction_store.store import loading, loading_threads
+from compaction_store.store._sync import writing
+from compaction_store.store._sync.loading import run_load
+from compaction_store.store.loading_threads import Group, Options, Thread
+
+
+def load_threads(
+    db: Connections, threads: loading_threads.Threads, options: Options
+) -> Iterator[ThreadLoaded]:
+    """Yields a result for each thread, in order."""
+    options = options._replace(counter=writing.prepared(db, options.counter))
+    group = Group()
+    ending: Exception | None = None
+    for thread in _read(threads, options):
+        if isinstance(thread, Exception):
+            ending = thread
+            break
+        is_alone = thread.error is None and (db.is_cluster or thread.is_alone)
+        if is_alone or not group.has_room(thread):
+            for result in _store(db, group, options):
+                yield result
+            group = Group()
+        if is_alone:
+            yield _load_alone(db, thread, options)
+        else:
+            group.add(thread)
+    for result in _store(db, group, options):
+        yield result
+    if ending is not None:
+        raise ending
+
+
+def _read(threads: loading_threads.Threads, options: Options) -> Iterator[Thread | Exception]:
+    """Yields the threads, each read ahead as far as a group may need it; an error last, after the threads before it."""
+    try:
+        for given in loading.Source(threads):
+            thread = loading_threads.begin(given, options)
+            if thread.error is None:
+                _read_ahead(thread)
+            if thread.error is not None and not thread.is_refused(options):
+                yield thread.error
+                return
+            yield thread
+    except Exception as error:  # noqa: BLE001 — raised by the caller, after the threads before it are stored
+        yield error
+
+
+def _read_ahead(thread: Thread) -> None:
+    try:
+        thread.source = loading.Source(thread.messages)
+        for message in thread.source:
+            thread.size += thread.load.read_ahead(message)
+            if thread.is_enough():
+                return
+    except Exception as error:  # noqa: BLE001 — raised in the thread's turn
+        error.add_note(thread.load.progress())
+        thread.error = error
+    else:
+        thread.is_whole = True
+
+
+def _store(db: Connections, group: Group, options: Options) -> Iterator[ThreadLoaded]:
+    """Stores a group in one transaction, and loads by itself what could not be stored with the others."""
+    db.run_in_thread(group.count)
+    chunks = group.chunks(options)
+    made: Iterator[UUID | None] = iter(())
+    if chunks:
+        patient = db.with_more_time(sum(chunk.seconds for _, chunk in chunks))
+        made = iter(patient.call(queries.load_threads, options.tenant, chunks, key=group.key()))
+    for thread in group.threads:
+        if thread.is_refused(options):
+            yield thread.refused()
+        elif thread.error is not None:
+            raise thread.error
+        elif next(made) is None:
+            yield _load_alone(db, thread, options)
+        else:
+            yield ThreadLoaded(thread.key.thread_id, thread.load.stored_whole())
+
+
+def _load_alone(db: Connections, thread: Thread, options: Options) -> ThreadLoaded:
+    try:
+        db.run_in_thread(thread.load.count_ahead)
+        loaded = run_load(db, thread.key, thread.load, thread.source)
+    except (Conflict, InvalidInput) as refusal:
+        if not options.skip_refused:
+            raise
+        return ThreadLoaded(thread.key.thread_id, None, refusal)
+    return ThreadLoaded(thread.key.thread_id, loaded)
