@@ -1,4 +1,4 @@
-"""Imports a source into a store, thread by thread, with `load`.
+"""Imports a source into a store, thread by thread, with `load_threads`.
 
 The key of a load is made from the format and the source's own id of the thread. So a second import of the same source
 adds only what is new in it, and continues one that was interrupted.
@@ -7,6 +7,7 @@ adds only what is new in it, and continues one that was interrupted.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -19,7 +20,7 @@ from compaction_store.errors import CompactionStoreError, Conflict, InvalidInput
 from compaction_store.importers.formats import open_source
 from compaction_store.importers.sources import Bad, Item, Source, SourceThread
 from compaction_store.jsonable import AsDict, named
-from compaction_store.models import Loaded, ToLoad
+from compaction_store.models import Loaded, ThreadLoaded, ToLoad
 
 if TYPE_CHECKING:
     from compaction_store.store._async import AsyncStore
@@ -60,7 +61,7 @@ class ThreadImported(AsDict):
     skipped: int = 0
     left_out: int = 0
     bad: tuple[Bad, ...] = field(default=(), repr=False)
-    refused: CompactionStoreError | None = None
+    refused: Exception | None = None
 
 
 Reporter = Callable[[Progress], object]
@@ -88,7 +89,9 @@ def import_into(
     again continues from there. `format` and `options` are as for `open_source`.
     """
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
-    return iterate(_imported(importing, lambda name, items, key: store.load(name, items, key=key)))
+    threads = iterate(_to_load(importing, iter))
+    results = store.load_threads(threads, skip_refused=skip_bad)
+    return iterate(_imported(importing, lambda: next(results, None)))
 
 
 def import_into_async(
@@ -105,7 +108,9 @@ def import_into_async(
 ) -> AsyncIterator[ThreadImported]:
     """`import_into` for an AsyncStore. A worker thread reads the source, a page at a time, and calls `progress`."""
     importing = _Import(source, format, thread_id, prefix, only, skip_bad, progress, options)
-    return iterate_async(_imported(importing, lambda name, items, key: store.load(name, _Pages(items), key=key)))
+    threads = iterate_async(_to_load(importing, _Pages))
+    results = store.load_threads(threads, skip_refused=skip_bad)
+    return iterate_async(_imported(importing, lambda: anext(results, None)))
 
 
 def key_of(form: str, source_id: str) -> str:
@@ -113,26 +118,39 @@ def key_of(form: str, source_id: str) -> str:
     return f"import:{form}:{sha256(source_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
-def _imported(importing: _Import, load: Callable[[str, Iterator[Item], str], Any]) -> Work[None]:
-    """Yields each thread's result. `load` returns a `Loaded` or an awaitable of one."""
+def _to_load(importing: _Import, messages: Callable[[Iterator[Item]], object]) -> Work[None]:
+    """Yields what `load_threads` is given: each thread's name, messages and key."""
+    threads = importing.threads()
+    while (thread := (yield UninterruptedCall(next, threads, None))) is not None:
+        try:
+            items = yield UninterruptedCall(importing.begin, thread)
+            if items is not None:
+                yield Result(
+                    (importing.name(thread), messages(items), key_of(importing.source.format, thread.source_id))
+                )
+        finally:
+            importing.end()
+
+
+def _imported(importing: _Import, next_result: Callable[[], Any]) -> Work[None]:
+    """Yields each thread's result, in order. `next_result` returns a `ThreadLoaded` or None, or an awaitable of one."""
     try:
         yield UninterruptedCall(importing.open)
-        threads = importing.threads()
-        while (thread := (yield UninterruptedCall(next, threads, None))) is not None:
-            name, items = importing.begin(thread)
-            loaded, refused = None, None
-            try:
-                if (first := (yield UninterruptedCall(_from_first_message, items))) is not None:
-                    loaded = yield load(name, first, key_of(importing.source.format, thread.source_id))
-            except (Conflict, InvalidInput) as refusal:
-                if not importing.skip_bad:
-                    raise
-                refused = refusal
-            finally:
-                items.close()
-            yield Result(importing.result(thread, name, loaded, refused))
+        while (loaded := (yield next_result())) is not None:
+            for result in importing.results(loaded):
+                yield Result(result)
+        for result in importing.results(None):
+            yield Result(result)
     finally:
         importing.close()
+
+
+class _Begun(NamedTuple):
+    """A thread whose result is still to come: from the store, or known as it has no messages or was refused."""
+
+    thread: SourceThread
+    is_loading: bool
+    refused: CompactionStoreError | None = None
 
 
 class _Import:
@@ -159,6 +177,8 @@ class _Import:
         self._progress = progress
         self._options = options
         self._is_open = False
+        self._items: Generator[Item] | None = None
+        self._begun: deque[_Begun] = deque()
 
     def open(self) -> None:
         """Opens the source and keeps it as an attribute: a caller that is cancelled would have no result to close."""
@@ -171,6 +191,7 @@ class _Import:
         self._is_open = True
 
     def close(self) -> None:
+        self.end()
         if self._is_open:
             self.source.close()
 
@@ -189,13 +210,31 @@ class _Import:
         if missing:
             raise InvalidSource(f"the source has no thread {min(missing)!r}")
 
-    def begin(self, thread: SourceThread) -> tuple[str, Generator[Item]]:
-        """Returns a thread's name in the store, and its items."""
+    def name(self, thread: SourceThread) -> str:
+        """Returns a thread's name in the store."""
         prefix = f"{self.source.format}:" if self._prefix is None else self._prefix
-        name = self._thread_id if self._thread_id is not None else f"{prefix}{thread.source_id}"
-        return name, self._items(thread, name)
+        return self._thread_id if self._thread_id is not None else f"{prefix}{thread.source_id}"
 
-    def _items(self, thread: SourceThread, name: str) -> Generator[Item]:
+    def begin(self, thread: SourceThread) -> Iterator[Item] | None:
+        """Returns a thread's items, or None if it has no message, or cannot be read and is to be skipped."""
+        self._items = self._read(thread)
+        try:
+            items = _from_first_message(self._items)
+        except (Conflict, InvalidInput) as refusal:
+            if not self.skip_bad:
+                raise
+            self._begun.append(_Begun(thread, is_loading=False, refused=refusal))
+            return None
+        self._begun.append(_Begun(thread, is_loading=items is not None))
+        return items
+
+    def end(self) -> None:
+        """Closes the items of the thread that is being read."""
+        if self._items is not None:
+            self._items.close()
+
+    def _read(self, thread: SourceThread) -> Generator[Item]:
+        name = self.name(thread)
         try:
             for number, item in enumerate(thread.items):
                 yield item
@@ -210,9 +249,18 @@ class _Import:
         if self._progress is not None:
             self._progress(Progress(self.source.done, self.source.total, self.source.unit, name))
 
-    def result(
-        self, thread: SourceThread, name: str, loaded: Loaded | None, refused: CompactionStoreError | None
-    ) -> ThreadImported:
+    def results(self, done: ThreadLoaded | None) -> Iterator[ThreadImported]:
+        """Yields the results of the threads that begun before one that is done, and its own; None is after the last."""
+        while self._begun:
+            begun = self._begun.popleft()
+            if begun.is_loading:
+                assert done is not None  # noqa: S101 — the store returns a result for every thread
+                yield self._result(begun.thread, done.loaded, done.refused)
+                return
+            yield self._result(begun.thread, None, begun.refused)
+
+    def _result(self, thread: SourceThread, loaded: Loaded | None, refused: Exception | None) -> ThreadImported:
+        name = self.name(thread)
         self._report(name)
         notes = thread.notes
         return ThreadImported(

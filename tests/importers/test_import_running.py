@@ -18,7 +18,7 @@ from imported import FIXTURES, records, run, sound, stored
 from support.faces import Face
 
 import compaction_store as cs
-from compaction_store.errors import InvalidThreadId, PermissionDenied
+from compaction_store.errors import InvalidSource, InvalidThreadId, PermissionDenied
 from compaction_store.importers import (
     Item,
     Notes,
@@ -309,3 +309,20 @@ def test_open_source_is_what_import_into_opens(store: Face) -> None:
     assert (source.format, source.unit, source.total) == ("codex", "bytes", (FIXTURES / "codex.jsonl").stat().st_size)
     [result] = run(store, source)
     assert result.loaded is not None
+
+
+def test_short_threads_share_a_transaction_and_the_results_stay_in_order(
+    store: Face, superuser: psycopg.Connection[Any]
+) -> None:
+    def broken() -> Iterator[Item]:
+        yield from ()
+        raise InvalidSource("damaged")
+
+    made = {"a": items(0, 1), "empty": [], "b": items(0), "damaged": broken(), "c": items(0, 1, 2), "last": []}
+    found = run(store, Made(made), skip_bad=True)
+    assert [(r.source_id, r.loaded and r.loaded.added, type(r.refused)) for r in found] == [
+        ("a", 2, type(None)), ("empty", None, type(None)), ("b", 1, type(None)), ("damaged", None, InvalidSource),
+        ("c", 3, type(None)), ("last", None, type(None)),
+    ]  # fmt: skip
+    counted = superuser.execute("SELECT count(DISTINCT xmin::text), count(*) FROM compaction_store.messages").fetchall()
+    assert counted == [(1, 6)]
