@@ -18,6 +18,8 @@ LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
 # Always true. Only the listing states them, so that no query about one thread uses its indexes.
 LISTED_RECORD = "(number * 1) IS NOT NULL"
 LISTED_EVENT = "(pos * 1) IS NOT NULL"
+_SHIFT = "(64 - strpos(((((start_seq - 1) # end_seq))::bit(64))::text, '1'::text))"
+_SPAN_NODE = f"((end_seq >> {_SHIFT}) << {_SHIFT})"
 
 metadata = sa.MetaData(schema=SCHEMA)
 # The views for people who write SQL. No statement of the store reads them.
@@ -134,6 +136,7 @@ compactions = sa.Table(
     sa.Column("model", _text),
     sa.Column("counter", _text),
     sa.Column("inputs", postgresql.ARRAY(sa.BigInteger), nullable=False, server_default=sa.text("'{}'::bigint[]")),
+    sa.Column("span_node", sa.BigInteger, sa.Computed(_SPAN_NODE, persisted=True)),
     sa.Column("source_before", sa.LargeBinary),
     sa.Column("source_end", sa.LargeBinary),
     sa.Column("salt", sa.LargeBinary),
@@ -157,6 +160,24 @@ compactions = sa.Table(
         sa.text("end_seq DESC"),
         sa.text("number DESC"),
         postgresql_include=["pos", "redacted_pos", "tokens_after", "tenant"],
+        postgresql_where=sa.text("outcome = 'applied' AND revokes IS NULL"),
+    ),
+    sa.Index(
+        "compactions_span_start_idx",
+        "span_node",
+        "thread_uid",
+        "start_seq",
+        sa.text("number DESC"),
+        postgresql_include=["end_seq", "redacted_pos", "tenant"],
+        postgresql_where=sa.text("outcome = 'applied' AND revokes IS NULL"),
+    ),
+    sa.Index(
+        "compactions_span_end_idx",
+        "span_node",
+        "thread_uid",
+        "end_seq",
+        "number",
+        postgresql_include=["start_seq", "redacted_pos", "tenant"],
         postgresql_where=sa.text("outcome = 'applied' AND revokes IS NULL"),
     ),
     sa.Index(

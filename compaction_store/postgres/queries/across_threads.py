@@ -44,6 +44,43 @@ _ENTRIES_AT = """
     FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
     JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
 """
+# Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is the innermost.
+# compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are: at each node, the
+# first row is the innermost. "+ 0" keeps the planner to these indexes.
+_LATER = """
+    SELECT later.number FROM compaction_store.compactions AS later
+    WHERE later.thread_uid = compactions.thread_uid{named_later} AND later.span_node = n.node
+        AND later.outcome = 'applied' AND later.revokes IS NULL AND later.redacted_pos IS NULL
+        AND later.number + 0 > compactions.number AND later.number + 0 <= n.last_number
+        AND {around} AND (
+            SELECT undone.number FROM compaction_store.compactions AS undone
+            WHERE undone.thread_uid = later.thread_uid{named_undone} AND undone.revokes = later.number
+                AND undone.outcome = 'applied' AND undone.number <= n.last_number
+            LIMIT 1
+        ) IS NULL
+    ORDER BY {order} LIMIT 1
+"""
+# A span with a node after this span ends after it.
+_STARTING = {"around": "later.start_seq <= compactions.start_seq", "order": "later.start_seq DESC, later.number"}
+_ENDING = {
+    "around": "later.start_seq + 0 <= compactions.start_seq"
+    " AND ROW(later.end_seq, later.number) > ROW(compactions.end_seq, compactions.number)",
+    "order": "later.end_seq, later.number",
+}
+_SUPERSEDED_BY = """(
+    SELECT min(CASE WHEN n.node > compactions.end_seq THEN ({starting}) ELSE ({ending}) END)
+    FROM (
+        SELECT (compactions.span_node >> l.zeros + 1 << l.zeros + 1) | (1::bigint << l.zeros) AS node, h.last_number
+        FROM compaction_store.heads AS h
+        CROSS JOIN LATERAL generate_series(
+            64 - strpos((compactions.span_node & - compactions.span_node)::bit(64)::text, '1'),
+            64 - strpos(h.last_seq::bit(64)::text, '1')
+        ) AS l (zeros)
+        WHERE h.thread_uid = compactions.thread_uid{named_head}
+        OFFSET 0
+    ) AS n
+    WHERE compactions.outcome = 'applied'
+) AS superseded_by"""
 # A JSON text with only these characters is written as it is, or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 _ESCAPED = r"E'\\\\u00[0-7]'"
@@ -110,7 +147,6 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     # A literal, because a partial index is used only if the planner can see that its condition holds.
     applied: sa.ColumnElement[str] = sa.literal_column("'applied'")
     undone = schema.compactions.alias("undone")
-    later = schema.compactions.alias("later")
     head = schema.heads.alias("head")
 
     def named(table: sa.FromClause) -> Iterator[sa.ColumnElement[bool]]:
@@ -134,32 +170,10 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         )
         .scalar_subquery()
     )  # fmt: skip
-    # Spans in force are nested or disjoint, so the innermost one around this record is the earliest that superseded it.
-    # The row comparison makes thread and start index conditions, even with bad statistics. Citus needs the thread's
-    # equality as well.
-    place = sa.tuple_(later.c.thread_uid, later.c.start_seq)
-    superseded_by = (
-        sa.select(later.c.number)
-        .where(
-            c.outcome == applied, later.c.outcome == applied, later.c.revokes.is_(None),
-            later.c.thread_uid == c.thread_uid, *named(later),
-            later.c.start_seq <= c.start_seq, place >= sa.tuple_(c.thread_uid, sa.literal_column("1")),
-            place <= sa.tuple_(c.thread_uid, c.start_seq),
-            later.c.redacted_pos.is_(None), later.c.number > c.number, later.c.number <= last_number,
-            later.c.end_seq >= c.end_seq,
-            ~sa.exists().where(
-                undone.c.thread_uid == later.c.thread_uid, *named(undone), undone.c.revokes == later.c.number,
-                undone.c.outcome == applied, undone.c.number <= last_number,
-            ),
-        )
-        .order_by(later.c.thread_uid.desc(), later.c.start_seq.desc(), later.c.end_seq, later.c.number)
-        .limit(sa.literal_column("1"))
-        .scalar_subquery()
-    )  # fmt: skip
     query = sa.select(
         t.thread_id, c.number, c.pos, c.created_at, c.kind, c.outcome, c.start_seq, c.end_seq, c.tokens_before,
         c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.login, c.model,
-        c.counter, c.revokes, c.redacted_pos, superseded_by, revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
+        c.counter, c.revokes, c.redacted_pos, _superseded_by(given), revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
     ).join(schema.threads, t.thread_uid == c.thread_uid)  # fmt: skip
     query = query.where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
     if goes_on:
@@ -168,6 +182,18 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         query = query.where(at < reached if newest_first else at > reached)
     query = query.order_by(*[column.desc() if newest_first else column for column in order])
     return str(query.limit(_value("limit", c.number)).compile(dialect=DIALECT))
+
+
+def _superseded_by(given: tuple[str, ...]) -> sa.TextClause:
+    """Returns the expression for the first record in force that folded this one, as in views/audit_compactions.sql."""
+    named = " AND {}.thread_uid = :thread_uid" if "thread_uid" in given else ""
+    of_thread = {"named_later": named.format("later"), "named_undone": named.format("undone")}
+    statement = _SUPERSEDED_BY.format(
+        named_head=named.format("h"),
+        starting=_LATER.format(**of_thread, **_STARTING), ending=_LATER.format(**of_thread, **_ENDING),
+    )  # fmt: skip
+    text = sa.text(statement)
+    return text.bindparams(sa.bindparam("thread_uid", type_=schema.compactions.c.thread_uid.type)) if named else text
 
 
 def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:

@@ -44,6 +44,8 @@ COMMENT ON COLUMN compaction_store.compactions.counter IS
     'The name of the counter that counted the tokens.';
 COMMENT ON COLUMN compaction_store.compactions.inputs IS
     'The numbers of earlier records that it was made from; 0 means any before it.';
+COMMENT ON COLUMN compaction_store.compactions.span_node IS
+    'The seq of the span that is divisible by the highest power of two, for the indexes that find spans around a span.';
 COMMENT ON COLUMN compaction_store.compactions.source_before IS
     'The entry of the message before the span; NULL if the span begins at 1.';
 COMMENT ON COLUMN compaction_store.compactions.source_end IS

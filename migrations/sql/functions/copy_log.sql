@@ -120,7 +120,18 @@ BEGIN
                     v_record.commitment
                 );
                 v_record.entry := v_new;
-                INSERT INTO compaction_store.compactions VALUES (v_record.*);
+                INSERT INTO compaction_store.compactions (
+                    thread_uid, number, pos, created_at, redacted_pos, start_seq, end_seq, tokens_before, tokens_after,
+                    source_count, revokes, run_id, tenant, kind, outcome, callback, trigger, actor, login, model,
+                    counter, inputs, source_before, source_end, salt, commitment, entry, body
+                ) VALUES (
+                    v_record.thread_uid, v_record.number, v_record.pos, v_record.created_at, v_record.redacted_pos,
+                    v_record.start_seq, v_record.end_seq, v_record.tokens_before, v_record.tokens_after,
+                    v_record.source_count, v_record.revokes, v_record.run_id, v_record.tenant, v_record.kind,
+                    v_record.outcome, v_record.callback, v_record.trigger, v_record.actor, v_record.login,
+                    v_record.model, v_record.counter, v_record.inputs, v_record.source_before, v_record.source_end,
+                    v_record.salt, v_record.commitment, v_record.entry, v_record.body
+                );
             END IF;
             v_entries[i] := v_new;
         END LOOP;

@@ -18,6 +18,8 @@ BEGIN
                 OLD.meta := NULL;
             ELSE
                 OLD.body := NULL;
+                -- Not computed yet in NEW.
+                OLD.span_node := NULL;
             END IF;
             IF OLD *= NEW THEN
                 RETURN NEW;

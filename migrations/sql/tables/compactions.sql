@@ -25,6 +25,10 @@ CREATE TABLE compaction_store.compactions (
     model text COLLATE "C",
     counter text COLLATE "C",
     inputs bigint[] NOT NULL DEFAULT '{}',
+    span_node bigint GENERATED ALWAYS AS (
+        (end_seq >> (64 - strpos(((start_seq - 1) # end_seq)::bit(64)::text, '1')))
+            << (64 - strpos(((start_seq - 1) # end_seq)::bit(64)::text, '1'))
+    ) STORED,
     source_before bytea,
     source_end bytea,
     salt bytea,
@@ -50,6 +54,18 @@ CREATE TABLE compaction_store.compactions (
 CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
     INCLUDE (pos, redacted_pos, tokens_after, tenant)
+    WHERE outcome = 'applied' AND revokes IS NULL;
+-- An interval tree, which finds the first record that folded another one: span_node is the seq of the span that is divisible by the
+-- highest power of two. A span that contains another has the same one, or one that the other's becomes when its lowest bits
+-- are replaced by a one and zeros: as many as the last seq has bits. At one before or after the inner span, the spans that
+-- contain it are a range of one of these indexes. span_node comes first, so that no other query uses them.
+CREATE INDEX compactions_span_start_idx
+    ON compaction_store.compactions (span_node, thread_uid, start_seq, number DESC)
+    INCLUDE (end_seq, redacted_pos, tenant)
+    WHERE outcome = 'applied' AND revokes IS NULL;
+CREATE INDEX compactions_span_end_idx
+    ON compaction_store.compactions (span_node, thread_uid, end_seq, number)
+    INCLUDE (start_seq, redacted_pos, tenant)
     WHERE outcome = 'applied' AND revokes IS NULL;
 -- run_id comes first, because without good statistics the planner would use this index to read a thread's records.
 CREATE INDEX compactions_run_idx ON compaction_store.compactions (run_id, thread_uid);

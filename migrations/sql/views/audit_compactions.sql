@@ -53,7 +53,7 @@ SELECT
 FROM compaction_store.threads AS t
 -- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one.
 CROSS JOIN LATERAL (
-    SELECT d.last_number FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0
+    SELECT d.last_number, d.last_seq FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0
 ) AS h
 JOIN compaction_store.compactions AS c
     ON c.thread_uid = t.thread_uid AND c.tenant = t.tenant AND c.number <= h.last_number
@@ -68,25 +68,56 @@ CROSS JOIN LATERAL (
                 AND u.number <= h.last_number
         ) AS revoked_by,
         (
-            -- Spans in force are nested or disjoint, so the innermost one around this record superseded it first. The
-            -- comparison of rows makes thread and start conditions of the index, even with bad statistics; + 0 keeps the
-            -- planner off the primary key.
-            SELECT o.number
-            FROM compaction_store.compactions AS o
-            WHERE c.outcome = 'applied' AND o.outcome = 'applied' AND o.revokes IS NULL
-                AND o.thread_uid = c.thread_uid AND o.start_seq <= c.start_seq
-                AND ROW(o.thread_uid, o.start_seq) >= ROW(c.thread_uid, 1)
-                AND ROW(o.thread_uid, o.start_seq) <= ROW(c.thread_uid, c.start_seq)
-                AND o.redacted_pos IS NULL AND o.number + 0 > c.number AND o.number + 0 <= h.last_number
-                AND o.end_seq >= c.end_seq
-                AND NOT EXISTS (
-                    SELECT
-                    FROM compaction_store.compactions AS u
-                    WHERE u.thread_uid = o.thread_uid AND u.revokes = o.number AND u.outcome = 'applied'
-                        AND u.number <= h.last_number
+            -- Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is the
+            -- innermost. compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are:
+            -- at each node, the first row is the innermost; a span with a node after this span ends after it. + 0 keeps the
+            -- planner to these indexes.
+            SELECT min(CASE
+                WHEN n.node > c.end_seq THEN (
+                    SELECT o.number
+                    FROM compaction_store.compactions AS o
+                    WHERE o.thread_uid = c.thread_uid AND o.span_node = n.node AND o.outcome = 'applied'
+                        AND o.revokes IS NULL AND o.redacted_pos IS NULL
+                        AND o.start_seq <= c.start_seq
+                        AND o.number + 0 > c.number AND o.number + 0 <= h.last_number
+                        AND (
+                            SELECT u.number
+                            FROM compaction_store.compactions AS u
+                            WHERE u.thread_uid = o.thread_uid AND u.revokes = o.number AND u.outcome = 'applied'
+                                AND u.number <= h.last_number
+                            LIMIT 1
+                        ) IS NULL
+                    ORDER BY o.start_seq DESC, o.number
+                    LIMIT 1
                 )
-            ORDER BY o.thread_uid DESC, o.start_seq DESC, o.end_seq, o.number
-            LIMIT 1
+                ELSE (
+                    SELECT o.number
+                    FROM compaction_store.compactions AS o
+                    WHERE o.thread_uid = c.thread_uid AND o.span_node = n.node AND o.outcome = 'applied'
+                        AND o.revokes IS NULL AND o.redacted_pos IS NULL
+                        AND o.start_seq + 0 <= c.start_seq
+                        AND ROW(o.end_seq, o.number) > ROW(c.end_seq, c.number)
+                        AND o.number + 0 > c.number AND o.number + 0 <= h.last_number
+                        AND (
+                            SELECT u.number
+                            FROM compaction_store.compactions AS u
+                            WHERE u.thread_uid = o.thread_uid AND u.revokes = o.number AND u.outcome = 'applied'
+                                AND u.number <= h.last_number
+                            LIMIT 1
+                        ) IS NULL
+                    ORDER BY o.end_seq, o.number
+                    LIMIT 1
+                )
+            END) AS min
+            FROM (
+                SELECT (c.span_node >> l.zeros + 1 << l.zeros + 1) | (1::bigint << l.zeros) AS node
+                FROM pg_catalog.generate_series(
+                    64 - strpos((c.span_node & - c.span_node)::bit(64)::text, '1'),
+                    64 - strpos(h.last_seq::bit(64)::text, '1')
+                ) AS l (zeros)
+                OFFSET 0
+            ) AS n
+            WHERE c.outcome = 'applied'
         ) AS superseded_by
     OFFSET 0
 ) AS s

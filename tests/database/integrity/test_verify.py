@@ -128,7 +128,7 @@ def test_the_columns_under_test_are_all_there_are(tampered: psycopg.Connection[A
     ).fetchall()
     assert set(rows) == set(COLUMNS)
     assert {f"{table}.{column}" for table, column in COLUMNS} >= UNPROTECTED
-    assert len(UNPROTECTED) == 8
+    assert len(UNPROTECTED) == 9
 
 
 def test_the_thread_to_be_tampered_with_is_sound(keeper: cs.Store, thread: str) -> None:
@@ -216,10 +216,10 @@ def test_a_changed_column_is_found_or_on_the_published_list(
     keeper: cs.Store, tamperer: Tamperer, thread: str, table: str, column: str
 ) -> None:
     name = f"{table}.{column}"
-    if name == "heads.view_tokens_coarse":
+    if name in {"heads.view_tokens_coarse", "compactions.span_node"}:
         assert name in UNPROTECTED
         with pytest.raises(psycopg.errors.GeneratedAlways):
-            tamperer.run("UPDATE compaction_store.heads SET view_tokens_coarse = 1")
+            tamperer.run(f"UPDATE compaction_store.{table} SET {column} = 1")
         return
     is_protected = name not in UNPROTECTED
     wrong = set()
@@ -342,10 +342,12 @@ def test_a_forged_record_is_found(
         other = thread
         if number == 3:
             tamperer.run("DELETE FROM compaction_store.compactions WHERE thread_uid = %s AND number = 3", tamperer.uid)
+    columns = ", ".join(column.name for column in schema.compactions.columns if column.computed is None)
     tamperer.run(
-        "INSERT INTO compaction_store.compactions SELECT (json_populate_record(c, json_build_object("
+        f"INSERT INTO compaction_store.compactions ({columns}) SELECT {columns} FROM ("
+        " SELECT (json_populate_record(c, json_build_object("
         " 'thread_uid', %s::text, 'number', %s::int8, 'pos', %s::int8, 'start_seq', 11, 'end_seq', 12))).*"
-        " FROM compaction_store.compactions AS c WHERE thread_uid = %s AND number = 4",
+        " FROM compaction_store.compactions AS c WHERE thread_uid = %s AND number = 4) AS forged",
         str(key_of(tamperer.connection, other)), number, pos, tamperer.uid,
     )  # fmt: skip
     assert findings(keeper, other, level)
