@@ -1,0 +1,143 @@
+"""The messages of LangChain as they are stored: as chat messages, with their other fields under "langchain".
+
+This is the form in which `import` stores them too. Fields with their default values are left out. Nothing else is: a
+message comes back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from compaction_store.errors import InvalidInput, MissingExtra
+from compaction_store.models import Payload
+
+try:
+    from langchain_core import messages as lc
+except ImportError as error:
+    raise MissingExtra("the adapters of LangChain", "langchain") from error
+
+MessageTypes = Mapping[str, type[Any]]
+OURS = "langchain"
+_KINDS: dict[str, type[Any]] = {
+    "human": lc.HumanMessage, "ai": lc.AIMessage, "system": lc.SystemMessage, "tool": lc.ToolMessage,
+    "function": lc.FunctionMessage, "chat": lc.ChatMessage, "remove": lc.RemoveMessage,
+    "HumanMessageChunk": lc.HumanMessageChunk, "AIMessageChunk": lc.AIMessageChunk,
+    "SystemMessageChunk": lc.SystemMessageChunk, "ToolMessageChunk": lc.ToolMessageChunk,
+    "FunctionMessageChunk": lc.FunctionMessageChunk, "ChatMessageChunk": lc.ChatMessageChunk,
+}  # fmt: skip
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "function"}
+_OF_ROLE = {role: kind for kind, role in _ROLES.items()}
+_CALL = {"id", "name", "args", "type"}
+
+
+def message_types(given: Any) -> MessageTypes:
+    """Returns an application's own classes of messages by their names."""
+    found = {}
+    for kind in given:
+        if not (isinstance(kind, type) and issubclass(kind, lc.BaseMessage)):
+            raise InvalidInput(f"message_types must be subclasses of BaseMessage, not {kind!r}")
+        found[kind.__name__] = kind
+    return found
+
+
+def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
+    """Returns a message as it is stored. A class that is not LangChain's must be one of `types`.
+
+    Without `types`, a message of any class and with any values is taken, and a value that is not JSON is replaced by
+    the name of its class.
+    """
+    if not isinstance(message, lc.BaseMessage):
+        raise InvalidInput(f"a message must be a LangChain message, not {type(message).__name__}")
+    own = type(message)
+    if types is not None and own is not _KINDS.get(message.type) and types.get(own.__name__) is not own:
+        raise InvalidInput(f"message_types must have the class of the message: {own.__name__}")
+    # model_dump warns of values that its fields do not declare, and quotes them.
+    found = message.model_dump(exclude_defaults=True, warnings=False)
+    found = _json(found, _described if types is None else _refused)
+    found.pop("type", None)
+    role = found.pop("role", None) if isinstance(message, lc.ChatMessage) else None
+    kind = message.type.removesuffix("MessageChunk").lower()
+    payload: Payload = {"role": role or _ROLES.get(kind, "user"), "content": found.pop("content", "")}
+    for name in ("name", "id", "tool_call_id"):
+        if name in found:
+            payload[name] = found.pop(name)
+    if calls := found.pop("tool_calls", None):
+        payload["tool_calls"] = [_call(call) for call in calls]
+    if _OF_ROLE.get(payload["role"]) != message.type:
+        found["type"] = message.type
+    if own is not _KINDS.get(message.type):
+        found["class"] = own.__name__
+    return {**payload, OURS: found} if found else payload
+
+
+def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
+    """Returns the message that is stored so. The store's own summaries, and other dicts, become messages of text."""
+    ours = payload.get(OURS)
+    ours = ours if isinstance(ours, dict) else {}
+    role = payload.get("role")
+    role = role if isinstance(role, str) else "user"
+    kind = ours.get("type", _OF_ROLE.get("system" if role == "developer" else role, "chat"))
+    own = (types or {}).get(ours.get("class", ""), _KINDS.get(kind, lc.ChatMessage))
+    fields = {name: value for name, value in ours.items() if name not in {"type", "class"}}
+    for name in ("name", "id", "tool_call_id"):
+        if name in payload:
+            fields[name] = payload[name]
+    if isinstance(calls := payload.get("tool_calls"), list):
+        fields["tool_calls"] = [_loaded(call) for call in calls]
+    if issubclass(own, lc.ChatMessage):
+        fields["role"] = role
+    content = payload.get("content")
+    if not isinstance(content, str | list):
+        content = "" if content is None else json.dumps(content, ensure_ascii=False)
+    return own(content=content, **fields)
+
+
+def usage(message: Any) -> Payload | None:
+    """Returns the tokens that the model's API reported for a reply, as the store keeps them."""
+    found = getattr(message, "usage_metadata", None)
+    if not isinstance(found, dict) or not isinstance(found.get("input_tokens"), int):
+        return None
+    return {"usage": {"input_tokens": found["input_tokens"], "output_tokens": found.get("output_tokens", 0)}}
+
+
+def _call(call: Payload) -> Payload:
+    rest = {name: value for name, value in call.items() if name not in _CALL}
+    arguments = json.dumps(call["args"], ensure_ascii=False, separators=(",", ":"))
+    function = {"name": call["name"], "arguments": arguments}
+    return {"id": call.get("id"), "type": "function", "function": function, **rest}
+
+
+def _loaded(call: Payload) -> Payload:
+    rest = {name: value for name, value in call.items() if name not in {"id", "type", "function"}}
+    function = call["function"]
+    return {
+        "name": function["name"], "args": json.loads(function["arguments"]), "id": call.get("id"),
+        "type": "tool_call", **rest,
+    }  # fmt: skip
+
+
+def _json(value: Any, other: Callable[[Any], Any]) -> Any:
+    """Returns a value of JSON; `other` replaces what is none."""
+    if isinstance(value, dict):
+        if not all(type(name) is str for name in value):
+            return other(value)
+        return {name: _json(each, other) for name, each in value.items()}
+    if type(value) is list:
+        return [_json(each, other) for each in value]
+    if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
+        return value
+    if isinstance(value, str):
+        # A TextAccessor, or a member of an Enum.
+        return str.__str__(value)
+    return other(value)
+
+
+def _refused(value: Any) -> Any:
+    raise InvalidInput(f"a message must have a JSON form: it has a value of the class {type(value).__name__}")
+
+
+def _described(value: Any) -> Any:
+    return {"python": f"{type(value).__module__}.{type(value).__qualname__}"}
