@@ -74,6 +74,7 @@ _FILES = (
     "functions/in_force.sql",
     "functions/active.sql",
     "functions/view.sql",
+    "functions/element.sql",
     "functions/pos_at.sql",
     "functions/thread.sql",
     "functions/set_metadata.sql",

@@ -128,3 +128,25 @@ def test_the_view_for_sql_finds_the_status_of_one_record_without_reading_the_oth
         query = "SELECT status FROM compaction_store.audit_compactions WHERE thread_id = %s AND number = %s"
         blocks[size] = _blocks(app_url, query, (name, size))
     assert blocks[_MANY] <= 3 * blocks[_FEW], blocks
+
+
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_explain_reads_one_element_of_a_long_view(
+    url: str, app_url: str, superuser: psycopg.Connection[Any], shape: str
+) -> None:
+    blocks: dict[int, int] = {}
+    for size in (_FEW, _MANY):
+        name = f"{size} records"
+        spans = _SHAPES[shape](size)
+        _write(url, superuser, name, spans)
+        superuser.execute("VACUUM ANALYZE")
+        last = max(end for _, end in spans)
+        with cs.Reader.open(app_url) as store:
+            elements = store.view(name).elements
+            for seq in (1, 7, 32, last // 2, last // 2 + 1, last - 1, last):
+                [expected] = [element for element in elements if element.seq <= seq <= element.end_seq]
+                assert store.explain(name, seq).element == expected
+        query = "SELECT FROM compaction_store.element(NULL, 'default', %s, %s)"
+        blocks[size] = max(_blocks(app_url, query, (name, seq)) for seq in (1, last // 2, last))
+    # The first call of a session reads the catalogue, about the same for both.
+    assert blocks[_MANY] <= 2 * blocks[_FEW], blocks

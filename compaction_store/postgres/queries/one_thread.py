@@ -213,6 +213,13 @@ def view(connection: Connection, thread: ThreadKey, at: int | None) -> list[tupl
     )
 
 
+def element(connection: Connection, thread: ThreadKey, seq: int) -> list[tuple[Any, ...]]:
+    """Returns the row of the present view that has a seq; none if there is no such seq."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.element(%b::uuid, %b::text, %b::text, %b::int8)", (*thread, seq)
+    )
+
+
 def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
     """Returns the last pos not later than a time, 0 if there is none."""
     rows = fetch(

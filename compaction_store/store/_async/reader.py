@@ -361,24 +361,17 @@ class AsyncReader:
         wanted = receipts.digests(tools, system)
         message = await self.message(thread_id, seq)
         log = [record async for record in self.compactions(thread_id, covering=seq)]
-        view = await self._present_view(thread_id)
-        element = next((element for element in view.elements if element.seq <= seq <= element.end_seq), None)
-        if element is None:
-            raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
         key = self._key(thread_id)
+        rows = await self._db.call(queries.element, key, seq)
+        if not rows:
+            raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
+        [element] = typed_rows.view(thread_id, rows).elements
         redaction = await auditing.redaction_of(self._db, key, message)
         _, receipt = await auditing.receipt_of(self._db, key, seq) or (0, None)
         origin = await forking.origin(self._db, key, seq, message.pos)
         same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
         same_system = receipts.has_digest(receipt, "system", wanted.system)
         return Explanation(message, tuple(log), element, redaction, receipt, same_tools, same_system, origin)
-
-    async def _present_view(self, thread_id: str) -> View:
-        """Returns the view now, of a hidden thread too."""
-        try:
-            return await self.view(thread_id)
-        except ThreadNotFound:
-            return await self.view(thread_id, at=(await self.thread(thread_id, hidden=True)).last_pos)
 
     def events(
         self,

@@ -53,6 +53,8 @@ COMMENT ON FUNCTION compaction_store.newest IS
     'Returns the newest messages of a thread as they were appended, newest first.';
 COMMENT ON FUNCTION compaction_store.view IS
     'Returns what the model should see at a pos, or now: messages, and records in place of their spans.';
+COMMENT ON FUNCTION compaction_store.element IS
+    'Returns the part of the present view that has a seq: the message, or the record in its place.';
 COMMENT ON FUNCTION compaction_store.pos_at IS
     'Returns the last pos of a thread that is not later than a time.';
 COMMENT ON FUNCTION compaction_store.thread IS

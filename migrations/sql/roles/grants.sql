@@ -46,7 +46,7 @@ BEGIN
     GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader;
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
-        compaction_store.view, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
+        compaction_store.view, compaction_store.element, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
         compaction_store.thread_state, compaction_store.events, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     -- Not granted to applications, which could block all checkpoints with it.
