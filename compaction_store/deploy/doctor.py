@@ -298,8 +298,7 @@ def _schema(seen: Seen) -> Iterator[Check]:
         return
     yield Check("schema", "ok", f"the schema is at revision {schema.REVISION}")
     for finding in seen.protected.findings:
-        remedy = "find out who changed it, restore it from a newly migrated database, then run verify --all"
-        yield Check("protection", "problem", finding.what, remedy)
+        yield Check("protection", "problem", finding.what, _remedy(finding.what))
     if not seen.protected.findings:
         yield Check("protection", "ok", "triggers, policies, functions and grants are as shipped")
     for note in seen.protected.notes:
@@ -308,6 +307,17 @@ def _schema(seen: Seen) -> Iterator[Check]:
         what = f"the tables belong to {', '.join(sorted(seen.owners))}, which can change them without a record"
         remedy = "migrate with a login that may create roles, or use another login for the application"
         yield Check("owner", "note", what, remedy)
+
+
+def _remedy(finding: str) -> str:
+    if finding.startswith("everything belongs to "):
+        return (
+            f"a role that may: GRANT {schema.SCHEMA}_owner TO it; and the other three roles WITH ADMIN OPTION; then"
+            " downgrade to base and migrate again, with what is stored exported before and imported after"
+        )
+    if finding.startswith("login "):
+        return "revoke what it must not have, or give the role to another login: compaction-store grant"
+    return "find out who changed it, restore it from a newly migrated database, then run verify --all"
 
 
 def _login(seen: Seen) -> Iterator[Check]:

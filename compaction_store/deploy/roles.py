@@ -28,7 +28,7 @@ _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
 
 _LOGIN = """
-    SELECT r.rolsuper, r.rolbypassrls, r.rolinherit,
+    SELECT r.rolsuper, r.rolinherit,
         pg_catalog.pg_has_role(r.oid, o.oid, 'MEMBER'), pg_catalog.pg_has_role(r.oid, a.oid, 'MEMBER'),
         pg_catalog.current_setting('server_version_num')::int4,
         (SELECT pg_catalog.min(w.rolname::text) FROM pg_catalog.pg_roles AS w
@@ -43,7 +43,6 @@ _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = A
 
 class _Login(NamedTuple):
     is_superuser: bool
-    bypasses_policies: bool
     inherits: bool
     is_owner: bool
     is_application: bool
@@ -103,9 +102,9 @@ def _login(connection: Connection, login: str) -> _Login:
 
 def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     found = _login(connection, login)
-    if role != "owner" and (found.is_superuser or found.bypasses_policies):
-        what = role_members.SUPERUSER if found.is_superuser else role_members.BYPASSES
-        raise InvalidInput(f"{login!r} is {what}: the policies would not restrict it; make another login")
+    if role != "owner":
+        for power in role_members.reach(connection, login):
+            raise InvalidInput(f"{login!r} is {power}: the policies would not restrict it; make another login")
     if role != "owner" and found.writes_as is not None:
         raise InvalidInput(f"{login!r} is a member of {found.writes_as}: it could change tables; make another login")
     other = found.is_application if role == "owner" else role == "application" and found.is_owner

@@ -17,26 +17,37 @@ BYPASSES = "exempt from row-level security"
 # Postgres's own roles that can write without a grant; the last two can do whatever the server's account can.
 WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
 
-# Only memberships that can be used count: since Postgres 16, some only allow granting the role.
-_MEMBERS = """
+MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
+# The roles that each login can use. Since Postgres 16, some memberships only allow granting the role.
+_HELD = """
     WITH RECURSIVE edges AS (
         SELECT a.member, a.roleid FROM pg_catalog.pg_auth_members AS a
         WHERE coalesce((pg_catalog.to_jsonb(a) ->> 'inherit_option')::bool, true)
             OR coalesce((pg_catalog.to_jsonb(a) ->> 'set_option')::bool, true)
     ), held (login, roleid) AS (
-        SELECT r.oid, r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolcanlogin
+        SELECT r.oid, r.oid FROM pg_catalog.pg_roles AS r WHERE {whom}
         UNION
         SELECT h.login, e.roleid FROM held AS h JOIN edges AS e ON e.member = h.roleid
     )
+"""
+_MEMBERS = """
     SELECT pg_catalog.pg_get_userbyid(h.login)::text,
         pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(ours)s::text[])),
         pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(writers)s::text[])),
         pg_catalog.bool_or(g.rolsuper),
-        pg_catalog.bool_or(g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[]))
+        pg_catalog.bool_or(g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[])),
+        pg_catalog.bool_or(g.rolcreaterole)
+            AND pg_catalog.current_setting('server_version_num')::int4 < 160000
     FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
     GROUP BY h.login
     HAVING pg_catalog.bool_or(g.rolname = ANY (%(ours)s::text[]) OR g.rolname = ANY (%(writers)s::text[]))
     ORDER BY 1
+"""
+
+_POWERS = """
+    SELECT g.rolname::text, g.rolsuper, g.rolbypassrls,
+        g.rolcreaterole AND pg_catalog.current_setting('server_version_num')::int4 < 160000
+    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid ORDER BY 1
 """
 
 
@@ -52,11 +63,29 @@ def read(connection: Connection) -> list[Member]:
     """Reads every login that has a role of the schema, or a role of Postgres that can write to all tables."""
     found = []
     parameters = {"ours": list(ROLES), "writers": list(WRITERS)}
-    for login, roles, writers, is_superuser, bypasses in queries.fetch(connection, _MEMBERS, parameters):
-        powers = [what for what, so in ((SUPERUSER, is_superuser), (BYPASSES, bypasses)) if so]
+    for login, roles, writers, is_superuser, bypasses, makes_roles in queries.fetch(
+        connection, _HELD.format(whom="r.rolcanlogin") + _MEMBERS, parameters
+    ):
+        powers = _named(is_superuser, bypasses, makes_roles)
         powers += [f"a member of {name}" for name in sorted(writers or ())]
         found.append(Member(login, sorted(roles or ()), powers))
     return found
+
+
+def reach(connection: Connection, login: str) -> Iterator[str]:
+    """Yields what a login can do, by itself or as another role, that no member of the schema's roles must."""
+    for name, is_superuser, bypasses, makes_roles in queries.fetch(
+        connection, _HELD.format(whom="r.rolname = %b::text") + _POWERS, (login,)
+    ):
+        for power in _named(is_superuser, bypasses, makes_roles):
+            yield power if name == login else f"a member of {name!r}, which is {power}"
+
+
+def _named(is_superuser: bool, bypasses: bool, makes_roles: bool) -> list[str]:
+    """Returns the powers that are true. A superuser has all of them."""
+    if is_superuser:
+        return [SUPERUSER]
+    return [what for what, so in ((BYPASSES, bypasses), (MAKES_ROLES, makes_roles)) if so]
 
 
 def findings(members: Sequence[Member]) -> Iterator[str]:

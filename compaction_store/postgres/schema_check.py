@@ -72,18 +72,33 @@ def check_schema(seen: Facts) -> SchemaReport:
     """Compares the facts of a database with the expected ones."""
     seen = seen._replace(facts={subject: _comparable(subject, fact) for subject, fact in seen.facts.items()})
     has_roles = all(f"role {role}" in seen.roles for role in OURS)
-    facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not k.startswith("owner of ")}
-    found = [*_compare(_expected(has_roles, is_spread=seen.is_spread), facts), *_shards(seen)]
+    facts = seen.facts if has_roles else {k: v for k, v in seen.facts.items() if not _says_owner(k)}
+    expected = _expected(has_roles, is_spread=seen.is_spread)
+    found = [*_shards(seen)]
+    if has_roles and (owner := _other_owner(facts)) is not None:
+        found.append(f"everything belongs to {owner}, which was not a member of {_OWNER} when it migrated")
+        expected, facts = ({k: v for k, v in of.items() if not _says_owner(k)} for of in (expected, facts))
+    found += _compare(expected, facts)
     notes: tuple[str, ...] = (*role_members.notes(seen.members), *seen.notes)
     if has_roles:
         found += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
         found += role_members.findings(seen.members)
     else:
-        owners = {fact for subject, fact in seen.facts.items() if subject.startswith("owner of ")}
+        owners = {fact for subject, fact in seen.facts.items() if _says_owner(subject)}
         notes = (f"the roles could not be created here: everything belongs to {', '.join(sorted(owners))}", *notes)
         if len(owners) > 1:
             found.append(f"the objects belong to several owners: {', '.join(sorted(owners))}")
     return SchemaReport(tuple(Finding(None, what) for what in found), notes)
+
+
+def _other_owner(facts: dict[str, str]) -> str | None:
+    """Returns the one role that owns everything if it is not the owner's, as after a migration by another login."""
+    owners = {fact for subject, fact in facts.items() if _says_owner(subject)}
+    return owners.pop() if len(owners) == 1 and _OWNER not in owners else None
+
+
+def _says_owner(subject: str) -> bool:
+    return subject.startswith("owner of ")
 
 
 def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:

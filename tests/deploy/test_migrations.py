@@ -22,6 +22,7 @@ from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store import migrate
+from compaction_store.deploy import doctor
 from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
 from compaction_store.postgres import engines, schema
 
@@ -204,3 +205,16 @@ def test_a_login_migrates_its_own_database_whether_or_not_it_may_make_roles(bare
             assert owners == [("compaction_store_owner" if name == "maker" else name,)]
             _use(address)
             migrate.upgrade(address)
+            if name == "later":
+                _says_whom_everything_belongs_to(address)
+
+
+def _says_whom_everything_belongs_to(url: str) -> None:
+    """A login that migrates without being a member of the owner's role keeps what it makes: one finding says so."""
+    with cs.Reader.open(url) as reader:
+        found = {finding.what for report in reader.verify_all(level="schema") for finding in report.findings}
+    assert found == {"everything belongs to later, which was not a member of compaction_store_owner when it migrated"}
+    [problem] = [check for check in doctor.diagnose(url) if check.state == "problem"]
+    assert problem.what in found
+    assert problem.remedy is not None
+    assert "GRANT compaction_store_owner TO it" in problem.remedy

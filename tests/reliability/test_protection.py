@@ -542,6 +542,36 @@ def test_a_login_that_no_policy_binds_is_refused(url: str, superuser: Any, login
     roles.grant(url, login, "owner")
 
 
+@pytest.mark.parametrize("attribute", ["SUPERUSER", "BYPASSRLS"])
+def test_a_login_that_can_become_such_a_role_is_refused(url: str, superuser: Any, login: str, attribute: str) -> None:
+    quoted = '"' + login.replace('"', '""') + '"'
+    group = f"cs_group_{os.getpid()}"
+    superuser.execute(f"CREATE ROLE {group} NOLOGIN {attribute}; GRANT {group} TO {quoted}".encode())
+    try:
+        for role in ("application", "loader", "auditor"):
+            with pytest.raises(cs.InvalidInput, match=f"is a member of '{group}', which is"):
+                roles.grant(url, login, role)
+        assert memberships(superuser, login) == {group}
+    finally:
+        superuser.execute(f"DROP ROLE {group}")
+
+
+def test_before_postgres_16_a_login_that_makes_roles_is_refused(url: str, superuser: Any, login: str) -> None:
+    quoted = '"' + login.replace('"', '""') + '"'
+    superuser.execute(f"ALTER ROLE {quoted} CREATEROLE".encode())
+    if superuser.info.server_version >= 160000:
+        roles.grant(url, login, "application")
+        assert list(schema_findings(url)) == []
+        return
+    with pytest.raises(cs.InvalidInput, match="able to give itself any role"):
+        roles.grant(url, login, "application")
+
+
+def schema_findings(url: str) -> list[str]:
+    with cs.Reader.open(url) as reader:
+        return [finding.what for report in reader.verify_all(level="schema") for finding in report.findings]
+
+
 def test_no_login_is_owner_and_application_at_once(url: str, superuser: Any, login: str) -> None:
     for one, other in (("owner", "application"), ("application", "owner")):
         roles.grant(url, login, one)  # type: ignore[arg-type]
