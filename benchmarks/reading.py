@@ -187,7 +187,10 @@ class Audits(Contest):
             "the records over one message, p95", "covering", "An index over the spans' ends.", most=0.02,
             figure="p95",
         ),
-        Row("explain a message, p95", "explain", "The records over it, and one element of the view.", most=0.02, figure="p95"),
+        Row(
+            "explain a message, p95", "explain", "The records over it, and one element of the view.", most=0.02,
+            figure="p95",
+        ),
     )  # fmt: skip
 
     def __init__(self, bench: Bench) -> None:

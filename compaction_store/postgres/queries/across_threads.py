@@ -235,12 +235,20 @@ def _conditions(given: tuple[str, ...]) -> Iterator[sa.ColumnElement[bool]]:
 
 
 def due(
-    connection: Connection, tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int
+    connection: Connection,
+    tenant: str,
+    trigger: int,
+    margin: int,
+    after: tuple[int, UUID] | None,
+    limit: int,
+    among: int | None,
 ) -> list[tuple[Any, ...]]:
     """Returns a page of the threads whose view has more than `trigger` tokens, about the largest first.
 
     Left out are erased and hidden threads, threads that a run has leased, and threads whose last attempt made no
-    progress and whose view has not grown by `margin` since. The last column and the thread_uid order them.
+    progress and whose view has not grown by `margin` since. The column after a thread's own, and the thread_uid, order
+    them. With `among`, the last four columns are what `reported` returns, NULL if nothing; a cluster cannot call that
+    function for rows.
     """
     t, h = schema.threads.c, schema.heads.c
     query = (
@@ -257,6 +265,18 @@ def due(
     )  # fmt: skip
     if after is not None:
         query = query.where(sa.tuple_(h.view_tokens_coarse, h.thread_uid) < sa.tuple_(*after))
+    if among is not None:
+        # Around the page, so that the function is called for its threads only.
+        page = query.subquery("page")
+        figures = [sa.column("seq", sa.BigInteger), sa.column("view_tokens", sa.BigInteger)]
+        texts = [sa.column(name, sa.Text) for name in ("payload", "meta")]
+        called = sa.func.compaction_store.reported(page.c.thread_uid, tenant, page.c.thread_id, among)
+        found = called.table_valued(*figures, *texts).lateral("found")
+        query = (
+            sa.select(page, found)
+            .select_from(page.outerjoin(found, sa.true()))
+            .order_by(page.c.view_tokens_coarse.desc(), page.c.thread_uid.desc())
+        )
     with transaction(connection, tenant, read_only=True):
         return select(connection, query)
 

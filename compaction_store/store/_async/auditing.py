@@ -19,6 +19,8 @@ from compaction_store.rendering import receipts
 _KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 _PAGE = 100
+# The columns of a thread in a row of `due`.
+_THREAD = 12
 # How many of the last messages are searched for a reply that reports its usage.
 _REPORTS = 100
 
@@ -149,15 +151,22 @@ async def due(db: AsyncConnections, tenant: str, budget: TokenBudget) -> AsyncIt
     margin = max(1, budget.trigger_tokens - budget.target_tokens)
     after = None
     while True:
-        rows = await db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE)
+        rows = await db.call(
+            queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, None if db.is_cluster else _REPORTS
+        )
         for row in rows:
-            thread = typed_rows.thread(row[:-1])
-            key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
-            if budget.is_over((await calibrated(db, key, thread.view_tokens, budget)).tokens):
+            thread = typed_rows.thread(row[:_THREAD])
+            if db.is_cluster:
+                key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
+                measured = await calibrated(db, key, thread.view_tokens, budget)
+            else:
+                found = size_estimate.reported([] if row[_THREAD + 1] is None else [row[_THREAD + 1 :]])
+                measured = size_estimate.calibrated(thread.view_tokens, budget, found)
+            if budget.is_over(measured.tokens):
                 yield thread
         if len(rows) < _PAGE:
             return
-        after = rows[-1][-1], typed_rows.thread(rows[-1][:-1]).thread_uid
+        after = rows[-1][_THREAD], typed_rows.thread(rows[-1][:_THREAD]).thread_uid
 
 
 async def calibrated(db: AsyncConnections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:
