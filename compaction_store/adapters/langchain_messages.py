@@ -77,11 +77,11 @@ def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
     """Returns the message that is stored so. The store's own summaries, and other dicts, become messages of text."""
     ours = payload.get(OURS)
     ours = ours if isinstance(ours, dict) else {}
-    role = payload.get("role")
+    role = ours.get("role", payload.get("role"))
     role = role if isinstance(role, str) else "user"
     kind = ours.get("type", _OF_ROLE.get("system" if role == "developer" else role, "chat"))
     own = (types or {}).get(ours.get("class", ""), _KINDS.get(kind, lc.ChatMessage))
-    fields = {name: value for name, value in ours.items() if name not in {"type", "class"}}
+    fields = {name: value for name, value in ours.items() if name not in {"type", "class", "role"}}
     for name in ("name", "id", "tool_call_id"):
         if name in payload:
             fields[name] = payload[name]
@@ -93,6 +93,23 @@ def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
     if not isinstance(content, str | list):
         content = "" if content is None else json.dumps(content, ensure_ascii=False)
     return own(content=content, **fields)
+
+
+def as_user(payload: Payload) -> Payload:
+    """The store puts no system message in place of others: its role is kept beside."""
+    if payload.get("role") not in {"system", "developer"}:
+        return payload
+    return {**payload, "role": "user", OURS: {**payload.get(OURS, {}), "role": payload["role"]}}
+
+
+def as_given(payload: Payload) -> Payload:
+    """Undoes `as_user`."""
+    ours = payload.get(OURS)
+    if not isinstance(ours, dict) or "role" not in ours:
+        return payload
+    rest = {name: value for name, value in ours.items() if name != "role"}
+    found = {name: value for name, value in payload.items() if name != OURS} | {"role": ours["role"]}
+    return {**found, OURS: rest} if rest else found
 
 
 def usage(message: Any) -> Payload | None:

@@ -1,0 +1,184 @@
+"""A checkpointer of LangGraph that wraps another one, and keeps the messages of each thread in the store."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Literal, Self
+
+from compaction_store import arguments
+from compaction_store.adapters.langchain_messages import to_payload
+from compaction_store.adapters.langgraph_threads import Threads
+from compaction_store.drivers import Work, drive, drive_async
+from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.store import AsyncStore, Store
+
+try:
+    from langchain_core.messages import BaseMessage
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+except ImportError as error:
+    raise MissingExtra("the checkpointer of LangGraph", "langgraph") from error
+# Outside of the try: if a release moves it, the error says so.
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+OnDelete = Literal["clear", "erase"]
+# Not every checkpointer has these; LangGraph looks at the class.
+_OPTIONAL = ("delete_for_runs", "copy_thread", "prune")
+
+
+class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is an extra
+    """A checkpointer that records the messages of its threads.
+
+    `inner` keeps the checkpoints, and the graph works with these as before. Beside it, the list in `channel` is kept
+    as the thread named by `thread_id`: messages that the graph removes, summarizes or leaves by going back to an older
+    checkpoint leave its view, by a record, and stay. `on_delete` says what `delete_thread` does to this thread: it
+    hides the messages, or erases it for good. `actor` is recorded with what changes the view.
+    """
+
+    def __new__(cls, inner: Any = None, *_given: Any, **_options: Any) -> Self:
+        names = [name for each in _OPTIONAL for name in (each, f"a{each}")]
+        lacking = {
+            name: getattr(BaseCheckpointSaver, name)
+            for name in names
+            if getattr(type(inner), name, None) is getattr(BaseCheckpointSaver, name)
+        }
+        made: Self = super().__new__(type(cls.__name__, (cls,), lacking) if lacking else cls)
+        return made
+
+    def __init__(
+        self,
+        inner: BaseCheckpointSaver,
+        store: Store | AsyncStore,
+        *,
+        channel: str = "messages",
+        on_delete: OnDelete = "clear",
+        actor: str | None = None,
+    ) -> None:
+        if not isinstance(inner, BaseCheckpointSaver):
+            raise InvalidInput(f"inner must be a BaseCheckpointSaver, not {type(inner).__name__}")
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
+        arguments.one_of(on_delete, ("clear", "erase"), "on_delete")
+        arguments.optional_name(actor, "actor")
+        super().__init__(serde=inner.serde)
+        self.inner = inner
+        self.store = store
+        self._threads = Threads(store, actor)
+        self._channel = channel
+        self._on_delete = on_delete
+        self._actor = actor
+
+    # ---- what is recorded
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        self._drive(self._recorded(config, checkpoint, new_versions))
+        return self.inner.put(config, checkpoint, metadata, new_versions)
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        await drive_async(self._recorded(config, checkpoint, new_versions))
+        return await self.inner.aput(config, checkpoint, metadata, new_versions)
+
+    def delete_thread(self, thread_id: str) -> None:
+        self.inner.delete_thread(thread_id)
+        self._drive(self._deleted(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self.inner.adelete_thread(thread_id)
+        await drive_async(self._deleted(thread_id))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        self.inner.copy_thread(source_thread_id, target_thread_id)
+        self._drive(self._copied(source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await self.inner.acopy_thread(source_thread_id, target_thread_id)
+        await drive_async(self._copied(source_thread_id, target_thread_id))
+
+    def _recorded(self, config: Any, checkpoint: Any, new_versions: Any) -> Work[None]:
+        """Records the messages of a checkpoint, before it is put: the graph has none that are not stored."""
+        about = config["configurable"]
+        value = checkpoint["channel_values"].get(self._channel)
+        value = value.value if isinstance(value, _DeltaSnapshot) else value
+        if self._channel not in new_versions or about.get("checkpoint_ns") or not _is_messages(value):
+            return
+        state = [to_payload(message) for message in value]
+        yield from self._threads.follow(about["thread_id"], state, f"checkpoint {checkpoint['id']}")
+
+    def _deleted(self, thread_id: str) -> Work[None]:
+        about = {"reason": "delete_thread", "actor": self._actor}
+        try:
+            if self._on_delete == "erase":
+                yield from self._threads.call("erase", thread_id, **about)
+            else:
+                yield from self._threads.call("clear", thread_id, hide=True, **about)
+        except ThreadNotFound:
+            return
+
+    def _copied(self, source: str, target: str) -> Work[None]:
+        try:
+            yield from self._threads.call("fork", source, target, reason="copy_thread", actor=self._actor)
+        except ThreadNotFound:
+            return
+
+    def _drive(self, work: Work[None]) -> None:
+        if not isinstance(self.store, Store):
+            raise InvalidInput("store must be a Store for the methods without await, not an AsyncStore")
+        drive(work)
+
+    # ---- what is the inner checkpointer's alone
+
+    @property
+    def config_specs(self) -> Any:
+        return self.inner.config_specs
+
+    def get_tuple(self, config: Any) -> Any:
+        return self.inner.get_tuple(config)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return await self.inner.aget_tuple(config)
+
+    def list(self, config: Any, **options: Any) -> Iterator[Any]:
+        yield from self.inner.list(config, **options)
+
+    async def alist(self, config: Any, **options: Any) -> AsyncIterator[Any]:
+        async for found in self.inner.alist(config, **options):
+            yield found
+
+    def put_writes(self, config: Any, writes: Sequence[Any], task_id: str, task_path: str = "") -> None:
+        self.inner.put_writes(config, writes, task_id, task_path)
+
+    async def aput_writes(self, config: Any, writes: Sequence[Any], task_id: str, task_path: str = "") -> None:
+        await self.inner.aput_writes(config, writes, task_id, task_path)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self.inner.delete_for_runs(run_ids)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await self.inner.adelete_for_runs(run_ids)
+
+    def prune(self, thread_ids: Sequence[str], **options: Any) -> None:
+        self.inner.prune(thread_ids, **options)
+
+    async def aprune(self, thread_ids: Sequence[str], **options: Any) -> None:
+        await self.inner.aprune(thread_ids, **options)
+
+    def get_delta_channel_history(self, **options: Any) -> Any:
+        return self.inner.get_delta_channel_history(**options)
+
+    async def aget_delta_channel_history(self, **options: Any) -> Any:
+        return await self.inner.aget_delta_channel_history(**options)
+
+    def get_next_version(self, current: Any, channel: Any) -> Any:
+        return self.inner.get_next_version(current, channel)
+
+    def with_allowlist(self, extra_allowlist: Any) -> Any:
+        inner = self.inner.with_allowlist(extra_allowlist)
+        if inner is self.inner:
+            return self
+        clone = copy.copy(self)
+        clone.inner, clone.serde = inner, inner.serde
+        return clone
+
+
+def _is_messages(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, BaseMessage) for each in value)

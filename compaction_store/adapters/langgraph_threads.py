@@ -1,0 +1,238 @@
+"""Keeps a thread like the messages of a LangGraph state: what is new is appended, what is gone leaves the view.
+
+A state is the list that the framework would send. Messages that it lacks, or has others in place of, become one record
+each, and stay in the thread. A part of the view that the store compacted itself counts as the messages of the state
+that it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from compaction_store.adapters.batches import batches
+from compaction_store.adapters.langchain_messages import OURS, as_given, as_user
+from compaction_store.drivers import Call, Work
+from compaction_store.errors import Conflict, ThreadNotFound
+from compaction_store.messages.tool_pairs import is_system
+from compaction_store.models import Element, Payload
+from compaction_store.rendering.view import View
+from compaction_store.store import AsyncStore, Store
+
+# The states of so many threads are kept, so that what is new is found without reading the view.
+_KNOWN = 64
+# More differences than this in one state are one rewind instead.
+_ADOPTIONS = 8
+# The records that follow a state. Those of other kinds are the store's own compactions.
+_OF_STATES = ("adoption", "rewind", "clear")
+Covered = Mapping[int, frozenset[str]]
+
+
+class Item(NamedTuple):
+    """A message of the view, and its element. An erased message is None; a removal has an item without a message."""
+
+    payload: Payload | None
+    element: Element
+    is_message: bool = True
+
+
+class Change(NamedTuple):
+    """One step towards a state: items of the view from `start` to before `end` are replaced by `new`.
+
+    Without an `end`, all items from `start` on are hidden, and `new` is appended.
+    """
+
+    start: int
+    end: int | None
+    new: list[Payload]
+
+
+class Threads:
+    """The threads of a store, as the states of a graph's threads."""
+
+    def __init__(self, store: Store | AsyncStore, actor: str | None) -> None:
+        self.store = store
+        self._actor = actor
+        self._known: OrderedDict[str, tuple[bytes, list[Payload]]] = OrderedDict()
+        self._originals: OrderedDict[tuple[Any, ...], frozenset[str]] = OrderedDict()
+
+    def follow(self, thread_id: str, state: list[Payload], reason: str) -> Work[None]:
+        """Lets the view of a thread have the messages of a state."""
+        head, before = self._known.pop(thread_id, (None, []))
+        if head is not None and state[: len(before)] == before:
+            try:
+                yield from self._append(thread_id, state, len(before), head)
+            except Conflict:
+                pass  # Another writer came first: compare with the view.
+            else:
+                return
+        adoptions = 0
+        while True:
+            try:
+                if (yield from self._approach(thread_id, state, reason, adoptions < _ADOPTIONS)):
+                    return
+                adoptions += 1
+            except Conflict:
+                continue
+
+    def view(self, thread_id: str) -> Work[View | None]:
+        try:
+            view: View = yield from self.call("view", thread_id)
+        except ThreadNotFound:
+            return None
+        return view
+
+    def call(self, method: str, *given: Any, **options: Any) -> Work[Any]:
+        return (yield Call(partial(getattr(self.store, method), *given, **options)))
+
+    # ---- one step
+
+    def _approach(self, thread_id: str, state: list[Payload], reason: str, may_adopt: bool) -> Work[bool]:
+        """Takes one step towards a state; returns whether it was the last."""
+        view = yield from self.view(thread_id)
+        if view is None:
+            yield from self._append(thread_id, state, 0, None)
+            return True
+        items = items_of(view)
+        covered = yield from self._covered(view, state)
+        change, place = difference(items, state, covered, may_adopt=may_adopt)
+        if change is None:
+            yield from self._append(thread_id, state, place, view.head)
+            return True
+        element = items[change.start].element
+        if change.end is None:
+            yield from self.call(
+                "rewind", thread_id, element.seq - 1, view=view, reason=reason, actor=self._actor
+            )  # fmt: skip
+        else:
+            yield from self.call(
+                "adopt", thread_id, [as_user(each) for each in change.new], view=view, start_seq=element.seq,
+                end_seq=items[change.end - 1].element.end_seq, reason=reason, actor=self._actor,
+            )  # fmt: skip
+        return False
+
+    def _append(self, thread_id: str, state: list[Payload], place: int, head: bytes | None) -> Work[None]:
+        for part in batches(state[place:]):
+            appended = yield from self.call("append", thread_id, state[place:][part], expected_head=head)
+            head = appended.head
+        if head is not None:
+            self._known[thread_id] = (head, state)
+            if len(self._known) > _KNOWN:
+                self._known.popitem(last=False)
+
+    def _covered(self, view: View, state: list[Payload]) -> Work[Covered]:
+        """Returns the names of the messages that the store's compactions fold, by the number of the compaction."""
+        there = {name(payload) for payload in state}
+        found: dict[int, frozenset[str]] = {}
+        for element in view.elements:
+            own = [payload for payload in element.messages if payload is not None]
+            if element.number is None or element.kind in _OF_STATES or (own and all(name(p) in there for p in own)):
+                continue
+            key = (view.thread_id, element.number, element.created_at)
+            if key not in self._originals:
+                messages = yield Call(partial(self._replayed, view.thread_id, element))
+                names = (name(message.payload) for message in messages if message.payload is not None)
+                self._originals[key] = frozenset(names)
+                if len(self._originals) > _KNOWN:
+                    self._originals.popitem(last=False)
+            found[element.number] = self._originals[key]
+        return found
+
+    def _replayed(self, thread_id: str, element: Element) -> Any:
+        found: Any = self.store.replay(thread_id, after=element.seq - 1, until=element.end_seq)
+        return list(found) if isinstance(self.store, Store) else _listed(found)
+
+
+async def _listed(found: Any) -> list[Any]:
+    return [each async for each in found]
+
+
+# ---- comparing
+
+
+def name(payload: Payload) -> str:
+    """Returns what identifies a message: its id, else its content."""
+    found = payload.get("id")
+    return found if isinstance(found, str) and found else json.dumps(payload, sort_keys=True)
+
+
+def items_of(view: View) -> list[Item]:
+    found: list[Item] = []
+    for element in view.elements:
+        found.extend(Item(None if each is None else as_given(each), element) for each in element.messages)
+        if not element.messages:
+            found.append(Item(None, element, is_message=False))
+    return found
+
+
+def difference(
+    items: Sequence[Item], state: list[Payload], covered: Covered, *, may_adopt: bool = True
+) -> tuple[Change | None, int]:
+    """Returns the first step from the view to the state. If none is left, what is missing from a place on is new."""
+    i, j = _common(items, state, covered)
+    if i == len(items):
+        return None, j
+    # The items of one element are replaced together: those beside the difference stay beside the new ones.
+    first = next(place for place, item in enumerate(items) if item.element is items[i].element)
+    found = _replacement(items, state, i, j) if may_adopt else None
+    if found is None:
+        return Change(first, None, []), j
+    start, end, new = found
+    last = max(place for place, item in enumerate(items) if item.element is items[end - 1].element)
+    if any(is_system(message) for item in items[first : last + 1] for message in item.element.messages):
+        return Change(first, None, []), j
+    before, after = (
+        [item.payload for item in part if item.payload is not None]
+        for part in (items[first:start], items[end : last + 1])
+    )
+    return Change(first, last + 1, [*before, *new, *after]), j
+
+
+def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tuple[int, int]:
+    """Returns how many items of the view, and how many messages of the state, are the same."""
+    i = j = 0
+    while i < len(items):
+        payload, element, is_message = items[i]
+        if is_message and payload is None:
+            # It was erased here, and not in the state.
+            i += 1
+            if j < len(state) and not (i < len(items) and items[i].payload == state[j]):
+                j += 1
+        elif payload is not None and j < len(state) and payload == state[j]:
+            i, j = i + 1, j + 1
+        else:
+            names = covered.get(element.number or 0, frozenset())
+            end = j
+            while end < len(state) and name(state[end]) in names:
+                end += 1
+            if end == j and is_message:
+                break
+            j = end
+            while i < len(items) and items[i].element is element:
+                i += 1
+    return i, j
+
+
+def _replacement(items: Sequence[Item], state: list[Payload], i: int, j: int) -> tuple[int, int, list[Payload]] | None:
+    """Returns which items are replaced, and by what, if later ones stay or the state begins with a summary there."""
+    places = {name(item.payload): place for place, item in enumerate(items) if place >= i and item.payload is not None}
+    for other in range(j, len(state)):
+        place = places.get(name(state[other]))
+        if place is None or items[place].payload != state[other]:
+            continue
+        if place > i and other > j:
+            return i, place, state[j:other]
+        # One side is empty: the message beside it stands on both.
+        return i, place + 1, state[j : other + 1]
+    if j < len(state) and _is_summary(state[j]):
+        return i, len(items), [state[j]]
+    return None
+
+
+def _is_summary(payload: Payload) -> bool:
+    """Returns whether LangChain's summarization wrote the message."""
+    more = payload.get(OURS, {}).get("additional_kwargs")
+    return isinstance(more, dict) and more.get("lc_source") == "summarization"
