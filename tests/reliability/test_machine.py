@@ -1,4 +1,4 @@
-"""Any sequence of appends and compactions, compared with a model in plain Python.
+"""Any sequence of appends, turns, compactions, rewinds, forks, adoptions and sends, compared with a model in Python.
 
 The machine's callbacks plan in the store's context and in the model, side by side.
 """
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 import compaction_store as cs
+from compaction_store.errors import SequenceConflict, TurnLost, TurnTimeout
 from compaction_store.messages.encoding import encode
 from compaction_store.models import Payload
 from reliability.thread_model import HIDES, Appended, Model, Piece, Planning, Record, Refused, ids_of, tokens_of
@@ -69,6 +70,21 @@ SCRIPTS = st.builds(
     st.sampled_from((True, True, True, False)),
     st.sampled_from((False, False, False, False, True)),
 )
+
+
+SENDABLE = st.builds(
+    Script, st.sampled_from("ab"), st.lists(steps(*KINDS, "wrong stand-ins"), min_size=1, max_size=2),
+    st.just(True), st.just(False),
+)  # fmt: skip
+STAND_INS = st.lists(
+    st.tuples(st.sampled_from(("user", "assistant")), st.sampled_from(CONTENTS)), min_size=1, max_size=2
+)
+#: What a turn appends: through it or beside it, and if through it, whether only if nobody has appended beside it.
+IN_TURN = st.lists(st.tuples(st.sampled_from(("through", "strictly", "beside")), NEW), min_size=1, max_size=4)
+
+
+class RefusedAsTooLong(Exception):
+    """What an SDK raises."""
 
 
 class Differs(BaseException):
@@ -170,6 +186,92 @@ class Machine(RuleBasedStateMachine):
             written = self.store.clear(self.thread_id) if kind == "clear" else self.store.rewind(self.thread_id, seq)
             same([r.number for r in written], [r.number for r in expected])
 
+    @rule(first=st.integers(0, 9), size=st.integers(0, 5), given=STAND_INS, repeats_system=st.booleans())
+    def adopt(self, first: int, size: int, given: list[tuple[str, str]], repeats_system: bool) -> None:
+        pieces = self.model.view(len(self.model.log))
+        inside = pieces[first % len(pieces) :][: size + 1]
+        start, end = inside[0].seq, inside[-1].end_seq
+        stand_ins = [{"role": role, "content": content} for role, content in given]
+        if repeats_system:
+            stand_ins += [m for p in inside for m in p.messages if m["role"] == "system"]
+        view = self.store.view(self.thread_id)
+        try:
+            expected = self.model.adopt(start, end, tuple(stand_ins))
+        except Refused as refused:
+            with pytest.raises(getattr(cs, refused.name)):
+                self.store.adopt(self.thread_id, stand_ins, view=view, start_seq=start, end_seq=end)
+            return
+        written = self.store.adopt(self.thread_id, stand_ins, view=view, start_seq=start, end_seq=end)
+        assert [r.number for r in written] == [r.number for r in expected]
+        assert pieces_of(self.store.view(self.thread_id)) == self.model.view(len(self.model.log))
+
+    @rule(script=SENDABLE, refusals=st.integers(0, 3), attempts=st.integers(1, 3))
+    def send(self, script: Script, refusals: int, attempts: int) -> None:
+        """Sends the view to a model that refuses it some times, and appends the reply."""
+        callback = EachTime(self, script)
+        sent: list[cs.View] = []
+
+        def call(view: cs.View) -> Payload:
+            self.model.write(callback.take())
+            same(pieces_of(view), self.model.view(len(self.model.log)))
+            sent.append(view)
+            if len(sent) <= refusals:
+                raise RefusedAsTooLong("prompt is too long: 9 tokens > 8 maximum")
+            return {"role": "assistant", "content": "the reply"}
+
+        with self.compared():
+            try:
+                done = self.store.send(self.thread_id, call, cs.TokenBudget(10**9), callback, attempts=attempts)
+            except RefusedAsTooLong:
+                last = callback.take()
+                # It gives up after the last attempt, or after a run that made the view no smaller.
+                same(len(sent) <= refusals, True)
+                same(callback.runs, len(sent) - (len(sent) == attempts))
+                same([a for a in last if a.outcome == "applied"], [])
+                self.model.write(last)
+                return
+            same((len(sent), len(done.runs)), (refusals + 1, refusals))
+            [reply] = self.store.append(self.thread_id, done.reply, view=done.request, tokens=7)
+            self.model.log.append(Appended(done.reply, 7))
+            seen = self.store.seen_by(self.thread_id, reply.seq)
+            same((seen.evidence, pieces_of(seen.view)), ("proved", pieces_of(sent[-1])))
+
+    @rule(steps=IN_TURN)
+    def turn(self, steps: list[tuple[str, tuple[str, str, int]]]) -> None:
+        began = len(self.model.appended(len(self.model.log)))
+        beside: list[int] = []
+        with self.store.turn(self.thread_id, wait=30, lease=60) as turn:
+            assert turn.last_seq == began
+            with pytest.raises(TurnTimeout), self.store.turn(self.thread_id, wait=0):
+                pass
+            for how, (role, content, n) in steps:
+                last = len(self.model.appended(len(self.model.log)))
+                message = self.message(role, content)
+                if how == "beside":
+                    beside.append(last + 1)
+                    self.append_these([(message, n)])
+                    continue
+                expected_seq = turn.last_seq if how == "strictly" else None
+                if expected_seq is not None and expected_seq != last:
+                    with pytest.raises(SequenceConflict):
+                        turn.append(message, tokens=n, expected_seq=expected_seq)
+                    self.forget(message)
+                    continue
+                assert turn.append(message, tokens=n, expected_seq=expected_seq)[-1].seq == last + 1
+                self.model.log.append(Appended(message, n))
+                assert turn.last_seq == last + 1
+            assert [seq for span in turn.others() for seq in range(span.start_seq, span.end_seq + 1)] == beside
+        with pytest.raises(TurnLost):
+            turn.append({"role": "user", "content": "too late"})
+
+    def forget(self, message: Payload) -> None:
+        """Takes back a message that was not stored: its call needs no result, or its result is still missing."""
+        for kind, name in ids_of([message]):
+            if kind == "call":
+                self.open_calls.remove(name)
+            else:
+                self.open_calls.insert(0, name)
+
     @contextmanager
     def compared(self) -> Iterator[None]:
         try:
@@ -262,6 +364,9 @@ class Machine(RuleBasedStateMachine):
         for seq in [len(expected)] if found and len(expected) <= len(self.model.appended(len(self.model.log))) else []:
             explanation = self.store.explain(self.thread_id, seq)
             assert [r.number for r in explanation.records] == [r.number for r in expected if r.holds(seq)]
+            [piece] = [p for p in self.model.view(len(self.model.log)) if p.seq <= seq <= p.end_seq]
+            assert (explanation.element.seq, explanation.element.end_seq) == (piece.seq, piece.end_seq)
+            assert (explanation.element.number, explanation.element.messages) == (piece.number, piece.messages)
 
     def check_views(self) -> None:
         """Compares the views before and after every record, and the newest."""
@@ -280,6 +385,28 @@ class Machine(RuleBasedStateMachine):
             if view.pos not in rebuilt:
                 rebuilt[view.pos] = self.store.view(self.thread_id, at=view.pos)
             assert rebuilt[view.pos] == view
+
+
+class EachTime:
+    """A script as the callback of several runs, each planned on the view that the run before it left."""
+
+    def __init__(self, machine: Machine, script: Script) -> None:
+        self.name = script.name
+        self.machine = machine
+        self.script = script
+        self.runs = 0
+        self.attempts: list[Record] = []
+
+    def __call__(self, ctx: cs.CompactionContext) -> None:
+        planning = Planning(self.machine.model)
+        self.runs += 1
+        Callback(self.machine, planning, self.script, [])(ctx)
+        self.attempts = planning.attempts
+
+    def take(self) -> list[Record]:
+        """Returns what the last run attempted, once."""
+        attempts, self.attempts = self.attempts, []
+        return attempts
 
 
 class Callback:

@@ -119,10 +119,6 @@ class Model:
                 return f"superseded by {other.number}"
         return "active"
 
-    def is_hidden(self, seq: int, at: int) -> bool:
-        """Whether a rewind or a clear in force at a pos hides a message."""
-        return any(record.kind in HIDES and record.holds(seq) for record in self.in_force(at))
-
     def rewind(self, kind: str, seq: int) -> list[Record]:
         """Lets the view end at a seq: writes and returns the revocations and the record, nothing if it ends there."""
         now, last = len(self.log), len(self.appended(len(self.log)))
@@ -142,6 +138,32 @@ class Model:
         ])  # fmt: skip
         before = sum(piece.tokens for piece in self.view(len(self.log)) if piece.seq > seq)
         return written + self.write([Record(kind, "applied", seq + 1, last, None, before, 0)])
+
+    def adopt(self, start: int, end: int, given: tuple[Payload, ...]) -> list[Record]:
+        """Puts messages in place of a range of the view; returns what this writes, nothing if they are there already.
+
+        System messages stay, and are not doubled by those that are given.
+        """
+        inside = [piece for piece in self.view(len(self.log)) if start <= piece.seq <= end]
+        kept = [message for piece in inside for message in piece.messages if message["role"] == "system"]
+        given = tuple(message for message in given if message not in kept)
+        runs = [
+            list(group)
+            for has_system, group in groupby(inside, key=lambda p: any(m["role"] == "system" for m in p.messages))
+            if not has_system
+        ]
+        if not runs:
+            raise Refused("InvalidInput")
+        replaced = [piece for run in runs for piece in run]
+        if all(p.kind == "adoption" for p in replaced) and given == tuple(m for p in replaced for m in p.messages):
+            return []
+        return self.write([
+            Record(
+                "adoption", "applied", run[0].seq, run[-1].end_seq, "provider:given", sum(p.tokens for p in run),
+                sum(map(tokens_of, given)) if run is runs[-1] else 0, given if run is runs[-1] else (), _numbers(run),
+            )
+            for run in runs
+        ])  # fmt: skip
 
     def stalled(self) -> set[tuple[str | None, int | None, int | None]]:
         """Returns the attempts that made no progress, if only attempts came after them."""
@@ -224,16 +246,12 @@ class Planning:
             raise Refused("NoProgress")
 
     def _check_pairs(self, kind: str, start: int, end: int) -> None:
-        """The machine's calls have unique ids, so that pairs can be found by id alone."""
+        """The machine's calls have unique ids, so that pairs can be found by id alone. A summary has none."""
         calls: dict[str, int] = {}
         results: dict[str, int] = {}
-        for seq, appended in enumerate(self.model.appended(self.base_pos), 1):
-            if self.model.is_hidden(seq, self.base_pos):
-                continue
-            for call in appended.message.get("tool_calls", ()):
-                calls[call["id"]] = seq
-            if appended.message["role"] == "tool":
-                results[appended.message["tool_call_id"]] = seq
+        for piece in self.base:
+            for what, name in ids_of(piece.messages if piece.kind != "summary" else ()):
+                (calls if what == "call" else results)[name] = piece.seq
         if any(start <= seq <= end and name not in results for name, seq in calls.items()):
             self._reject("PendingCall", kind, start, end)
         if any(
