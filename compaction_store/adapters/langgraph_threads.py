@@ -88,13 +88,19 @@ class Threads:
     def call(self, method: str, *given: Any, **options: Any) -> Work[Any]:
         return (yield Call(partial(getattr(self.store, method), *given, **options)))
 
+    def remember(self, thread_id: str, head: bytes, state: list[Payload]) -> None:
+        """Notes the state that a thread follows, as long as it has this head."""
+        self._known[thread_id] = (head, state)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+
     # ---- one step
 
     def _approach(self, thread_id: str, state: list[Payload], reason: str, may_adopt: bool) -> Work[bool]:
         """Takes one step towards a state; returns whether it was the last."""
         view = yield from self.view(thread_id)
         if view is None:
-            yield from self._append(thread_id, state, 0, None)
+            yield from self._append(thread_id, state, 0, (yield from self._hidden_head(thread_id)))
             return True
         items = items_of(view)
         covered = yield from self._covered(view, state)
@@ -116,12 +122,20 @@ class Threads:
 
     def _append(self, thread_id: str, state: list[Payload], place: int, head: bytes | None) -> Work[None]:
         for part in batches(state[place:]):
-            appended = yield from self.call("append", thread_id, state[place:][part], expected_head=head)
+            # Another writer may be the first one too, such as a middleware beside a checkpointer.
+            expected: dict[str, Any] = {"expected_seq": 0} if head is None else {"expected_head": head}
+            appended = yield from self.call("append", thread_id, state[place:][part], **expected)
             head = appended.head
         if head is not None:
-            self._known[thread_id] = (head, state)
-            if len(self._known) > _KNOWN:
-                self._known.popitem(last=False)
+            self.remember(thread_id, head, state)
+
+    def _hidden_head(self, thread_id: str) -> Work[bytes | None]:
+        """Returns the head of a thread that is hidden; None if there is none of this name."""
+        try:
+            thread = yield from self.call("thread", thread_id, hidden=True)
+        except ThreadNotFound:
+            return None
+        return None if thread.erased_pos else thread.head
 
     def _covered(self, view: View, state: list[Payload]) -> Work[Covered]:
         """Returns the names of the messages that the store's compactions fold, by the number of the compaction."""

@@ -1,0 +1,114 @@
+"""A middleware for LangChain's agents: the model gets the store's view, and its reply is appended with the receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from compaction_store import arguments
+from compaction_store.adapters.langchain_messages import as_given, from_payload, to_payload, usage
+from compaction_store.adapters.langgraph_threads import Threads, name
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.drivers import Work, drive, drive_async
+from compaction_store.errors import InvalidInput, MissingExtra
+from compaction_store.models import Payload
+from compaction_store.rendering.view import View
+from compaction_store.store import AsyncStore, Store
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langgraph.config import get_config
+except ImportError as error:
+    raise MissingExtra("the middleware for LangChain's agents", "langchain") from error
+
+
+class _Sent(NamedTuple):
+    """A request as it is sent, and the view that it has the messages of."""
+
+    request: Any
+    thread_id: str
+    view: View | None
+    state: list[Payload]
+
+
+class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework is an extra
+    """Keeps an agent's messages as a thread, and sends the model the thread's view in place of the state's messages.
+
+    The thread is named by `thread_id`, or by that of the run's config. With `budget`, a view that is over it is first
+    compacted, by the callbacks that are registered with the store; the agent's state keeps all messages. `actor` is
+    recorded with what changes the view. With a `Store`, the agent may be invoked with and without `await`.
+    """
+
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        *,
+        thread_id: str | None = None,
+        budget: TokenBudget | None = None,
+        actor: str | None = None,
+    ) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
+        if thread_id is not None:
+            arguments.check_thread_id(thread_id)
+        if budget is not None:
+            arguments.instance(budget, TokenBudget, "budget")
+        arguments.optional_name(actor, "actor")
+        super().__init__()
+        self.store = store
+        self._threads = Threads(store, actor)
+        self._thread_id = thread_id
+        self._budget = budget
+        self._actor = actor
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        if not isinstance(self.store, Store):
+            raise InvalidInput("store must be a Store for an agent that is invoked without await, not an AsyncStore")
+        sent = drive(self._prepared(request))
+        response = handler(sent.request)
+        drive(self._appended(sent, response))
+        return response
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        sent = await drive_async(self._prepared(request))
+        response = await handler(sent.request)
+        await drive_async(self._appended(sent, response))
+        return response
+
+    def _prepared(self, request: Any) -> Work[_Sent]:
+        """Records the state's messages, and puts the messages of the view into the request."""
+        thread_id = self._name()
+        messages = request.state["messages"]
+        state = [to_payload(message) for message in messages]
+        yield from self._threads.follow(thread_id, state, "model call")
+        view = yield from self._threads.view(thread_id)
+        if view is not None and self._budget is not None:
+            view = yield from self._threads.call("fit", thread_id, self._budget, actor=self._actor)
+        # A message of the state is sent as it is, with what has no JSON form.
+        given = {name(payload): (payload, message) for payload, message in zip(state, messages, strict=True)}
+        shown = []
+        for each in () if view is None else view.messages:
+            if each is not None:
+                payload, message = given.get(name(as_given(each)), (None, None))
+                shown.append(message if payload == as_given(each) else from_payload(each))
+        return _Sent(request.override(messages=shown), thread_id, view, state)
+
+    def _appended(self, sent: _Sent, response: Any) -> Work[None]:
+        """Appends the reply, with the view that it was written from as its receipt."""
+        for message in response.result:
+            # The state would give it one later, and then have another message.
+            message.id = message.id or str(uuid4())
+        replies = [to_payload(message) for message in response.result]
+        if replies:
+            metas = [usage(message) for message in response.result]
+            appended = yield from self._threads.call("append", sent.thread_id, replies, view=sent.view, meta=metas)
+            self._threads.remember(sent.thread_id, appended.head, [*sent.state, *replies])
+
+    def _name(self) -> str:
+        if self._thread_id is not None:
+            return self._thread_id
+        found = get_config().get("configurable", {}).get("thread_id")
+        if found is None:
+            raise InvalidInput("thread_id must be given: to the middleware, or in the run's config")
+        return str(found)
