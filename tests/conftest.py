@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 from cli.program import Forks
-from support import cluster
+from support import cluster, platforms
 from support.databases import TEMPLATE, Server, database, left
 from support.faces import Face, Faces
 from support.promises import (  # noqa: F401 — hooks: a test that the documentation names is not skipped
@@ -125,6 +125,10 @@ def server() -> Iterator[Server]:
     print(f"\nPostgres {version}, {kind}")  # noqa: T201 — the report says which server it was
     if nodes:
         cluster.make_template(nodes, TEMPLATE)
+    elif platform := platforms.given():
+        platforms.set_up(platform, url)
+        admin = platforms.make_database(platform, url, TEMPLATE)
+        platforms.make_login(admin, platforms.APPLICATION, "application", "loader", "auditor")
     else:
         found.create(TEMPLATE, "template0")
         migrate.upgrade(found.database(TEMPLATE))
@@ -187,7 +191,7 @@ def faces(request: pytest.FixtureRequest) -> Iterator[Faces]:
 @pytest.fixture
 def store(faces: Faces, url: str) -> Face:
     """A store on an empty database, sync and async in turn."""
-    return faces.open(url)
+    return faces.open(platforms.for_stores(url))
 
 
 @pytest.fixture(scope="session")

