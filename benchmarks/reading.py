@@ -182,6 +182,10 @@ class Audits(Contest):
             "later page of 100 records, p95", "later", "As above: the next page starts from a key.", most=0.02,
             figure="p95",
         ),
+        Row(
+            "page of 100 of 2,500 records over all of 100", "many records", "Nothing that grows with the records: for"
+            " each, one look into an index for each bit of the thread's last seq.", over="few records", most=1.5,
+        ),
         Row("page of 100 records of all threads, p95", "all", "As above.", most=0.02, figure="p95"),
         Row(
             "the records over one message, p95", "covering", "An index over the spans' ends.", most=0.02,
@@ -196,6 +200,9 @@ class Audits(Contest):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
         audited(bench)
+        for name, size in (("few records", 200), ("many records", 5_000)):
+            fill(bench.store, name, size + 10)
+            bench.store.compact(name, summaries(1, size, 2))
         bench.store.append("compacted", messages(20))
         self._raw = Floor(bench.raw, "compacted")
 
@@ -208,6 +215,8 @@ class Audits(Contest):
             "compact": Side(self._compact, self._more),
             "first": reading(lambda: list(islice(store.compactions("audited"), 100))),
             "later": reading(lambda: list(islice(store.compactions("audited", after=middle), 100))),
+            "few records": reading(lambda: list(islice(store.compactions("few records"), 100))),
+            "many records": reading(lambda: list(islice(store.compactions("many records"), 100))),
             "all": reading(lambda: list(islice(store.compactions(), 100))),
             "covering": reading(lambda: list(store.compactions("audited", covering=50_000))),
             "explain": reading(lambda: store.explain("audited", 50_000)),

@@ -233,6 +233,21 @@ class CompactionTree(AsDict):
             waiting += reversed(tree.inside)
         return {"number": self.record.number, "records": listed}
 
+    # None of these recurses: the tree may be deeper than the recursion limit.
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CompactionTree):
+            return NotImplemented
+        waiting = [(self, other)]
+        while waiting:
+            one, another = waiting.pop()
+            if one.record != another.record or len(one.inside) != len(another.inside):
+                return False
+            waiting += zip(one.inside, another.inside, strict=True)
+        return True
+
+    def __hash__(self) -> int:
+        return hash((self.record.thread_uid, self.record.number))
+
     def __repr__(self) -> str:
-        # Do not recurse: the tree may be deeper than the recursion limit.
         return f"<CompactionTree of {self.record!r}: {len(self.inside)} inside>"

@@ -132,3 +132,16 @@ def test_a_thread_whose_every_summary_takes_in_the_last_one_has_its_tree(store: 
     top = store.compaction("t", 60)
     assert [one.record.number for one in _walk(store.tree(top))] == list(range(60, 0, -1))
     assert isinstance(store.tree(top), CompactionTree)
+
+
+def test_deep_trees_are_compared_without_recursion() -> None:
+    def chain(start: int) -> CompactionTree:
+        tree = CompactionTree(record(1, (1, 1)), ())
+        for number in range(start, 3_000):
+            tree = CompactionTree(record(number, (1, number)), (tree,))
+        return tree
+
+    assert chain(2) == chain(2)
+    assert chain(2) != chain(3)
+    assert chain(2_999) != chain(2_999).record
+    assert len({chain(2), chain(2)}) == 1
