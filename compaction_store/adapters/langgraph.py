@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import cache
 from typing import Any, Literal, Self
 
 from compaction_store import arguments
@@ -37,12 +38,9 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
 
     def __new__(cls, inner: Any = None, *_given: Any, **_options: Any) -> Self:
         names = [name for each in _OPTIONAL for name in (each, f"a{each}")]
-        lacking = {
-            name: getattr(BaseCheckpointSaver, name)
-            for name in names
-            if getattr(type(inner), name, None) is getattr(BaseCheckpointSaver, name)
-        }
-        made: Self = super().__new__(type(cls.__name__, (cls,), lacking) if lacking else cls)
+        lacking = [n for n in names if getattr(type(inner), n, None) is getattr(BaseCheckpointSaver, n)]
+        kind: Any = cls
+        made: Self = super().__new__(_without(kind, tuple(lacking)))
         return made
 
     def __init__(
@@ -178,6 +176,12 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         clone = copy.copy(self)
         clone.inner, clone.serde = inner, inner.serde
         return clone
+
+
+@cache
+def _without(kind: type[StoreSaver], names: tuple[str, ...]) -> type[StoreSaver]:
+    """Returns a class without some methods, as LangGraph sees it."""
+    return type(kind.__name__, (kind,), {name: getattr(BaseCheckpointSaver, name) for name in names}) if names else kind
 
 
 def _is_messages(value: Any) -> bool:

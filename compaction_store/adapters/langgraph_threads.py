@@ -26,6 +26,8 @@ from compaction_store.store import AsyncStore, Store
 _KNOWN = 64
 # More differences than this in one state are one rewind instead.
 _ADOPTIONS = 8
+# A thread that others write to so often cannot follow a state.
+_CONFLICTS = 100
 # The records that follow a state. Those of other kinds are the store's own compactions.
 _OF_STATES = ("adoption", "rewind", "clear")
 Covered = Mapping[int, frozenset[str]]
@@ -69,14 +71,17 @@ class Threads:
                 pass  # Another writer came first: compare with the view.
             else:
                 return
-        adoptions = 0
+        adoptions = conflicts = 0
         while True:
             try:
                 if (yield from self._approach(thread_id, state, reason, adoptions < _ADOPTIONS)):
                     return
                 adoptions += 1
             except Conflict:
-                continue
+                # Another writer came first: compare again.
+                conflicts += 1
+                if conflicts == _CONFLICTS:
+                    raise
 
     def view(self, thread_id: str) -> Work[View | None]:
         try:

@@ -267,6 +267,7 @@ def test_optional_methods_are_those_of_the_inner_checkpointer(store: Store) -> N
     assert type(plain).prune is BaseCheckpointSaver.prune
     assert type(copying).copy_thread is StoreSaver.copy_thread
     assert isinstance(plain, StoreSaver)
+    assert type(StoreSaver(InMemorySaver(), store)) is type(plain)
     clone = plain.with_allowlist([("a", "B")])
     assert type(clone) is type(plain)
     assert clone.store is store
