@@ -14,7 +14,7 @@ import typer
 from compaction_store import Compaction, Explanation
 from compaction_store.cli import options, values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AllTenants, AsJson, Kind, Outcome, Tenant, Thread, Url
+from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 
@@ -97,6 +97,7 @@ def compactions(
     tenant: Tenant = "default",
     all_tenants: AllTenants = False,
     as_json: AsJson = None,
+    as_csv: AsCsv = False,
 ) -> None:
     """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
 
@@ -104,7 +105,7 @@ def compactions(
     the room. show prints it whole.
     """
     options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
-    out = options.with_text(as_json, text=text)
+    out = options.with_text(as_json, text=text, as_csv=as_csv)
     with options.reader(url, tenant) as store, Progress("compactions", "records") as progress:
         log = (
             (name, record)
@@ -315,10 +316,11 @@ def events(
     tenant: Tenant = "default",
     all_tenants: AllTenants = False,
     as_json: AsJson = None,
+    as_csv: AsCsv = False,
 ) -> None:
     """Lists erasures and their refusals, holds, releases, retentions and forks of a thread, or of all threads."""
     options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
-    out = Output(as_json=as_json)
+    out = options.output(as_json, as_csv=as_csv)
     names = ["tenant"] * all_tenants + ["thread"] * (thread is None)
     of_thread = "" if thread is None else f" of thread {thread!r}"
     with options.reader(url, tenant) as store:

@@ -7,6 +7,7 @@ what is new. So both can be repeated after an interruption.
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ from compaction_store import Reader
 from compaction_store import Thread as ThreadValue
 from compaction_store.bundles import line_format
 from compaction_store.checkpoints import CheckpointLog
-from compaction_store.cli import attesting, visible
+from compaction_store.cli import attesting, csv_text, visible
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import Tenant, Url, naming
@@ -36,10 +37,16 @@ _SUFFIX = ".jsonl"
 # A bundle without content is a different bundle of the same thread.
 _WITHHELD = ".withheld.jsonl"
 INDEX = "index.csv"
+_COLUMNS = (
+    "tenant", "thread", "thread_uid", "messages", "compactions", "entries", "head", "bytes", "sha256", "file"
+)  # fmt: skip
+# Names that Windows gives to devices, with any suffix.
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 # Characters that are not valid in file names on every system.
 _UNFIT = re.compile(r"[^\w.-]+", re.ASCII)
 _NAME_CHARACTERS = 60
 _END_BYTES = 4096
+_PIECE_BYTES = 1024 * 1024
 _LONGEST_MANIFEST = 1024 * 1024
 _BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
 
@@ -86,7 +93,7 @@ def export(
     if to is None and len(threads or ()) != 1:
         raise misuse("is required for more than one thread", "--to")
     log = attesting.open_log(checkpoints, public_key)
-    written: list[tuple[str, str, str]] = []
+    written: list[dict[str, str]] = []
     with reachable(url) as address, Progress("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [tenant]:
             with naming(name), Reader.open(address, tenant=name) as store:
@@ -110,7 +117,7 @@ class _Export:
     log: CheckpointLog | None
     progress: Progress
     bodies: bool
-    written: list[tuple[str, str, str]]
+    written: list[dict[str, str]]
 
 
 def _export_all(run: _Export, threads: list[str] | None) -> None:
@@ -131,10 +138,10 @@ def _export_all(run: _Export, threads: list[str] | None) -> None:
 
 def _export_one(run: _Export, thread: ThreadValue) -> None:
     target = run.to / _file_name(run, thread)
-    run.written.append((run.tenant, thread.thread_id, target.name))
     # With a log, always write the file: the log may have a newer checkpoint than the file.
     if run.log is None and _is_up_to_date(target, thread.head):
         run.progress.advance(thread.last_pos)
+        run.written.append(_index_row(target))
         return
     carried = None if run.log is None else run.log.proof(thread.thread_uid)
     part = target.with_name(f"{target.name}.part")
@@ -151,6 +158,7 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
             if last:
                 raise
     part.replace(target)
+    run.written.append(_index_row(target))
     # An erased thread has another name: the file with its former name must not remain.
     for file in run.to.glob(f"*{_end_of_name(run, thread)}"):
         if file != target:
@@ -166,22 +174,39 @@ def _file_name(run: _Export, thread: ThreadValue) -> str:
     """Returns the file's name: the valid characters of the thread's name, then its thread_uid."""
     is_stub = erasure.stub_uid(thread.thread_id) is not None
     readable = "erased" if is_stub else _UNFIT.sub("-", thread.thread_id).strip("-.")[:_NAME_CHARACTERS]
+    if _DEVICES.match(readable):
+        readable = f"_{readable}"
     return f"{readable}{'.' * bool(readable)}{_end_of_name(run, thread)}"
 
 
-def _write_index(to: Path, written: list[tuple[str, str, str]]) -> None:
+def _index_row(file: Path) -> dict[str, str]:
+    """Returns the index's row about a bundle, read from the file: a thread may have grown since it was listed."""
+    with file.open("rb") as stream:
+        manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
+        stream.seek(0)
+        digest = hashlib.sha256()
+        while piece := stream.read(_PIECE_BYTES):
+            digest.update(piece)
+        size = stream.tell()
+    values = (
+        manifest["tenant"], manifest["thread_id"], manifest["thread_uid"], manifest["last_seq"],
+        manifest["last_number"], manifest["last_pos"], manifest["head"], size, digest.hexdigest(), file.name,
+    )  # fmt: skip
+    return {name: csv_text.cell(value) for name, value in zip(_COLUMNS, values, strict=True)}
+
+
+def _write_index(to: Path, written: list[dict[str, str]]) -> None:
     """Writes the list of threads and files. It keeps files of earlier exports as long as they exist."""
     index = to / INDEX
-    listed: dict[str, tuple[str, str]] = {}
+    listed: dict[str, dict[str, str]] = {}
     if index.exists():
         with index.open(encoding="utf-8", newline="") as stream:
-            listed = {row["file"]: (row["tenant"], row["thread"]) for row in csv.DictReader(stream) if row.get("file")}
-    listed |= {file: (tenant, thread) for tenant, thread, file in written}
+            listed = {row["file"]: row for row in csv.DictReader(stream) if row.get("file")}
+    listed |= {row["file"]: row for row in written}
+    rows = [[row.get(name) or "" for name in _COLUMNS] for file, row in listed.items() if (to / file).exists()]
     part = to / f"{INDEX}.part"
-    with part.open("w", encoding="utf-8", newline="") as stream:
-        rows = csv.writer(stream, lineterminator="\n")
-        rows.writerow(("tenant", "thread", "file"))
-        rows.writerows(sorted((*whose, file) for file, whose in listed.items() if (to / file).exists()))
+    with part.open("wb") as stream:
+        stream.writelines(map(csv_text.line, [_COLUMNS, *sorted(rows)]))
     part.replace(index)
 
 

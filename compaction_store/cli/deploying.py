@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from compaction_store import embedded
-from compaction_store.cli import exits
-from compaction_store.cli.options import AsJson, Url
+from compaction_store.cli import exits, options
+from compaction_store.cli.options import AsCsv, AsJson, Url
 from compaction_store.cli.output import Output
 from compaction_store.deploy import citus, rebalancing, roles
 from compaction_store.deploy import doctor as diagnosis
@@ -133,12 +133,12 @@ def rebalance(url: Url = None, as_json: AsJson = None) -> None:
         out.text(f"moved {moved} shards" if moved else "no shard had to be moved")
 
 
-def doctor(url: Url = None, as_json: AsJson = None) -> None:
+def doctor(url: Url = None, as_json: AsJson = None, as_csv: AsCsv = False) -> None:
     """Checks the installation and the database: durability, versions, roles, poolers.
 
     Prints each problem with its remedy. The exit code is 1 if there is a problem.
     """
-    out = Output(as_json=as_json)
+    out = options.output(as_json, as_csv=as_csv)
     wrong = False
     for check in _checks(url):
         wrong = wrong or check.state == "problem"
@@ -149,6 +149,7 @@ def doctor(url: Url = None, as_json: AsJson = None) -> None:
             out.text(f"{mark:<8} {check.what}", style if check.state == "problem" else None)
             if check.remedy is not None:
                 out.text(f"         -> {check.remedy}", style)
+    out.end()
     if wrong:
         raise typer.Exit(exits.REFUSED)
 

@@ -9,7 +9,7 @@ import typer
 
 from compaction_store.cli import options, values
 from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import AllTenants, AsJson, Tenant, Url
+from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.deploy import doctor
@@ -31,6 +31,7 @@ def search(
     tenant: Tenant = "default",
     all_tenants: AllTenants = False,
     as_json: AsJson = None,
+    as_csv: AsCsv = False,
 ) -> None:
     """Finds a text in the messages, records and metadata of a tenant's threads, for example before an erasure.
 
@@ -40,7 +41,7 @@ def search(
     """
     options.not_with_all_tenants(thread, "--thread", all_tenants=all_tenants)
     options.not_with_all_tenants(after, "--after", all_tenants=all_tenants)
-    out = Output(as_json=as_json)
+    out = options.output(as_json, as_csv=as_csv)
     columns: list[str | Column] = [
         *([Column("tenant", fold=True)] * all_tenants), Column("thread", fold=True), "where", Column("at", right=True)
     ]  # fmt: skip
@@ -70,9 +71,9 @@ def search(
         )
 
 
-def tenants(url: Url = None, as_json: AsJson = None) -> None:
+def tenants(url: Url = None, as_json: AsJson = None, as_csv: AsCsv = False) -> None:
     """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
-    out = Output(as_json=as_json)
+    out = options.output(as_json, as_csv=as_csv)
     with reachable(url) as address:
         found = doctor.tenants(address)
     out.rows(["tenant"], (({"tenant": name}, [name]) for name in found), none="no tenants")

@@ -57,6 +57,10 @@ AsJson = Annotated[
         show_default=False,
     ),
 ]
+AsCsv = Annotated[
+    bool,
+    typer.Option("--csv", help="Print CSV. Text that a spreadsheet would take for a formula gets an apostrophe."),
+]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.", show_default=False)]
 Actor = Annotated[
     str | None, typer.Option("--actor", metavar="NAME", help="The actor to record.", show_default="user@host")
@@ -113,11 +117,18 @@ class Outcome(StrEnum):
     observed = "observed"
 
 
-def with_text(as_json: bool | None, *, text: bool) -> Output:
-    """Returns the output of a verb with --text, which prints content as JSON only."""
-    if text and as_json is False:
-        raise misuse("prints JSON; it must not be given with --table", "--text")
-    return Output(as_json=True if text else as_json)
+def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:
+    """Returns the output of a verb that lists. `content` is an option that was given and that no table has room for."""
+    if as_csv and as_json is not None:
+        raise misuse("must not be given with --json or --table", "--csv")
+    if content is not None and as_json is False:
+        raise misuse("prints JSON; it must not be given with --table", content)
+    return Output(as_json=True if content is not None else as_json, as_csv=as_csv)
+
+
+def with_text(as_json: bool | None, *, text: bool, as_csv: bool = False) -> Output:
+    """Returns the output of a verb with --text, which prints content as JSON or CSV only."""
+    return output(as_json, as_csv=as_csv, content="--text" if text else None)
 
 
 @contextmanager

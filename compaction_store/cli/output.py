@@ -25,7 +25,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store.cli import visible
+from compaction_store.cli import csv_text, visible
 from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.visible import shown
@@ -112,27 +112,39 @@ class _Cell:
 
 
 class Output:
-    """The output of a verb, as JSON or for people."""
+    """The output of a verb, as JSON, as CSV or for people. For CSV, `as_json` is True and `csv` collects the rows."""
 
-    def __init__(self, *, as_json: bool | None) -> None:
+    def __init__(self, *, as_json: bool | None, as_csv: bool = False) -> None:
         for stream in (sys.stdout, sys.stderr):
             # Escape a character that the locale lacks instead of raising.
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
         self.is_terminal = sys.stdout.isatty()
-        self.as_json = not self.is_terminal if as_json is None else as_json
+        self.csv = csv_text.Rows() if as_csv else None
+        self.as_json = as_csv or (not self.is_terminal if as_json is None else as_json)
         self.console = console()
 
     def json(self, value: Any) -> None:
-        self.json_text(encoded(value))
+        if self.csv is None:
+            self.json_text(encoded(value))
+        else:
+            self.csv.add(value)
+
+    def end(self) -> None:
+        """Ends a list: prints the rows of CSV."""
+        for cells in () if self.csv is None else self.csv.lines():
+            self._write(csv_text.line(map(shown, cells) if self.is_terminal else cells))
 
     def json_text(self, text: str) -> None:
         """Prints a text that is JSON already."""
         if self.is_terminal:
             text = visible.json_shown(text)
+        self._write(text.encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
         try:
-            sys.stdout.buffer.write(text.encode() + b"\n")
+            sys.stdout.buffer.write(data)
         except BrokenPipeError:
             broken_pipe()
         if self.is_terminal:
@@ -178,6 +190,7 @@ class Output:
             for value, _ in rows:
                 self.json(value)
                 count += 1
+            self.end()
             if not count and sys.stderr.isatty():
                 note(none)
             return count

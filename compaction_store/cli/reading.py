@@ -13,7 +13,7 @@ import typer
 
 from compaction_store import Compaction, Message, Reader, View
 from compaction_store.cli import options, saying, values
-from compaction_store.cli.options import AllTenants, AsJson, Tenant, Thread, Url
+from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -46,10 +46,11 @@ def threads(
     tenant: Tenant = "default",
     all_tenants: AllTenants = False,
     as_json: AsJson = None,
+    as_csv: AsCsv = False,
 ) -> None:
     """Lists the threads by name, with their numbers of messages, compactions and tokens."""
     options.not_with_all_tenants(after, "--after", all_tenants=all_tenants)
-    out = Output(as_json=True if metadata else as_json)
+    out = options.output(as_json, as_csv=as_csv, content="--metadata" if metadata else None)
     with options.reader(url, tenant) as store, Progress("threads", "threads") as progress:
         listed = (
             ([name] * all_tenants, thread)

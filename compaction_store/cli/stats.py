@@ -14,7 +14,7 @@ import typer
 from compaction_store import Compaction, Reader
 from compaction_store.cli import charts, compaction_money, costs, options, values
 from compaction_store.cli.charts import Course, Step
-from compaction_store.cli.options import AsJson, Tenant, Url
+from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.visible import shown
@@ -80,11 +80,12 @@ def stats(
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
+    as_csv: AsCsv = False,
 ) -> None:
     """Shows a thread's tokens over its life, the savings of each compaction, and the cost of summarizers.
 
     Costs are calls and tokens by week, summarizer, model and actor, including failed calls. Without a thread, shows the
-    totals of all threads of the tenant.
+    totals of all threads of the tenant. With --csv, prints the compactions of a thread, or the tenant's costs.
     """
     if svg is not None and thread is None:
         raise misuse("needs a thread", "--svg")
@@ -92,7 +93,7 @@ def stats(
         raise misuse("must be given together", "--prices and --model")
     if prices is not None and thread is None:
         raise misuse("needs a thread", "--prices")
-    out = Output(as_json=as_json)
+    out = options.output(as_json, as_csv=as_csv)
     with options.reader(url, tenant) as store:
         if thread is None:
             _of_all(store, out, tenant)
@@ -111,7 +112,9 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
     if svg is not None:
         # Write the chart first: the verb ends early if the reader of the table closes the pipe.
         _draw(svg, line, thread)
-    if out.as_json:
+    if out.csv is not None:
+        out.rows([], ((values.compaction(record), ()) for record in applied), f"no compactions of thread {thread!r}")
+    elif out.as_json:
         now = store.thread(thread, hidden=True)
         out.json({
             "thread_id": thread, "messages": now.last_seq, "view_tokens": now.view_tokens,
@@ -184,6 +187,9 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
         groups = _groups(cost.over(_own(store, progress.over(store.compactions()))))
     if not threads and not out.as_json:
         out.text(f"no threads of tenant {tenant!r}")
+        return
+    if out.csv is not None:
+        out.rows([], ((group, ()) for group in cost.listed()), f"no calls of summarizers in tenant {tenant!r}")
         return
     if out.as_json:
         out.json(

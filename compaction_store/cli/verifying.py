@@ -15,7 +15,7 @@ from compaction_store.bundles.verification import verify_bundle
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, exits, options
 from compaction_store.cli.attesting import LogFile, PublicKeys
-from compaction_store.cli.options import AsJson, Tenant, Url
+from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Output, line
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -52,6 +52,7 @@ def verify(
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
+    as_csv: AsCsv = False,
 ) -> None:
     """Verifies threads: recomputes their chains and reports every difference from what was written.
 
@@ -66,7 +67,7 @@ def verify(
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
     if after and not every:
         raise misuse("needs --all", "--after")
-    out = Output(as_json=as_json)
+    out = options.output(as_json, as_csv=as_csv)
     files = [name for name in what or () if _is_file(name)]
     if not files:
         log = attesting.open_log(checkpoints, public_key)
@@ -90,6 +91,7 @@ def _is_file(name: str) -> bool:
 def _end(out: Output, counted: tuple[int, int, str]) -> None:
     """Prints a total if there were several reports, and sets the exit code."""
     count, findings, unit = counted
+    out.end()
     if not out.as_json and unit:
         out.text(f"{_counted(count, unit)}, {_counted(findings, 'finding')}", "bold red" if findings else "bold")
     if findings:

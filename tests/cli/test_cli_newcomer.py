@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 import re
 import subprocess
@@ -216,9 +218,15 @@ def test_an_exported_thread_is_found_by_its_name(run: Run, url: str, store: cs.S
         shop.append("orders/2026 #7", {"role": "user", "content": "hello"})
     folder = run.folder / "out"
     run("export", "--all-tenants", "--to", str(folder))
-    index = (folder / "index.csv").read_text(encoding="utf-8").splitlines()
-    assert index[0] == "tenant,thread,file"
-    listed = {tuple(line.split(",")[:2]): line.split(",")[2] for line in index[1:]}
+    with (folder / "index.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    listed = {(row["tenant"], row["thread"]): row["file"] for row in rows}
+    for row in rows:
+        bundle = (folder / row["file"]).read_bytes()
+        assert (row["sha256"], row["bytes"]) == (hashlib.sha256(bundle).hexdigest(), str(len(bundle)))
+        assert (row["messages"], row["compactions"], row["entries"]) == ("1", "0", "1")
+        assert f'"head":"{row["head"]}"'.encode() in bundle
+        assert f'"thread_uid":"{row["thread_uid"]}"'.encode() in bundle
     assert set(listed) == {
         ("default", "orders/2026 #7"),
         ("default", "gone"),

@@ -1,0 +1,68 @@
+"""CSV as the verbs print it: RFC 4180, in UTF-8, and safe to open in a spreadsheet.
+
+A spreadsheet runs a cell that begins like a formula, so such a text gets an apostrophe before it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from io import StringIO
+from tempfile import TemporaryFile
+from typing import IO, Any
+from uuid import UUID
+
+from compaction_store.cli.json_text import encoded
+
+# The last four are full-width forms, which some spreadsheets read as the ASCII characters.
+_FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+_BLANKS = ("\t", "\r", "\n")
+LINE_END = "\r\n"
+
+
+def cell(value: object) -> str:
+    """Returns the text of a cell: an object or a list as JSON, and no text that a spreadsheet takes for a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    text = str(value) if isinstance(value, str | UUID) else encoded(value)
+    return f"'{text}" if text.startswith(_BLANKS) or text.lstrip().startswith(_FORMULAS) else text
+
+
+def line(cells: Iterable[str]) -> bytes:
+    """Returns a line with its end. A lone surrogate, which UTF-8 does not have, is spelled as an escape."""
+    out = StringIO(newline="")
+    csv.writer(out, lineterminator=LINE_END).writerow(cells)
+    return out.getvalue().encode(errors="backslashreplace")
+
+
+class Rows:
+    """Rows with named cells, kept in an unnamed file until all their columns are known."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self._stream: IO[bytes] = TemporaryFile()  # noqa: SIM115 — closed by lines()
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        self._names.update(dict.fromkeys(values))
+        cells = {name: cell(value) for name, value in values.items()}
+        self._stream.write(json.dumps(cells).encode() + b"\n")
+
+    def lines(self) -> Iterable[list[str]]:
+        """Yields the names of the columns, then the cells of each row; nothing if there are no rows."""
+        with self._stream as stream:
+            stream.seek(0)
+            if self._names:
+                yield [cell(name) for name in self._names]
+            for row in stream:
+                cells = json.loads(row)
+                yield [cells.get(name, "") for name in self._names]
