@@ -95,8 +95,9 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
         return Verdict(
             DatabaseUnavailable(f"the connection was lost{of_thread}", sqlstate=state), again=True, unknown=unknown
         )
-    if state == _CANCELLED:
-        failure = DatabaseUnavailable(f"the server did not answer by the deadline{of_thread}", sqlstate=state)
+    if state == _CANCELLED or (spread and _is_of_a_node(state)):
+        what = "the server did not answer by the deadline" if state == _CANCELLED else "a node of the cluster failed"
+        failure = DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
         return Verdict(failure, again=spread, unknown=spread)
     if state == _UNIQUE_VIOLATION and _is_of_log(error, spread=spread):
         what = "the thread has an entry beyond its head, where the new one belongs: run verify"
@@ -104,13 +105,18 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
     if state in _TRANSIENT:
         failure = DatabaseUnavailable(f"the server was busy: SQLSTATE {state}{of_thread}", sqlstate=state)
         return Verdict(failure, again=True, unknown=False)
-    # An internal error of a cluster, or a statement that reached a node without the tenant that every call sets.
-    cluster_failed = spread and state is not None and (state.startswith("XX") or state == _NO_TENANT)
-    return Verdict(translated(error, of_thread), again=cluster_failed, unknown=cluster_failed)
+    return Verdict(translated(error, of_thread), again=False, unknown=False)
 
 
 def sqlstate(error: BaseException) -> str | None:
     return error.sqlstate if isinstance(error, psycopg.Error) else None
+
+
+def _is_of_a_node(state: str | None) -> bool:
+    """Returns whether this is a cluster's internal error, or a statement that reached a node without the tenant that
+    every call sets.
+    """
+    return state is not None and (state.startswith("XX") or state == _NO_TENANT)
 
 
 def _is_of_log(error: BaseException, *, spread: bool) -> bool:

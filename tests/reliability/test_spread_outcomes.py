@@ -69,6 +69,45 @@ def test_it_is_settled_by_another_try_while_there_is_time(
     mending.join()
 
 
+def fail_replay(connection: psycopg.Connection[Any], state: str) -> str:
+    """Makes the function that reads messages fail; returns the statement that undoes it."""
+    [(text,)] = connection.execute(
+        "SELECT pg_get_functiondef(p.oid) FROM pg_proc AS p"
+        " WHERE p.pronamespace = 'compaction_store'::regnamespace AND p.proname = 'replay'"
+    ).fetchall()
+    head = str(text)[: str(text).index("\nAS ")].replace("LANGUAGE sql", "LANGUAGE plpgsql")
+    body = f"BEGIN RAISE EXCEPTION 'a node says so' USING ERRCODE = '{state}'; END"
+    connection.execute(f"{head} AS $fails${body}$fails$".encode())
+    return str(text)
+
+
+@pytest.mark.parametrize("state", ["XX000", "CS009"])
+def test_a_read_that_a_cluster_failed_is_tried_again(
+    faces: Faces, url: str, spread: psycopg.Connection[Any], state: str
+) -> None:
+    store = faces.open(url, deadline=1)
+    store.append("t", HI)
+    undo = fail_replay(spread, state)
+    with pytest.raises(cs.DatabaseUnavailable) as caught:
+        list(store.replay("t"))
+    assert caught.value.sqlstate == state
+    mending = threading.Timer(0.3, lambda: spread.execute(undo.encode()))
+    mending.start()
+    assert [message.seq for message in store.replay("t")] == [1]
+    mending.join()
+
+
+def test_an_append_that_was_stored_before_and_cannot_be_read_back_is_of_unknown_outcome(
+    faces: Faces, url: str, spread: psycopg.Connection[Any]
+) -> None:
+    store = faces.open(url, deadline=0.5)
+    store.append("t", HI, key="k")
+    fail_replay(spread, "XX000")
+    with pytest.raises(cs.OutcomeUnknown) as caught:
+        store.append("t", HI, key="k")
+    assert caught.value.key == "k"
+
+
 @pytest.mark.parametrize(("state", "kind"), [("XX000", cs.DatabaseError), ("57014", cs.DatabaseUnavailable)])
 def test_one_server_that_fails_has_stored_nothing(
     faces: Faces, url: str, superuser: psycopg.Connection[Any], state: str, kind: type[cs.DatabaseError]
