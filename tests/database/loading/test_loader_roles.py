@@ -46,6 +46,7 @@ _LISTS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_server("it calls a function without a key")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -68,6 +69,7 @@ def test_lists_that_do_not_fit_each_other_are_refused(
     assert store.thread("t").last_seq == 2
 
 
+@pytest.mark.one_server("Citus has no rules, and copies no triggers to shards")
 @pytest.mark.parametrize("rule", ["DO INSTEAD NOTHING", "trigger"])
 def test_a_chunk_that_is_not_stored_whole_is_no_chunk(
     store: Any, superuser: psycopg.Connection[Any], rule: str
