@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
+from support.paths import TESTS
 
 from reliability.rigs.catalogue import RIGS, Missing
 from reliability.rigs.ground import Postgres
@@ -23,6 +25,14 @@ def test_a_rig_holds_in_its_short_form(name: str, own: Postgres) -> None:
         pytest.skip(str(missing))
     assert figures
     sys.stdout.write(f"{figures}\n")
+
+
+@pytest.mark.parametrize("arguments", [("cluster",), ("cluster", "postgresql://localhost"), ("fuzz", "folder")])
+def test_the_rig_of_a_cluster_needs_its_data_folders_and_no_other_does(arguments: tuple[str, ...]) -> None:
+    command = (sys.executable, "-m", "reliability.rigs", *arguments)
+    ran = subprocess.run(command, check=False, cwd=TESTS, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2
+    assert "cluster needs a URL and data folders" in ran.stderr
 
 
 # ---- The check of histories

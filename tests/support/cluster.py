@@ -50,18 +50,23 @@ def drop(nodes: tuple[str, ...], name: str) -> None:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
+def connect_nodes(nodes: list[sa.URL], *, extensions_in: list[sa.URL]) -> None:
+    """Makes databases a cluster, with the first as the coordinator; `extensions_in` get the extension."""
+    for url in extensions_in:
+        with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION citus")
+    with psycopg.connect(nodes[0].render_as_string(hide_password=False), autocommit=True) as connection:
+        connection.execute("SELECT citus_set_coordinator_host(%s, %s)", (nodes[0].host, nodes[0].port))
+        for url in nodes[1:]:
+            connection.execute("SELECT citus_add_node(%s, %s)", (url.host, url.port))
+
+
 def make_template(nodes: tuple[str, ...], name: str) -> None:
     """Makes a migrated and distributed database that others are copied from."""
     create(nodes, name, "template0")
     here = [sa.make_url(url).set(database=name) for url in nodes]
-    for url in here:
-        with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION citus")
+    connect_nodes(here, extensions_in=here)
     coordinator = here[0].render_as_string(hide_password=False)
-    with psycopg.connect(coordinator, autocommit=True) as connection:
-        connection.execute("SELECT citus_set_coordinator_host(%s, %s)", (here[0].host, here[0].port))
-        for url in here[1:]:
-            connection.execute("SELECT citus_add_node(%s, %s)", (url.host, url.port))
     migrate.upgrade(coordinator)
     citus.distribute(coordinator, shards=_SHARDS)
     for address in nodes:

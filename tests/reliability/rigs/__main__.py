@@ -12,20 +12,28 @@ import platform
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from reliability.rigs.catalogue import COUNTED, RIGS, Missing, Rig
+from reliability.rigs.catalogue import COUNTED, RIGS, Missing, Rig, run_cluster
 from reliability.rigs.ground import Postgres
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/rigs", description="Puts the promises under faults.")
-    parser.add_argument("name", choices=[*RIGS, "all"])
+    parser.add_argument("name", choices=[*RIGS, "cluster", "all"])
+    parser.add_argument("cluster", nargs="*", help="cluster: its URL, and the data folders of all of its servers")
     parser.add_argument("--long", action="store_true", help="as long as the figures in docs/reliability.md took")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--count", type=int, help=f"how many inputs to try: {', '.join(COUNTED)}")
     parser.add_argument("--figures", type=Path, help="a file to add the figures to, as JSON lines")
     given = parser.parse_args()
+    if len(given.cluster) < 2 if given.name == "cluster" else given.cluster:
+        parser.error("cluster needs a URL and data folders, and the other rigs need none")
+    if given.name == "cluster":
+        _report("cluster", given, lambda chance: run_cluster(chance, *given.cluster, long=given.long))
+        return
     names = list(RIGS) if given.name == "all" else [given.name]
     for name in names:
         _run(name, RIGS[name], given)
@@ -38,15 +46,20 @@ def say(line: str) -> None:
 
 
 def _run(name: str, rig: Rig, given: argparse.Namespace) -> None:
+    def run(chance: random.Random) -> dict[str, Any]:
+        with Postgres() as server:
+            if given.count is not None and name in COUNTED:
+                return COUNTED[name](server, chance, count=given.count)
+            return rig(server, chance, given.long)
+
+    _report(name, given, run)
+
+
+def _report(name: str, given: argparse.Namespace, run: Callable[[random.Random], dict[str, Any]]) -> None:
     say(f"{name}: seed {given.seed}")
     start, load = time.monotonic(), os.getloadavg()
     try:
-        with Postgres() as server:
-            chance = random.Random(given.seed)
-            if given.count is not None and name in COUNTED:
-                figures = COUNTED[name](server, chance, count=given.count)
-            else:
-                figures = rig(server, chance, given.long)
+        figures = run(random.Random(given.seed))
     except Missing as missing:
         say(f"  left out: {missing}")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from reliability.rigs import (
@@ -11,6 +12,7 @@ from reliability.rigs import (
     attack,
     cancel,
     client,
+    cluster,
     cuts,
     fuzz,
     histories,
@@ -86,6 +88,11 @@ def _silent(server: Postgres, chance: random.Random, long: bool) -> dict[str, An
 def _standby(_server: Postgres, chance: random.Random, long: bool) -> dict[str, Any]:
     failovers, seconds = (12, 4.0) if long else (1, 0.7)
     return standby.run(chance, failovers=failovers, seconds=seconds)
+
+
+def run_cluster(chance: random.Random, url: str, *folders: str, long: bool) -> dict[str, Any]:
+    """Runs the rig that needs a cluster."""
+    return cluster.run(chance, url, [Path(one) for one in folders], rounds=4 if long else 1, shards=8 if long else 4)
 
 
 RIGS: dict[str, Rig] = {
