@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from support.embedded_servers import (
 )
 from support.faces import Face
 
+from compaction_store.deploy import roles
 from reliability.rigs.ground import Postgres
 
 
@@ -86,3 +88,23 @@ def environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(home))
     monkeypatch.delenv("COMPACTION_STORE_URL", raising=False)
     return server_folder(home)
+
+
+@pytest.fixture
+def logins(url: str, superuser: psycopg.Connection[Any]) -> Iterator[dict[str, str]]:
+    """The URL of a login of each kind, made as an operator would."""
+    made = {}
+    for role in ("application", "owner"):
+        name = f"cs_{role}_{os.getpid()}"
+        superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
+        roles.grant(url, name, role)
+        made[role] = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
+    yield made | {"superuser": url}
+    for role in made:
+        name = f"cs_{role}_{os.getpid()}"
+        superuser.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE usename = %s AND datname = current_database()",
+            [name],
+        )
+        superuser.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")

@@ -58,7 +58,7 @@ def test_a_hundred_planted_inventions_are_found_and_under_one_in_a_hundred_names
 ) -> None:
     before = once(thread, summary, len(thread), "invented")
     false = {probe.text for probe in before if not probe.kept}
-    assert len(before) > 300
+    assert len(before) > 250
     assert len(false) <= MOST_FALSE * len(before)
 
     dice = random.Random(7)
