@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import cast
 
@@ -67,6 +69,21 @@ def instance(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise InvalidInput(f"{what} must be {article} {kind.__name__}, not {type(value).__name__}")
+
+
+_SETTING = re.compile(r"[A-Za-z_][\w.]{0,62}", re.ASCII)
+
+
+def settings(value: object, role: str | None) -> dict[str, str]:
+    """Returns the settings that a session begins with, the role among them."""
+    if value is not None and not (
+        isinstance(value, Mapping)
+        and all(isinstance(part, str) and "\0" not in part for pair in value.items() for part in pair)
+        and all(_SETTING.fullmatch(name) for name in value)
+    ):
+        raise InvalidInput(f"settings must map names of Postgres's settings to texts{other(value)}")
+    chosen = {} if value is None else dict(value)
+    return chosen if role is None else {**chosen, "role": role}
 
 
 def text(value: object, what: str) -> None:

@@ -249,6 +249,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "pos": "The message's pos there.",
         "created_at": "When it was appended; None if the thread is not here.",
     },
+    "TokenStep": {
+        "pos": "The pos of the record, or of the last message of the range.",
+        "change": "By how many tokens the view changed; None if the record does not say.",
+        "number": "The number of the record; None for messages.",
+    },
     "Span": {},
     "Attempt": {
         "callback": "The name of the callback.",

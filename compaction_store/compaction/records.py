@@ -11,7 +11,7 @@ from uuid import UUID
 
 from compaction_store.messages import documents
 from compaction_store.messages.encoding import canonical
-from compaction_store.models import Attempt, Compaction, CompactionTree, Element, Payload
+from compaction_store.models import Attempt, Compaction, CompactionTree, Element, Payload, TokenStep
 from compaction_store.rendering.view import View
 
 
@@ -168,6 +168,20 @@ def no_progress(body: str | None) -> bool:
     said = None if body is None else documents.parsed("body", body)[0]
     error = None if said is None else said.get("error")
     return isinstance(error, dict) and error.get("no_progress") is True
+
+
+def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any, ...]]) -> list[TokenStep]:
+    """Returns the steps of a view's tokens, in order. A revocation takes back the change of its record."""
+    steps = [TokenStep(pos, tokens, None) for pos, tokens in messages]
+    changes: dict[int, int | None] = {}
+    for pos, number, revokes, before, after in applied:
+        if revokes is None:
+            change = None if before is None or after is None else after - before
+        else:
+            change = None if (taken := changes.get(revokes)) is None else -taken
+        changes[number] = change
+        steps.append(TokenStep(pos, change, number))
+    return sorted(steps, key=lambda step: step.pos)
 
 
 def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:

@@ -4,7 +4,7 @@ from compaction_store.models.compactions import Attempt, Compaction, CompactionT
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
 from compaction_store.models.reports import Explanation, Finding, Found, Report
-from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread
+from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread, TokenStep
 
 __all__ = [
     "Appended",
@@ -32,4 +32,5 @@ __all__ = [
     "Thread",
     "ThreadLoaded",
     "ToLoad",
+    "TokenStep",
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
-from compaction_store.jsonable import AsDict
+from compaction_store.jsonable import AsDict, named
 from compaction_store.models.messages import Payload
 
 
@@ -72,6 +72,21 @@ class Event(AsDict):
         """The authority, as the caller stated it: a policy and its version, an approval, a ticket."""
         authority = self.body.get("authority")
         return authority if type(authority) is dict else None
+
+
+class TokenStep(NamedTuple):
+    """By how many tokens the view changed at a pos, by messages up to there or by the applied record with a number.
+
+    `change` is None if the record does not say: it was adopted from elsewhere.
+    """
+
+    pos: int
+    change: int | None
+    number: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        return named(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -63,10 +63,10 @@ def create_engine(
     pool_size: int,
     connect_timeout: float,
     deadline: float = _LONGEST_SILENCE,
-    role: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> sa.Engine:
     address = driver_url(url)
-    options = _options(address, pool_size, connect_timeout, deadline, role)
+    options = _options(address, pool_size, connect_timeout, deadline, settings or {})
     engine = sa.create_engine(address, poolclass=_Pool, **options)
     prepare(engine)
     return engine
@@ -78,10 +78,10 @@ def create_aio_engine(
     pool_size: int,
     connect_timeout: float,
     deadline: float = _LONGEST_SILENCE,
-    role: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncEngine:
     address = driver_url(url)
-    options = _options(address, pool_size, connect_timeout, deadline, role)
+    options = _options(address, pool_size, connect_timeout, deadline, settings or {})
     engine = create_async_engine(address, poolclass=_AioPool, **options)
     prepare(engine.sync_engine)
     return engine
@@ -132,13 +132,15 @@ def where(engine: sa.Engine) -> str:
     return f"{host}:{port}" if port and "," not in str(port) else host
 
 
-def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: float, role: str | None) -> dict[str, Any]:
+def _options(
+    url: sa.URL, pool_size: int, connect_timeout: float, deadline: float, settings: Mapping[str, str]
+) -> dict[str, Any]:
     folder = embedded_connection.folder(url.query)
     own: dict[str, Any] = {}
     if folder is not None:
         own = {**embedded_connection.parameters(), _OWN: embedded_connection.Server(folder)}
-    if role is not None:
-        own["options"] = _with_role(own.get("options") or url.query.get("options"), role)
+    if settings:
+        own["options"] = _with_settings(own.get("options") or url.query.get("options"), settings)
     return {
         "isolation_level": "AUTOCOMMIT",
         # In autocommit, a connection that returns to the pool has no transaction to roll back.
@@ -167,11 +169,11 @@ def _options(url: sa.URL, pool_size: int, connect_timeout: float, deadline: floa
     }
 
 
-def _with_role(options: Any, role: str) -> str:
-    """Adds the role that a session begins with. SET ROLE would stay with the connection of a transaction pooler."""
+def _with_settings(options: Any, settings: Mapping[str, str]) -> str:
+    """Adds the settings that a session begins with. SET would stay with the connection of a transaction pooler."""
     given = options if isinstance(options, tuple) else () if options is None else (options,)
-    quoted = re.sub(r"([\\\s])", r"\\\1", role)
-    return " ".join((*given, f"-c role={quoted}"))
+    quoted = ("-c " + re.sub(r"([\\\s])", r"\\\1", f"{name}={value}") for name, value in settings.items())
+    return " ".join((*given, *quoted))
 
 
 def _within_deadline(timeout: float | None) -> float | None:

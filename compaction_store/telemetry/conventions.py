@@ -18,8 +18,8 @@ Attributes = dict[str, str | int | float | tuple[str, ...]]
 #: The methods of a store that have a span.
 OPERATIONS = (
     "append", "load", "set_metadata", "view", "message", "thread", "compact", "fit", "plan", "send", "revoke", "adopt",
-    "repair", "rewind", "clear", "compaction", "tree", "explain", "seen_by", "verify", "checkpoint", "redact", "erase",
-    "hold", "release", "retain", "import_bundle", "fork",
+    "repair", "rewind", "clear", "compaction", "tree", "explain", "seen_by", "token_steps", "verify", "checkpoint",
+    "redact", "erase", "hold", "release", "retain", "import_bundle", "fork",
 )  # fmt: skip
 OUTCOMES = ("applied", "rejected", "failed", "observed")
 # Histogram boundaries that the conventions recommend.

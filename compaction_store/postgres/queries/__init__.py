@@ -55,6 +55,7 @@ from compaction_store.postgres.queries.server import IS_WORKER, IS_WORKER_ASKED,
 from compaction_store.postgres.queries.tenant_events import EventFilter, tenant_events, tenants
 from compaction_store.postgres.queries.thread_turns import TurnState, leave_turn, renew_turn, take_turn
 from compaction_store.postgres.queries.together import Append, append_together
+from compaction_store.postgres.queries.token_steps import appended_tokens, applied_tokens
 from compaction_store.postgres.queries.turns import HOLDER, Holder, held_by
 
 __all__ = [
@@ -78,6 +79,8 @@ __all__ = [
     "append",
     "append_observed",
     "append_together",
+    "appended_tokens",
+    "applied_tokens",
     "check",
     "checkpointing",
     "commit_compactions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from compaction_store import embedded
@@ -27,7 +28,7 @@ def open_database(
     pool_size: int,
     connect_timeout: float,
     deadline: float,
-    role: str | None,
+    settings: Mapping[str, str],
     telemetry: Telemetry | None,
 ) -> Opened:
     share = None
@@ -37,7 +38,7 @@ def open_database(
             share = embedded.join()
             url = share.url
         engine = engines.create_engine(
-            url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, role=role
+            url, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, settings=settings
         )  # fmt: skip
     # Do not retry the first connection: a wrong address should fail at once.
     first = Connections(engine, deadline_for_opening(connect_timeout, deadline), retries=False)

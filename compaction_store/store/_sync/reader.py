@@ -37,6 +37,7 @@ from compaction_store.models import (
     Payload,
     Report,
     Thread,
+    TokenStep,
 )
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
@@ -91,6 +92,7 @@ class Reader:
         actor: str | None = None,
         require_actor: bool = False,
         role: str | None = None,
+        settings: Mapping[str, str] | None = None,
         share_commits: bool = True,
         telemetry: Telemetry | None = None,
     ) -> Self:
@@ -99,9 +101,10 @@ class Reader:
         Without a URL: $COMPACTION_STORE_URL, else an embedded Postgres. `deadline` is how many seconds a call retries
         while the database is away or busy. `counter` is one of `compaction_store.tokens`, or a callable that returns a
         message's tokens. With `role`, a role of the database that the login is a member of, the store has that role's
-        rights, for example those of `compaction_store_auditor`. `actor` is recorded with every compaction, revocation,
-        erasure and hold that names no other; with `require_actor`, one without an actor is refused. Appends of
-        concurrent callers share commits, unless `share_commits` is false. With `telemetry` the store reports to
+        rights, for example those of `compaction_store_auditor`. `settings` are settings of Postgres that every session
+        begins with, such as `{"default_transaction_read_only": "on"}`. `actor` is recorded with every compaction,
+        revocation, erasure and hold that names no other; with `require_actor`, one without an actor is refused. Appends
+        of concurrent callers share commits, unless `share_commits` is false. With `telemetry` the store reports to
         OpenTelemetry.
         """
         arguments.name(tenant, "tenant")
@@ -111,17 +114,18 @@ class Reader:
         arguments.seconds(connect_timeout, "connect_timeout")
         arguments.seconds(deadline, "deadline")
         arguments.optional_name(role, "role")
+        begun_with = arguments.settings(settings, role)
         arguments.instance(share_commits, bool, "share_commits")
         if engine is not None:
             arguments.instance(engine, Engine, "engine")
-            if role is not None:
-                raise InvalidInput("role must be left out with an engine: its connections have a role")
+            if begun_with:
+                raise InvalidInput("role and settings must be left out with an engine: its connections have them")
         count = tokens.chosen(counter)
         if telemetry is not None:
             arguments.instance(telemetry, Telemetry, "telemetry")
         db, share = open_database(
-            url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline, role=role,
-            telemetry=telemetry,
+            url, engine, pool_size=pool_size, connect_timeout=connect_timeout, deadline=deadline,
+            settings=begun_with, telemetry=telemetry,
         )  # fmt: skip
         return cls._made(
             db, tenant, count, share, SharedCommits(is_on=share_commits), actor=actor,
@@ -228,6 +232,18 @@ class Reader:
         elif at is not None:
             arguments.number(at, "at", least=1)
         return typed_rows.view(thread_id, self._db.call(queries.view, key, at))
+
+    def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[TokenStep]:
+        """Returns how the tokens of a thread's view changed over its life, for a chart: one step for each record.
+
+        The thread is divided into at most so many equal ranges of pos; each has one step for all its messages. What an
+        erasure took away is not in them: `thread` has the tokens of the present view. Of a thread that does not exist
+        there are none.
+        """
+        key = self._key(thread_id)
+        arguments.number(ranges, "ranges", least=1)
+        messages = self._db.call(queries.appended_tokens, key, ranges)
+        return records.token_steps(messages, self._db.call(queries.applied_tokens, key))
 
     def thread(self, thread_id: str, *, hidden: bool = False) -> Thread:
         """Returns a thread's counters, head and metadata. With `hidden` also one that `clear` has hidden."""

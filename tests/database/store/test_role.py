@@ -35,5 +35,5 @@ def test_the_role_joins_the_options_of_the_url(faces: Faces, url: str) -> None:
 
 def test_a_role_and_an_engine_are_not_given_together(url: str) -> None:
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
-    with pytest.raises(InvalidInput, match="role must be left out with an engine"):
+    with pytest.raises(InvalidInput, match="role and settings must be left out with an engine"):
         Store.open(engine=engine, role="compaction_store_app")

@@ -1,0 +1,46 @@
+"""Reads how the tokens of a thread's view changed over its life, for charts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from compaction_store.postgres import schema
+from compaction_store.postgres.cursor import Connection, select, transaction
+from compaction_store.postgres.queries.one_thread import ThreadKey, thread_uid
+
+
+def appended_tokens(connection: Connection, key: ThreadKey, ranges: int) -> list[tuple[Any, ...]]:
+    """Divides the thread into so many ranges of pos at most; returns the last pos of a message in each, and its tokens.
+
+    The server reads the row of every message, but sends only the sums.
+    """
+    m, h = schema.messages.c, schema.heads.c
+    found = thread_uid(key)
+    last_pos = sa.select(h.last_pos).where(h.thread_uid == found).scalar_subquery()
+    width = sa.func.greatest(1, sa.func.div(last_pos - 1, ranges) + 1)
+    part = sa.func.div(m.pos - 1, width)
+    query: Any = (
+        sa.select(sa.cast(sa.func.max(m.pos), sa.BigInteger), sa.cast(sa.func.sum(m.tokens), sa.BigInteger))
+        .join(schema.heads, h.thread_uid == m.thread_uid)
+        .where(m.thread_uid == found, h.thread_uid == found, m.seq <= h.last_seq)
+        .group_by(part)
+        .order_by(part)
+    )
+    with transaction(connection, key.tenant, read_only=True):
+        return select(connection, query)
+
+
+def applied_tokens(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
+    """Returns the pos, number, revoked record, and tokens before and after of every applied record, in order."""
+    c, h = schema.compactions.c, schema.heads.c
+    found = thread_uid(key)
+    query = (
+        sa.select(c.pos, c.number, c.revokes, c.tokens_before, c.tokens_after)
+        .join(schema.heads, h.thread_uid == c.thread_uid)
+        .where(c.thread_uid == found, h.thread_uid == found, c.number <= h.last_number, c.outcome == "applied")
+        .order_by(c.number)
+    )
+    with transaction(connection, key.tenant, read_only=True):
+        return select(connection, query)
