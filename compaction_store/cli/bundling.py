@@ -22,7 +22,7 @@ from compaction_store import Reader
 from compaction_store import Thread as ThreadValue
 from compaction_store.bundles import line_format
 from compaction_store.checkpoints import CheckpointLog
-from compaction_store.cli import attesting, csv_text, visible
+from compaction_store.cli import attesting, csv_text
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import Tenant, Url, naming
@@ -30,6 +30,7 @@ from compaction_store.cli.output import note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.deploy import doctor
+from compaction_store.display import visible
 from compaction_store.errors import Conflict, InvalidBundle
 from compaction_store.integrity import erasure
 

@@ -18,10 +18,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from compaction_store import CompactionRun, Store, View
-from compaction_store.cli import charts, choosing, stats, values
+from compaction_store.cli import choosing, stats, values
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import Url
 from compaction_store.cli.output import Column, Output, figures, number
+from compaction_store.display import charts
 from compaction_store.models import Payload
 from compaction_store.postgres import engines
 from compaction_store.strategies import AssistantRuns, SlidingWindow

@@ -20,8 +20,8 @@ import typer
 from compaction_store import Reader, Store, TokenBudget
 from compaction_store.arguments import MAX_NAME_BYTES
 from compaction_store.cli.output import Output
-from compaction_store.cli.visible import shown
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import shown
 from compaction_store.errors import (
     CompactionNotFound,
     InvalidInput,

@@ -25,10 +25,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store.cli import csv_text, visible
+from compaction_store.cli import csv_text
 from compaction_store.cli.exits import BROKEN_PIPE, REFUSED
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.visible import shown
+from compaction_store.display import visible
+from compaction_store.display.visible import shown
 
 # Replacements for the characters of charts in a locale without them.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")

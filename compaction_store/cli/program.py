@@ -18,8 +18,8 @@ from typer.core import TyperGroup
 
 from compaction_store import __version__
 from compaction_store.cli import exits
-from compaction_store.cli.visible import shown
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import shown
 from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
 
@@ -95,6 +95,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",
             "evaluating.evaluate_threads",
         ),
+        Verb("serve", "Serve pages for an auditor.", "serve --tenant default", "serving.serve"),
         Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", "stats.stats"),
         Verb("verify", "Verify the chains of threads and bundles.", "verify --all", "verifying.verify"),
         Verb(

@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 import rich.progress
 
 from compaction_store.cli.output import console
-from compaction_store.cli.visible import shown
+from compaction_store.display.visible import shown
 
 _T = TypeVar("_T")
 _DELAY = 1.0

@@ -1,21 +1,137 @@
-"""Serves a tenant's threads to agents, over MCP."""
+"""Serves a tenant's threads: to auditors as pages, and to agents over MCP."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
+import socket
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from compaction_store.cli import options
+from compaction_store.cli.attesting import LogFile, PublicKeys, open_log
 from compaction_store.cli.options import Tenant, Url
 from compaction_store.cli.output import note
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display.visible import shown
 from compaction_store.store import AsyncReader
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
 _AUDITOR = "compaction_store_auditor"
+_READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
+
+
+def serve(
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve. Port 0 takes a free one.")
+    ] = "127.0.0.1:8780",
+    auth: Annotated[
+        str | None,
+        typer.Option(
+            "--auth",
+            metavar="HEADER",
+            show_default=False,
+            help="Take the reader's name from this header, which a proxy in front sets after it has checked who it is."
+            " Without it, only the browser that opens the printed address is let in.",
+        ),
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="HOST",
+            help="A host name under which the pages are reached, besides localhost. Repeat it for several.",
+            show_default=False,
+        ),
+    ] = None,
+    content: Annotated[
+        bool, typer.Option("--content/--no-content", help="Show what messages and summaries say.")
+    ] = True,
+    window: options.Window = None,
+    reserve: options.Reserve = 0,
+    trigger: options.Trigger = "0.8",
+    target: options.Target = "0.5",
+    checkpoints: LogFile = None,
+    public_key: PublicKeys = None,
+    access_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--access-log",
+            metavar="FILE",
+            help="Append to this file who read which content, as JSON lines. [default: stderr]",
+            show_default=False,
+        ),
+    ] = None,
+    as_login: Annotated[
+        bool, typer.Option("--as-login", help="Use the login's own rights, not those of the auditor's role.")
+    ] = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
+
+    Nothing can be written. The session takes the role compaction_store_auditor, which the login must be a member of,
+    and ends every statement after 20 seconds. With --window, the threads that are due for compaction are listed.
+    """
+    host, port = _address(listen)
+    if auth is None and not _is_loopback(host):
+        raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
+    # An extra, and slow to import.
+    from compaction_store import web  # noqa: PLC0415
+
+    budget = options.budget(window, reserve, trigger, target)
+    log = open_log(checkpoints, public_key)
+    _log_access_to(access_log)
+    access = web.OneTimeToken() if auth is None else web.BehindProxy(auth)
+    hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
+
+    async def run() -> None:
+        role = None if as_login else _AUDITOR
+        async with AsyncReader.open(url, tenant=tenant, pool_size=4, role=role, settings=_READ_ONLY) as reader:
+            app = web.audit_app(
+                reader, access=access, hosts=hosts, tenant=tenant, content=content, budget=budget, checkpoints=log
+            )
+            await _serve_pages(app, access, host, port)
+
+    with options.naming(tenant):
+        asyncio.run(run())
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("127.0.0.1", "localhost", "::1")
+
+
+def _log_access_to(file: Path | None) -> None:
+    handler: logging.Handler = logging.StreamHandler()
+    if file is not None:
+        try:
+            handler = logging.FileHandler(file, encoding="utf-8")
+        except OSError as error:
+            raise misuse(f"cannot write {shown(str(file))}: {error.strerror}", "--access-log") from None
+    log = logging.getLogger("compaction_store.web.access")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
+    import uvicorn  # noqa: PLC0415 — comes with the extra
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            raise misuse(f"cannot listen on {host}:{port}: {error.strerror}", "--listen") from None
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+        note(f"serving {address}{f'?token={token}' if (token := getattr(access, 'token', None)) else ''}")
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        await uvicorn.Server(config).serve(sockets=[listening])
 
 
 def mcp(

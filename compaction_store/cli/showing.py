@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_store import Compaction, Element, Reader
-from compaction_store.cli import options, saying, values
+from compaction_store.cli import options, values
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.options import AsJson, Tenant, Thread, Url
 from compaction_store.cli.output import Output, moment, number
-from compaction_store.cli.visible import lines, shown
+from compaction_store.display import saying
+from compaction_store.display.visible import lines, shown
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90

@@ -12,13 +12,14 @@ from uuid import UUID
 import typer
 
 from compaction_store import Compaction, Reader
-from compaction_store.cli import charts, compaction_money, costs, options, values
-from compaction_store.cli.charts import Course, Step
+from compaction_store.cli import compaction_money, costs, options, values
 from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
-from compaction_store.cli.visible import shown
 from compaction_store.cli.wrong_call import misuse
+from compaction_store.display import charts
+from compaction_store.display.charts import Course, Step
+from compaction_store.display.visible import shown
 from compaction_store.evaluation.money import Money
 
 _HEIGHT = 8

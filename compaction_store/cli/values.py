@@ -9,7 +9,7 @@ from compaction_store import Compaction, Element, Event, Message, View
 from compaction_store import Thread as ThreadValue
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.output import line, moment, number
-from compaction_store.cli.saying import said
+from compaction_store.display.saying import said
 from compaction_store.models import Payload
 
 _PREVIEW = 200

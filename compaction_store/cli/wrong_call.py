@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from compaction_store.cli.visible import shown
+from compaction_store.display.visible import shown
 
 
 def misuse(text: str, option: str) -> typer.BadParameter:

@@ -12,7 +12,7 @@ import pytest
 
 import compaction_store as cs
 from cli.program import Run
-from compaction_store.cli import visible
+from compaction_store.display import visible
 
 _FORGED = "ledger: 1 entries by content: no findings"
 # Characters that control a terminal, end a line, change its direction or are invisible.

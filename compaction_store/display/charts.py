@@ -8,7 +8,7 @@ from html import escape
 from itertools import chain
 from typing import NamedTuple
 
-from compaction_store import Compaction, Element
+from compaction_store.models import Compaction, Element
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
@@ -119,19 +119,33 @@ _SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif"
   font-size="12">
 <title>{title}</title>
-<rect width="{width}" height="{height}" fill="#ffffff"/>
-<text x="{left}" y="20" font-size="14" fill="#1f2933">{title}</text>
+<style>
+rect {{ fill: #fff }} .title {{ fill: #1f2933 }} .label {{ fill: #616e7c }} .grid {{ stroke: #e4e7eb }}
+.area {{ fill: #2f6f9f; fill-opacity: .15 }} .line {{ fill: none; stroke: #2f6f9f }} .fall {{ fill: #c2410c }}
+@media (prefers-color-scheme: dark) {{
+rect {{ fill: #14181d }} .title {{ fill: #e6e9ec }} .label {{ fill: #9aa5b1 }} .grid {{ stroke: #2b323a }}
+.area {{ fill: #6fb1e0 }} .line {{ stroke: #6fb1e0 }} .fall {{ fill: #f08a4b }}
+}}
+</style>
+<rect width="{width}" height="{height}"/>
+<text x="{left}" y="20" font-size="14" class="title">{title}</text>
 {grid}
-<path d="{area}" fill="#2f6f9f" fill-opacity="0.15"/>
-<path d="{path}" fill="none" stroke="#2f6f9f" stroke-width="1.5" stroke-linejoin="round"/>
+<path d="{area}" class="area"/>
+<path d="{path}" class="line" stroke-width="1.5" stroke-linejoin="round"/>
 {falls}
-<text x="{left}" y="{foot}" fill="#616e7c">pos 1</text>
-<text x="{right}" y="{foot}" fill="#616e7c" text-anchor="end">pos {last:,}</text>
+<text x="{left}" y="{foot}" class="label">pos 1</text>
+<text x="{right}" y="{foot}" class="label" text-anchor="end">pos {last:,}</text>
 </svg>
 """
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 800, 320, 70, 780, 40, 280
+WIDTH, HEIGHT = 800, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 780, 40, 280
 _MOST_POINTS = 2000
 _LINES = 4
+
+
+def x(pos: int, last_pos: int) -> float:
+    """Returns where a pos of a thread is in the chart, from the left."""
+    return round(_LEFT + (_RIGHT - _LEFT) * (pos - 1) / max(1, last_pos - 1), 1)
 
 
 def svg(line: Course, title: str) -> str:
@@ -139,29 +153,26 @@ def svg(line: Course, title: str) -> str:
     last = line.points[-1].pos if line.points else 1
     top = max(1, line.top)
 
-    def x(pos: int) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (pos - 1) / max(1, last - 1)
-
     def y(tokens: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * tokens / top
 
     points = _thinned(line.points)
     steps = list(chain.from_iterable(
-        ([(x(p.pos), y(before.tokens))] if p.fell else []) + [(x(p.pos), y(p.tokens))]
+        ([(x(p.pos, last), y(before.tokens))] if p.fell else []) + [(x(p.pos, last), y(p.tokens))]
         for before, p in zip([Point(1, 0), *points], points, strict=False)
     ))  # fmt: skip
     path = "M" + " L".join(f"{at:.1f} {to:.1f}" for at, to in steps) if steps else ""
     area = f"{path} L{steps[-1][0]:.1f} {_BOTTOM} L{steps[0][0]:.1f} {_BOTTOM} Z" if steps else ""
     grid = "\n".join(
-        f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#e4e7eb"/>'
-        f'<text x="{_LEFT - 8}" y="{y(mark) + 4:.1f}" fill="#616e7c" text-anchor="end">{round(mark):,}</text>'
+        f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" class="grid"/>'
+        f'<text x="{_LEFT - 8}" y="{y(mark) + 4:.1f}" class="label" text-anchor="end">{round(mark):,}</text>'
         for mark in (top * part / _LINES for part in range(_LINES + 1))
     )
     falls = "\n".join(
-        f'<circle cx="{x(p.pos):.1f}" cy="{y(p.tokens):.1f}" r="3" fill="#c2410c"/>' for p in points if p.fell
+        f'<circle cx="{x(p.pos, last):.1f}" cy="{y(p.tokens):.1f}" r="3" class="fall"/>' for p in points if p.fell
     )
     return _SVG.format(
-        width=_WIDTH, height=_HEIGHT, left=_LEFT, right=_RIGHT, foot=_BOTTOM + 24, title=escape(title), grid=grid,
+        width=WIDTH, height=HEIGHT, left=_LEFT, right=_RIGHT, foot=_BOTTOM + 24, title=escape(title), grid=grid,
         area=area, path=path, falls=falls, last=last,
     )  # fmt: skip
 

@@ -1,0 +1,6 @@
+"""Pages for auditors: threads, views, records, replies, erasures and proofs, read-only and without any script."""
+
+from compaction_store.web.access import BehindProxy, OneTimeToken
+from compaction_store.web.app import audit_app
+
+__all__ = ["BehindProxy", "OneTimeToken", "audit_app"]

@@ -1,0 +1,141 @@
+"""Lets readers in, sets the headers of every response, and logs who read content."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from compaction_store.display.visible import shown
+from compaction_store.errors import InvalidInput
+
+ACCESS_LOG = logging.getLogger("compaction_store.web.access")
+_COOKIE = "compaction_store_audit"
+_HEADERS = {
+    # No script, no frame, nothing from elsewhere; the style sheet and the charts are the pages' own.
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none';"
+        " base-uri 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Access(Protocol):
+    """Decides who a request comes from. A response instead of a name is sent as it is."""
+
+    def who(self, request: Request) -> str | Response: ...
+
+
+class OneTimeToken:
+    """Lets in the browser that opens the address with the token, once. It gets a cookie for as long as the server runs.
+
+    `token` is for the address; a new process has a new one.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self._cookie = secrets.token_urlsafe(32)
+        self._is_used = False
+
+    def who(self, request: Request) -> str | Response:
+        if hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), self._cookie.encode()):
+            return "the holder of the token"
+        given = request.query_params.get("token", "")
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            return _refused("open the address that `compaction-store serve` printed")
+        if self._is_used:
+            return _refused("the token has been used; start `compaction-store serve` again for another")
+        self._is_used = True
+        response = RedirectResponse(request.scope.get("root_path", "") + "/", status_code=303)
+        response.set_cookie(
+            _COOKIE, self._cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
+        )
+        return response
+
+
+class BehindProxy:
+    """Takes the reader's name from a header that a proxy in front sets after it has checked who it is.
+
+    The proxy must remove the header from what a client sends, and must be the only one that reaches the pages.
+    """
+
+    def __init__(self, header: str) -> None:
+        if not header or not header.isascii() or not header.replace("-", "").isalnum():
+            raise InvalidInput("header must be the name of an HTTP header, such as X-Forwarded-User")
+        self._header = header
+
+    def who(self, request: Request) -> str | Response:
+        named = request.headers.getlist(self._header)
+        if len(named) != 1 or not named[0].strip():
+            return _refused(f"the header {self._header} must name the reader, once")
+        return named[0].strip()[:255]
+
+
+def _refused(why: str) -> Response:
+    return PlainTextResponse(f"Not allowed: {why}.\n", status_code=403)
+
+
+class Guard:
+    """Checks the Host header and the reader, refuses every method but GET and HEAD, and sets the headers."""
+
+    def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str]) -> None:
+        self._app = app
+        self._access = access
+        self._hosts = frozenset(host.casefold() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        request = Request(scope, receive)
+        app: ASGIApp = self._app
+        if _host(request.headers) not in self._hosts:
+            app = PlainTextResponse("Not allowed: the address has another host than this server's.\n", 421)
+        elif request.method not in ("GET", "HEAD"):
+            app = PlainTextResponse("Not allowed: these pages are only read.\n", 405, {"Allow": "GET, HEAD"})
+        elif isinstance(reader := self._access.who(request), Response):
+            app = reader
+        else:
+            scope["reader"] = reader
+        await app(scope, receive, with_headers)
+
+
+def _host(headers: Headers) -> str:
+    """Returns the host of a request without its port; a name that resolves to 127.0.0.1 is none of ours."""
+    given = headers.getlist("host")
+    if len(given) != 1:
+        return ""
+    host, _, port = given[0].rpartition(":")
+    bare = host if host and port.isdecimal() else given[0]
+    return bare.casefold()
+
+
+def log_content(request: Request, page: str, **what: Any) -> None:
+    """Notes that a reader was shown content: who, what, when. A text that was searched for is only measured."""
+    entry = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": shown(request.scope["reader"]),
+        "page": page, **{name: value for name, value in what.items() if value is not None},
+    }  # fmt: skip
+    ACCESS_LOG.info("%s", json.dumps(entry))

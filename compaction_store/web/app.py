@@ -1,0 +1,342 @@
+"""The application: its addresses, and how errors and times are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from compaction_store import __version__
+from compaction_store.checkpoints import CheckpointLog
+from compaction_store.compaction.budget import TokenBudget
+from compaction_store.display import charts
+from compaction_store.display.visible import lines, shown
+from compaction_store.errors import (
+    CompactionNotFound,
+    CompactionStoreError,
+    InvalidInput,
+    MessageNotFound,
+    MissingExtra,
+    PositionNotFound,
+    ThreadErased,
+    ThreadNotFound,
+)
+from compaction_store.jsonable import plain
+from compaction_store.store import AsyncReader
+
+try:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse, Response
+    from starlette.routing import Route
+except ImportError as error:
+    raise MissingExtra("the audit pages", "web") from error
+
+from compaction_store.messages.encoding import canonical
+from compaction_store.web import gathering
+from compaction_store.web.access import Access, Guard, log_content
+
+_MISSING = (CompactionNotFound, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound)
+_AGO = re.compile(r"(\d{1,6})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_FILTERS = ("kind", "outcome", "actor", "model", "callback")
+# A larger thread is verified on the command line.
+_MOST_VERIFIED = 20_000
+_LONGEST_SAMPLE = 50
+# Seconds. A longer search is run on the command line.
+_LONGEST_SEARCH = 10.0
+
+
+class Lines(str):
+    """A text of several lines, shown as such."""
+
+    __slots__ = ()
+
+
+def audit_app(
+    reader: AsyncReader,
+    *,
+    access: Access,
+    hosts: Iterable[str] = ("127.0.0.1", "localhost", "[::1]"),
+    tenant: str = "default",
+    content: bool = True,
+    budget: TokenBudget | None = None,
+    checkpoints: CheckpointLog | None = None,
+) -> Starlette:
+    """Returns the pages as an ASGI application, to serve alone or to mount in another one.
+
+    It shows the threads of the reader's tenant and no other; `tenant` is its name for the pages. Open the reader with
+    the auditor's role. `access` says who may read. `hosts` are the names under which it is reached: a request to any
+    other is refused. Without `content`, pages show everything but words. With a `budget`, the threads that are due are
+    listed, and with `checkpoints` the newest one.
+    """
+    pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints)
+    routes = [
+        Route("/", pages.page(pages.threads), name="threads"),
+        Route("/thread", pages.page(pages.thread), name="thread"),
+        Route("/view", pages.page(pages.view), name="view"),
+        Route("/record", pages.page(pages.record), name="record"),
+        Route("/message", pages.page(pages.message), name="message"),
+        Route("/reply", pages.page(pages.reply), name="reply"),
+        Route("/records", pages.page(pages.records), name="records"),
+        Route("/search", pages.page(pages.search), name="search"),
+        Route("/erasures", pages.page(pages.erasures), name="erasures"),
+        Route("/certificate", pages.page(pages.certificate), name="certificate"),
+        Route("/integrity", pages.page(pages.integrity), name="integrity"),
+        Route("/sample", pages.page(pages.sample), name="sample"),
+        Route("/chart.svg", pages.page(pages.chart), name="chart"),
+        Route("/style.css", pages.page(pages.style), name="style"),
+    ]
+    guard = Middleware(Guard, access=access, hosts=tuple(hosts))
+    return Starlette(routes=routes, middleware=[guard])
+
+
+class _Wrong(Exception):
+    """A parameter of the address that cannot be read."""
+
+
+class _Asked:
+    """The parameters of an address."""
+
+    def __init__(self, request: Request) -> None:
+        self._given = request.query_params
+
+    def text(self, name: str) -> str:
+        found = self.optional(name)
+        if found is None:
+            raise _Wrong(f"{name} must be given")
+        return found
+
+    def optional(self, name: str) -> str | None:
+        return self._given.get(name) or None
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        text = self.optional(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal() and len(text) < 16) or int(text) < least:  # noqa: PLR2004
+            raise _Wrong(f"{name} must be an integer >= {least}")
+        return int(text)
+
+    def needed(self, name: str) -> int:
+        found = self.number(name, 1)
+        if found is None:
+            raise _Wrong(f"{name} must be given")
+        return found
+
+    def moment(self, name: str) -> datetime | None:
+        """Returns a time: `7d` ago, or ISO 8601, in UTC if it does not say."""
+        text = self.optional(name)
+        if text is None:
+            return None
+        if ago := _AGO.fullmatch(text):
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            raise _Wrong(f"{name} must be a time such as 2026-05-01T12:30, or 7d for seven days ago") from None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+class _Pages:
+    def __init__(
+        self,
+        reader: AsyncReader,
+        tenant: str,
+        *,
+        content: bool,
+        budget: TokenBudget | None,
+        checkpoints: CheckpointLog | None,
+    ) -> None:
+        self._reader = reader
+        self._tenant = tenant
+        self._content = content
+        self._budget = budget
+        self._checkpoints = checkpoints
+        self._templates = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
+            finalize=_visible, trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters |= {
+            "text": Lines, "number": _number, "moment": _moment, "json": _json, "hex": bytes.hex,
+        }  # fmt: skip
+        self._templates.globals |= {
+            "tenant": tenant, "content": content, "version": __version__, "texts": self._texts,
+            "has_checkpoints": checkpoints is not None,
+        }  # fmt: skip
+        self._css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+
+    def _texts(self, element: Any) -> list[gathering.Said]:
+        return gathering.element_texts(element, content=self._content)
+
+    def page(self, show: Callable[[Request, _Asked], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Wraps a page: a wrong address, a missing thread and a database that is away have pages too."""
+
+        async def shown_page(request: Request) -> Response:
+            try:
+                return await show(request, _Asked(request))
+            except _Wrong as error:
+                return self._error(request, 400, "This address is wrong", str(error))
+            except _MISSING as error:
+                return self._error(request, 404, "Not found", str(error))
+            except InvalidInput as error:
+                return self._error(request, 400, "This address is wrong", str(error))
+            except CompactionStoreError as error:
+                return self._error(request, 503, "This cannot be read now", str(error))
+
+        return shown_page
+
+    def _error(self, request: Request, status: int, title: str, why: str) -> Response:
+        return self._html(request, "error.html", {"title": title, "why": why}, status)
+
+    def _html(self, request: Request, name: str, found: dict[str, Any], status: int = 200) -> Response:
+        root: str = request.scope.get("root_path", "")
+
+        def link(page: str, **parameters: Any) -> str:
+            given = {key: value for key, value in parameters.items() if value not in (None, "")}
+            return root + page + (f"?{urlencode(given)}" if given else "")
+
+        text = self._templates.get_template(name).render(link=link, here=request.url.path, **found)
+        return HTMLResponse(text, status)
+
+    def _seen(self, request: Request, page: str, **what: Any) -> None:
+        if self._content:
+            log_content(request, page, **what)
+
+    # ---- pages
+
+    async def threads(self, request: Request, asked: _Asked) -> Response:
+        after = asked.optional("after") or ""
+        found = await gathering.threads(self._reader, after, self._budget)
+        return self._html(request, "threads.html", {"title": "Threads", "after": after, **found})
+
+    async def thread(self, request: Request, asked: _Asked) -> Response:
+        name = asked.text("id")
+        found = await gathering.thread(self._reader, name, asked.number("before", 1), asked.number("after") or 0)
+        self._seen(request, "thread", thread_id=name)
+        return self._html(request, "thread.html", {"title": f"Thread {name}", "chart": charts, **found})
+
+    async def chart(self, request: Request, asked: _Asked) -> Response:  # noqa: ARG002 — as all pages
+        name = asked.text("id")
+        line = await gathering.course(self._reader, name)
+        return Response(charts.svg(line, shown(f"Tokens of the view of thread {name}")), media_type="image/svg+xml")
+
+    async def view(self, request: Request, asked: _Asked) -> Response:
+        name, at, beside = asked.text("id"), asked.number("at", 1), asked.number("beside", 1)
+        found = await gathering.view(
+            self._reader, name, at, beside, asked.number("from") or 0, only_changes=asked.optional("all") is None
+        )
+        self._seen(request, "view", thread_id=name, at=found["at"], beside=beside)
+        return self._html(request, "view.html", {"title": f"View of {name} at pos {found['at']}", **found})
+
+    async def record(self, request: Request, asked: _Asked) -> Response:
+        name, number = asked.text("id"), asked.needed("number")
+        after = asked.number("after") or 0
+        found = await gathering.record(self._reader, name, number, after, content=self._content)
+        self._seen(request, "record", thread_id=name, number=number)
+        return self._html(request, "record.html", {"title": f"Record {number} of {name}", "id": name, **found})
+
+    async def message(self, request: Request, asked: _Asked) -> Response:
+        name, seq = asked.text("id"), asked.needed("seq")
+        found = await gathering.message(self._reader, name, seq, asked.number("part", 1) or 1, content=self._content)
+        self._seen(request, "message", thread_id=name, seq=seq)
+        return self._html(request, "message.html", {"title": f"Message {seq} of {name}", "id": name, **found})
+
+    async def reply(self, request: Request, asked: _Asked) -> Response:
+        name, seq = asked.text("id"), asked.needed("seq")
+        found = await gathering.reply(self._reader, name, seq, asked.number("from") or 0)
+        self._seen(request, "reply", thread_id=name, seq=seq)
+        return self._html(request, "reply.html", {"title": f"Reply {seq} of {name} and its view", "id": name, **found})
+
+    async def records(self, request: Request, asked: _Asked) -> Response:
+        wanted = self._wanted(asked)
+        name, number = asked.optional("after_id"), asked.number("after", 1)
+        after = (name, number) if name is not None and number is not None else None
+        thread_id = asked.optional("id")
+        found = await gathering.records(self._reader, thread_id, wanted, after)
+        if found["records"].rows:
+            self._seen(request, "records", thread_id=thread_id)
+        given = {key: asked.optional(key) for key in ("id", *_FILTERS, "since", "until")}
+        return self._html(request, "records.html", {"title": "Records", "given": given, **found})
+
+    def _wanted(self, asked: _Asked) -> dict[str, Any]:
+        wanted: dict[str, Any] = {name: asked.optional(name) for name in _FILTERS}
+        return wanted | {"since": asked.moment("since"), "until": asked.moment("until")}
+
+    async def search(self, request: Request, asked: _Asked) -> Response:
+        text, thread_id = asked.optional("q"), asked.optional("id")
+        found = None
+        if text is not None and self._content:
+            places = self._reader.search(text, thread_id=thread_id, after=asked.optional("after") or "")
+            found = await gathering.first_within(_LONGEST_SEARCH, places)
+            self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
+        return self._html(request, "search.html", {"title": "Search", "q": text, "id": thread_id, "found": found})
+
+    async def erasures(self, request: Request, asked: _Asked) -> Response:
+        thread_id, kind = asked.optional("id"), asked.optional("kind")
+        found = await gathering.erasures(self._reader, thread_id, kind)
+        self._seen(request, "erasures", thread_id=thread_id)
+        return self._html(
+            request, "erasures.html", {"title": "Erasures and holds", "id": thread_id, "kind": kind, **found}
+        )
+
+    async def certificate(self, request: Request, asked: _Asked) -> Response:
+        name, pos = asked.text("id"), asked.needed("pos")
+        event = await gathering.event(self._reader, name, pos)
+        thread = await self._reader.thread(name, hidden=True)
+        self._seen(request, "certificate", thread_id=name, at=pos)
+        newest = self._newest()
+        found = {"event": event, "thread": thread, "newest": newest, "now": datetime.now(UTC)}
+        return self._html(request, "certificate.html", {"title": f"{event.kind} of {name} at pos {pos}", **found})
+
+    def _newest(self) -> Any:
+        return None if self._checkpoints is None else self._checkpoints.last()
+
+    async def integrity(self, request: Request, asked: _Asked) -> Response:
+        name = asked.optional("id")
+        report = thread = None
+        if name is not None:
+            thread = await self._reader.thread(name, hidden=True)
+            if thread.last_pos <= _MOST_VERIFIED:
+                level: Any = "content" if self._checkpoints is None else "checkpoint"
+                report = await self._reader.verify(name, level=level, checkpoints=self._checkpoints)
+        newest = self._newest()
+        found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}
+        return self._html(request, "integrity.html", {"title": "Integrity", "most": _MOST_VERIFIED, **found})
+
+    async def sample(self, request: Request, asked: _Asked) -> Response:
+        count = min(asked.number("count", 1) or 10, _LONGEST_SAMPLE)
+        found = await gathering.sample(self._reader, self._wanted(asked), asked.number("seed") or 1, count)
+        self._seen(request, "sample", found=len(found["drawn"]))
+        given = {key: asked.optional(key) for key in (*_FILTERS, "since", "until")}
+        return self._html(request, "sample.html", {"title": "Sample", "given": given, **found})
+
+    async def style(self, request: Request, asked: _Asked) -> Response:  # noqa: ARG002 — as all pages
+        return Response(self._css, media_type="text/css")
+
+
+def _visible(value: object) -> object:
+    """Makes control characters, and those that change the direction of text, visible in whatever a template prints."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, Lines):
+        return "\n".join(lines(value))
+    return shown(value) if isinstance(value, str) else value
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _moment(value: datetime | None) -> str:
+    return "" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _json(value: Any) -> Lines:
+    return Lines(canonical(plain(value)))

@@ -1,0 +1,193 @@
+"""What the pages show of a thread that has something of everything."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+
+import compaction_store as cs
+from web.audited import ADDRESSES, SUMMARY, THREAD, Client, visit
+
+_MOST_BYTES = 300_000
+
+
+def text_of(page: str) -> str:
+    """Returns the text of a page without its elements."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
+
+
+def marks(page: str, mark: str) -> set[str]:
+    found = re.findall(rf'<mark class="{mark}">([^<]*)<span', page)
+    return {html.unescape(each) for each in found}
+
+
+def shown(url: str, page: str, **options: Any) -> Any:
+    """Returns a function that reads one page as text."""
+    found: list[str] = []
+
+    async def steps(client: Client) -> None:
+        answer = await client.get(page, params=options)
+        assert answer.status_code == 200, answer.text
+        found.append(answer.text)
+
+    visit(url, steps)
+    return found[0]
+
+
+@pytest.mark.usefixtures("store")
+def test_every_page_is_shown(url: str) -> None:
+    async def steps(client: Client) -> None:
+        for address, parameters in ADDRESSES:
+            answer = await client.get(address, params=parameters)
+            assert answer.status_code == 200, (address, parameters, answer.text)
+
+    visit(url, steps)
+
+
+@pytest.mark.usefixtures("store")
+def test_links_of_every_page_lead_to_pages(url: str) -> None:
+    async def steps(client: Client) -> None:
+        links: set[str] = set()
+        for address, parameters in ADDRESSES:
+            links |= {html.unescape(each) for each in re.findall(r'href="([^"]*)"', (await client.get(
+                address, params=parameters)).text)}  # fmt: skip
+        assert len(links) > 40
+        for link in links - {"#main"}:
+            # There is no message after the last.
+            is_last = link.startswith("/message?") and link.endswith("seq=17")
+            assert (await client.get(link)).status_code == (404 if is_last else 200), link
+
+    visit(url, steps)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_record_says_what_was_kept_lost_and_is_new(url: str) -> None:
+    page = shown(url, "/record", id=THREAD, number=1)
+    assert {"#44910", "ZX-990-AA", "/srv/orders/0.json"} <= marks(page, "kept")
+    assert {"#44911", "/srv/orders/2.json", "ZX-992-AA"} <= marks(page, "lost")
+    assert marks(page, "new") == {"$999.99"}
+    text = text_of(page)
+    assert "actor nightly" in text.replace("actornightly", "actor nightly")
+    assert "superseded by" in text
+
+
+@pytest.mark.usefixtures("store")
+def test_failed_and_rejected_attempts_are_listed_with_the_reason(url: str) -> None:
+    text = text_of(shown(url, "/records"))
+    assert "rejected" in text
+    assert "NotSmaller" in text
+    assert "failed" in text
+    assert "RuntimeError" in text
+    only = text_of(shown(url, "/records", outcome="failed"))
+    assert "NotSmaller" not in only
+
+
+def test_a_view_is_that_of_its_pos_and_differences_are_marked(url: str, store: cs.Store) -> None:
+    first = next(record for record in store.compactions(THREAD) if record.outcome == "applied")
+    page = shown(url, "/view", id=THREAD, at=first.pos)
+    assert SUMMARY in text_of(page)
+    assert "Order #44910 is not" not in text_of(page)
+    before = text_of(shown(url, "/view", id=THREAD, at=first.pos - 1))
+    assert "Order #44910 is not" in before
+    both = shown(url, "/view", id=THREAD, at=first.pos - 1, beside=first.pos)
+    assert both.count("element fold came") == 1
+    assert both.count("element  gone") == 6
+    assert "7 elements differ" in text_of(both)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_reply_is_proved_or_not(url: str) -> None:
+    assert "proved: the receipt" in text_of(shown(url, "/reply", id=THREAD, seq=4))
+    assert "is not proved" in text_of(shown(url, "/reply", id=THREAD, seq=3))
+
+
+def test_erasures_and_holds_have_certificates(url: str, store: cs.Store) -> None:
+    listed = text_of(shown(url, "/erasures"))
+    assert "redaction" in listed
+    assert "hold" in listed
+    event = next(event for event in store.events(THREAD) if event.kind == "redaction")
+    certificate = text_of(shown(url, "/certificate", id=THREAD, pos=event.pos))
+    assert "Certificate of erasure" in certificate
+    assert "privacy desk" in certificate
+    assert store.thread(THREAD).head.hex() in certificate
+    assert "erased" in text_of(shown(url, "/message", id=THREAD, seq=16))
+
+
+@pytest.mark.usefixtures("store")
+def test_integrity_verifies_a_thread(url: str) -> None:
+    assert "No findings" in text_of(shown(url, "/integrity", id=THREAD))
+
+
+@pytest.mark.usefixtures("store")
+def test_a_sample_is_repeatable(url: str) -> None:
+    page = shown(url, "/sample", seed=5, count=2)
+    assert shown(url, "/sample", seed=5, count=2) == page
+    assert "2 of 3" in text_of(page)
+
+
+def test_due_threads_are_listed_with_a_budget(url: str, store: cs.Store) -> None:
+    store.append("large", {"role": "user", "content": "word " * 300})
+
+    async def steps(client: Client) -> None:
+        text = text_of((await client.get("/")).text)
+        assert "large" in text.partition("Due for compaction")[2].partition("All, by name")[0]
+
+    visit(url, steps, budget=cs.TokenBudget(200, trigger=0.5, target=0.3))
+
+
+@pytest.mark.parametrize(("address", "parameters", "status"), [
+    ("/thread", {"id": "nobody"}, 404), ("/thread", {}, 400), ("/thread", {"id": "x" * 300}, 400),
+    ("/thread", {"id": "\0"}, 400), ("/view", {"id": THREAD, "at": "0"}, 400),
+    ("/view", {"id": THREAD, "at": "x"}, 400),
+    ("/view", {"id": THREAD, "at": 10**14}, 404), ("/record", {"id": THREAD, "number": 99}, 404),
+    ("/message", {"id": THREAD, "seq": 99}, 404), ("/certificate", {"id": THREAD, "pos": 1}, 404),
+    ("/records", {"since": "yesterday"}, 400), ("/records", {"kind": "nonsense"}, 400), ("/nowhere", {}, 404),
+    ("/reply", {"id": THREAD, "seq": 1}, 404), ("/records", {"after_id": "nobody", "after": 1}, 404),
+])  # fmt: skip
+@pytest.mark.usefixtures("store")
+def test_a_wrong_address_says_why(url: str, address: str, parameters: dict[str, Any], status: int) -> None:
+    async def steps(client: Client) -> None:
+        answer = await client.get(address, params=parameters)
+        assert answer.status_code == status, answer.text
+        assert "Traceback" not in answer.text
+
+    visit(url, steps)
+
+
+@pytest.mark.usefixtures("store")
+def test_another_tenant_sees_nothing(url: str) -> None:
+    async def steps(client: Client) -> None:
+        assert (await client.get("/thread", params={"id": THREAD})).status_code == 404
+        for address in ("/", "/records", "/erasures", "/sample"):
+            assert "ticket" not in (await client.get(address)).text
+        assert "ticket" not in (await client.get("/search", params={"q": "elm"})).text
+
+    visit(url, steps, tenant="somebody else")
+
+
+def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
+    with cs.Store.open(url) as store:
+        store.load("long", ({"role": "user", "content": f"message {i} " + "word " * 2000} for i in range(700)))
+        for number in range(120):
+            span = (5 * number + 1, 5 * number + 5)
+            store.compact("long", lambda ctx, span=span: ctx.compact(*span, "short"))
+        for number in range(120):
+            store.hold("long", reason=f"lawsuit {number}")
+
+    async def steps(client: Client) -> None:
+        for address, parameters in (
+            ("/thread", {}), ("/view", {}), ("/view", {"at": 650, "beside": 800}), ("/record", {"number": 1}),
+            ("/message", {"seq": 1}), ("/reply", {"seq": 700}), ("/records", {}), ("/erasures", {}), ("/sample", {}),
+            ("/chart.svg", {}),
+        ):  # fmt: skip
+            answer = await client.get(address, params={"id": "long", **parameters})
+            assert answer.status_code == 200
+            assert len(answer.content) < _MOST_BYTES, address
+        first = (await client.get("/thread", params={"id": "long"})).text
+        [older] = map(html.unescape, re.findall(r'href="([^"]*before=\d+)"', first))
+        assert "Record" in (await client.get(older)).text
+
+    visit(url, steps)

@@ -1,0 +1,97 @@
+"""The verb `serve`, as a process of its own: who it lets in, what it may do, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import compaction_store as cs
+from web.audited import THREAD
+
+
+@contextmanager
+def serving(url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Starts the verb on a free port, and returns the process and the address that it prints."""
+    command = [sys.executable, "-m", "compaction_store", "serve", "--url", url, "--listen", "127.0.0.1:0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert first.startswith("serving http://127.0.0.1:"), first + process.stderr.read()
+        yield process, first.removeprefix("serving ").strip()
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+@pytest.mark.usefixtures("store")
+def test_the_printed_address_opens_the_pages(url: str, tmp_path: Path) -> None:
+    log = tmp_path / "access.jsonl"
+    with serving(url, "--access-log", str(log), "--window", "2000") as (process, address):
+        with httpx.Client(follow_redirects=True) as browser:
+            assert "Due for compaction" in browser.get(address).text
+            base = address.partition("?")[0]
+            assert THREAD in browser.get(f"{base}thread", params={"id": THREAD}).text
+        assert httpx.get(base).status_code == 403
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in (0, 130)
+    assert '"page": "thread"' in log.read_text()
+
+
+async def _settings(url: str) -> dict[str, str]:
+    begun_with = {"default_transaction_read_only": "on", "statement_timeout": "20s", "application_name": "a b\\c"}
+    async with cs.AsyncReader.open(url, role="compaction_store_auditor", settings=begun_with) as reader:
+        from compaction_store.postgres.cursor import fetch  # noqa: PLC0415 — behind the curtain
+
+        rows = await reader._db.call(lambda connection: fetch(
+            connection, "SELECT name, setting FROM pg_settings WHERE name = ANY(%b) UNION SELECT 'role', current_user",
+            ([*begun_with],),
+        ))  # fmt: skip
+        return dict(rows)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_store_begins_its_sessions_with_settings(url: str) -> None:
+    import asyncio  # noqa: PLC0415
+
+    found = asyncio.run(_settings(url))
+    assert found["default_transaction_read_only"] == "on"
+    assert found["statement_timeout"] == "20000"
+    assert found["role"] == "compaction_store_auditor"
+
+
+@pytest.mark.usefixtures("store")
+def test_a_store_with_read_only_sessions_refuses_a_write(url: str) -> None:
+    with (
+        cs.Store.open(url, settings={"default_transaction_read_only": "on"}) as store,
+        pytest.raises(cs.CompactionStoreError),
+    ):
+        store.append(THREAD, {"role": "user", "content": "hello"})
+
+
+@pytest.mark.parametrize("settings", [{"a b": "x"}, {"role": 1}, {"x": "\0"}, ["role"], {"": "x"}, {"a-c": "x"}])
+def test_settings_must_be_names_and_texts(url: str, settings: object) -> None:
+    with pytest.raises(cs.InvalidInput, match="settings must map"):
+        cs.Store.open(url, settings=settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (("--listen", "0.0.0.0:0"), "unless --auth"), (("--listen", "x"), "must look like"),
+    (("--auth", "no header"), "header must be"), (("--public-key", "00"), "needs --checkpoints"),
+    (("--access-log", "/nowhere/at/all"), "cannot write"), (("--trigger", "0.9"), "needs --window"),
+])  # fmt: skip
+def test_a_wrong_call_is_refused(url: str, options: tuple[str, ...], said: str) -> None:
+    command = [sys.executable, "-m", "compaction_store", "serve", "--url", url, *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=dict(os.environ))
+    assert ended.returncode != 0
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
