@@ -24,10 +24,12 @@ class Citus(NamedTuple):
 
 def check(connection: Connection) -> Citus:
     """Raises an error if this version cannot work with the database. Returns what the database has of Citus."""
-    [(version, encoding, is_installed, has_names)] = fetch(
+    [(version, encoding, is_installed, has_names, role, may_log_in, client)] = fetch(
         connection,
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
-        " to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL, to_regclass('compaction_store.names') IS NOT NULL",
+        " to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL, to_regclass('compaction_store.names') IS NOT NULL,"
+        " current_user::text, (SELECT r.rolcanlogin FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user),"
+        " current_setting('client_encoding')",
     )
     if version < OLDEST_SERVER:
         raise UnsupportedDatabase("Postgres 15 or newer is needed")
@@ -41,7 +43,15 @@ def check(connection: Connection) -> Citus:
         raise SchemaOutOfDate(
             f"the database is {what}, this version needs {schema.REVISION}: run compaction-store migrate --url URL"
         )
-    return Citus(is_installed, is_installed and has_names)
+    is_used = is_installed and has_names
+    if is_used and not may_log_in:
+        raise UnsupportedDatabase(
+            f"the role {role} may not log in, and Citus connects to the nodes as it: open the store as a login"
+        )
+    if is_used and client != "UTF8":
+        # Citus would convert the text of a call twice.
+        raise UnsupportedDatabase(f"the connection's client_encoding is {client}; on a cluster it must be UTF8")
+    return Citus(is_installed, is_used)
 
 
 def refuse_worker(connection: Connection) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pytest
 from sqlalchemy import create_engine
+from support import cluster
 from support.faces import Faces
 
 from compaction_store import DatabaseUnavailable, InvalidInput, Store
-from compaction_store.errors import PermissionDenied
+from compaction_store.errors import PermissionDenied, UnsupportedDatabase
 
 MESSAGE = {"role": "user", "content": "Hello."}
 
@@ -25,6 +29,29 @@ def test_a_store_takes_the_role_that_it_is_opened_with(faces: Faces, url: str) -
 def test_a_role_that_there_is_not_is_refused_at_once(faces: Faces, url: str) -> None:
     with pytest.raises(DatabaseUnavailable, match="role"):
         faces.open(url, role="no such role")
+
+
+@pytest.fixture
+def cluster_url(url: str, superuser: psycopg.Connection[Any]) -> str:
+    """A cluster, or a database that looks like one when a store is opened."""
+    if cluster.given() is None:
+        superuser.execute("SET allow_system_table_mods = on")
+        superuser.execute("CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass)")
+        superuser.execute("CREATE TABLE compaction_store.names (name_uid uuid)")
+    return url
+
+
+def test_on_a_cluster_a_role_without_login_is_refused_at_once(faces: Faces, cluster_url: str) -> None:
+    with pytest.raises(UnsupportedDatabase, match="compaction_store_auditor may not log in"):
+        faces.open(cluster_url, role="compaction_store_auditor")
+
+
+def test_on_a_cluster_another_encoding_is_refused_at_once(cluster_url: str) -> None:
+    address = cluster_url.replace("postgresql://", "postgresql+psycopg://")
+    engine = create_engine(address, connect_args={"client_encoding": "latin1"})
+    with pytest.raises(UnsupportedDatabase, match="client_encoding is LATIN1"):
+        Store.open(engine=engine)
+    engine.dispose()
 
 
 @pytest.mark.one_server("Citus connects to the nodes as the role, which may not log in")
