@@ -28,6 +28,7 @@ def transactions(superuser: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
+@pytest.mark.one_server("a cluster loads each thread by itself")
 def test_short_threads_share_a_transaction_and_are_what_load_would_store(
     store: Any, superuser: psycopg.Connection[Any]
 ) -> None:
@@ -83,6 +84,7 @@ def test_each_thread_may_have_a_key_of_its_own(store: Any) -> None:
     assert store.load("b", messages(2), key="key of b").added == 0
 
 
+@pytest.mark.one_server("a cluster loads each thread by itself")
 @pytest.mark.usefixtures("small")
 def test_groups_are_as_large_as_chunks_and_longer_threads_are_loaded_by_themselves(
     store: Any, superuser: psycopg.Connection[Any]
@@ -97,6 +99,7 @@ def test_groups_are_as_large_as_chunks_and_longer_threads_are_loaded_by_themselv
         sound(store, size, f"t{i}")
 
 
+@pytest.mark.one_server("a cluster loads each thread by itself")
 @pytest.mark.usefixtures("small")
 def test_nothing_is_read_far_ahead_of_what_is_stored(store: Any) -> None:
     read = []
@@ -229,6 +232,7 @@ def test_messages_may_come_from_an_async_source(url: str) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.one_server("a cluster loads each thread by itself")
 def test_a_lost_reply_is_settled_by_the_salts(url: str) -> None:
     proxy = Proxy(url, call=b"compaction_store.load_threads")
     try:
@@ -272,6 +276,7 @@ _LISTS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_server("a cluster loads each thread by itself")
 @pytest.mark.parametrize(
     ("wrong", "state"),
     [

@@ -71,6 +71,7 @@ def test_a_list_is_loaded_as_an_iterator_is(faces: Any, url: str, bad: int | Non
         assert told[0][0][0].startswith(f"message {bad} of the load, of which {len(told[0][1])} are stored")
 
 
+@pytest.mark.one_server("it replaces the query of one server")
 @pytest.mark.usefixtures("small")
 def test_messages_are_made_ready_while_the_database_checks(
     store: Any, superuser: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
