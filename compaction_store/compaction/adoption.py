@@ -36,6 +36,11 @@ class Made(NamedTuple):
         return f"Made({self.what!r}, …)"
 
     @property
+    def is_boundary(self) -> bool:
+        """Whether it is a boundary of Claude Code, whose span the caller may know."""
+        return self.what == _BOUNDARY
+
+    @property
     def is_unreadable(self) -> bool:
         """Whether only the provider can read it."""
         parts = [self.provider] if self.stand_ins is None else list(self.stand_ins)
@@ -50,7 +55,9 @@ def read(given: object) -> Made:
         return Made("given", _encoded(given))
     if _field(given, "subtype") == _BOUNDARY:
         data = given if isinstance(given, Mapping) else _field(given, "data")
-        return Made(_BOUNDARY, None, provider=dict(data) if isinstance(data, Mapping) else {})
+        plain = dict(encoding.encode(data).payload) if isinstance(data, Mapping) and data else {}
+        text = plain.pop("summary_text", None)
+        return Made(_BOUNDARY, None, provider=plain, summary_text=text if isinstance(text, str) and text else None)
     output = _field(given, "output")
     if isinstance(output, Sequence) and _field(given, "object") == "response.compaction":
         about = {name: _field(given, name) for name in ("id", "object", "created_at")}

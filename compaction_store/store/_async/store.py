@@ -418,6 +418,7 @@ class AsyncStore(AsyncReader):
         `compaction` is OpenAI's CompactedResponse, or a list of messages: they replace the view that was sent, which is
         `view`, or its part from `start_seq` to `end_seq`. Or it is a reply that has a compaction in it, a Claude Code
         boundary, or an observed record: the thread has their messages already, so nothing replaces those before it.
+        A boundary that no import recorded is recorded with a given `start_seq` and `end_seq`, and its `summary_text`.
         The messages are kept unchanged, and a compaction that only the provider can read has no `summary_text`. System
         messages are not replaced. It is undone by `revoke`. If it was adopted before, nothing is written.
         """

@@ -32,7 +32,8 @@ def adopt(
     actor: str | None,
     authority: Payload | None,
 ) -> tuple[Compaction, ...]:
-    if made.stand_ins is None and made.record is None:
+    has_span = start_seq is not None and end_seq is not None
+    if made.stand_ins is None and made.record is None and not (made.is_boundary and has_span):
         made = adoption.of_record(_observed(reader, thread.thread_id, made))
     base = reader.view(thread.thread_id) if view is None else view.view if isinstance(view, Rendered) else view
     first, last = _range(made, base, start_seq, end_seq)

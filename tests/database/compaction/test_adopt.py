@@ -176,6 +176,22 @@ def test_claude_codes_boundary_is_adopted_and_its_summary_follows(store: Face) -
     assert is_sound(store.verify("t"))
 
 
+def test_claude_codes_boundary_is_recorded_with_a_given_span_and_summary(store: Face) -> None:
+    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "b-1"}
+    summary = {"role": "user", "content": "Trains at 10:07 and 18:32."}
+    store.append("t", [*TALK, summary])
+    given = boundary | {"summary_text": summary["content"]}
+    with pytest.raises(CompactionNotFound):
+        store.adopt("t", given)
+    [record] = store.adopt("t", given, start_seq=1, end_seq=len(TALK))
+    assert (record.start_seq, record.end_seq, record.summary_text) == (1, len(TALK), summary["content"])
+    assert record.body is not None
+    assert record.body["provider"] == boundary
+    assert store.view("t").messages == [summary]
+    assert store.adopt("t", given, start_seq=1, end_seq=len(TALK)) == ()
+    assert is_sound(store.verify("t"))
+
+
 def test_what_codex_continued_with_comes_from_its_line(store: Face) -> None:
     history = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "And back?"}]}, ITEM]
     line = {"message": "", "replacement_history": history}

@@ -1,0 +1,300 @@
+"""A session store of the Claude Agent SDK that keeps each transcript as a thread of the store.
+
+A line of a user or an assistant is stored as the message in it, with the rest of the line in its field `line`; any
+other line is stored in `line` alone. A compact boundary becomes a record that folds what Claude Code replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+from compaction_store import arguments
+from compaction_store.adapters.batches import batches
+from compaction_store.drivers import in_thread
+from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
+from compaction_store.models import Payload, Thread
+from compaction_store.store import AsyncStore, Store
+
+try:
+    from claude_agent_sdk import SessionStore, fold_session_summary
+except ImportError as error:
+    raise MissingExtra("the session store of the Claude Agent SDK", "claude-agent-sdk") from error
+
+OnDelete = Literal["hide", "erase"]
+_BOUNDARY = "provider:compact_boundary"
+# How many are remembered, so that nothing is read again.
+_TRANSCRIPTS, _SUMMARIES = 64, 1000
+
+
+class _Known(NamedTuple):
+    """The end of a thread, the seq of each line that has a uuid, and boundaries without a record."""
+
+    thread: Thread | None
+    last_seq: int
+    head: bytes | None
+    seqs: dict[str, int]
+    boundaries: dict[int, Payload]
+    #: For each such boundary the line of a message that came next: it may be the summary.
+    following: dict[int, Payload]
+
+
+class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
+    """Transcripts as threads, each named by `thread_id`, in the tenant of the store.
+
+    With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
+    `on_delete` says what `delete` does: it hides the transcript, or erases its thread for good. `actor` is recorded
+    with compactions and deletions.
+    """
+
+    def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
+        arguments.one_of(on_delete, ("hide", "erase"), "on_delete")
+        arguments.optional_name(actor, "actor")
+        self.store = store
+        self._on_delete = on_delete
+        self._actor = actor
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._summaries: OrderedDict[str, tuple[bytes, Any]] = OrderedDict()
+
+    async def append(self, key: Any, entries: list[Any]) -> None:
+        """Appends lines. A line whose uuid is in the transcript already is left out, so a batch may be sent again."""
+        name = thread_id(**key)
+        if not entries:
+            return
+        known = self._known.get(name) or await self._read(name)
+        while True:
+            new = _unknown(entries, known.seqs)
+            try:
+                for part in batches([_payload(entry) for entry in new]):
+                    known = await self._append(name, known, new[part])
+                break
+            except (HeadConflict, SequenceConflict):
+                known = await self._read(name)
+        _remember(self._known, name, await self._compact(name, known), _TRANSCRIPTS)
+
+    async def load(self, key: Any) -> list[Any] | None:
+        """Returns all lines, also those that a compaction replaced: Claude Code leaves them out itself."""
+        return await self._lines(thread_id(**key))
+
+    async def list_sessions(self, project_key: str) -> list[Any]:
+        found = await self._threads(project_key)
+        return [{"session_id": names[1], "mtime": _mtime(thread)} for names, thread in found if not names[2:]]
+
+    async def list_session_summaries(self, project_key: str) -> list[Any]:
+        """Returns the summaries that the SDK derives from the lines.
+
+        They repeat parts of messages, so they are not stored, where an erasure would miss them. A transcript that has
+        not changed since it was last listed by this object is not read again.
+        """
+        found = []
+        for names, thread in await self._threads(project_key):
+            if names[2:]:
+                continue
+            head, data = self._summaries.get(thread.thread_id, (None, None))
+            if head != thread.head:
+                lines = await self._lines(thread.thread_id) or []
+                key = {"project_key": project_key, "session_id": names[1]}
+                data = fold_session_summary(None, key, lines)["data"]
+                _remember(self._summaries, thread.thread_id, (thread.head, data), _SUMMARIES)
+            found.append({"session_id": names[1], "mtime": _mtime(thread), "data": data})
+        return found
+
+    async def delete(self, key: Any) -> None:
+        """Hides a transcript, or erases it, as `on_delete` says. With that of a session go those of its subagents."""
+        name = thread_id(**key)
+        names = [name]
+        if not key.get("subpath"):
+            prefix = (key["project_key"], key["session_id"])
+            names += [thread.thread_id for _, thread in await self._threads(*prefix)]
+        method, options = ("erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
+        # The session goes last: if the process ends before that, it is still listed, and can be deleted again.
+        for each in reversed(names):
+            self._known.pop(each, None)
+            self._summaries.pop(each, None)
+            with suppress(ThreadNotFound):
+                await self._call(method, each, reason="delete", actor=self._actor, **options)
+
+    async def list_subkeys(self, key: Any) -> list[str]:
+        return [names[2] for names, _ in await self._threads(key["project_key"], key["session_id"])]
+
+    # ---- writing
+
+    async def _append(self, name: str, known: _Known, entries: list[Any]) -> _Known:
+        expected: Payload = {"expected_seq": 0} if known.head is None else {"expected_head": known.head}
+        done = await self._call("append", name, [_payload(entry) for entry in entries], **expected)
+        for message, entry in zip(done, entries, strict=True):
+            _note(known, message.seq, entry)
+        known = known._replace(head=done.head, last_seq=done[-1].seq)
+        _remember(self._known, name, known, _TRANSCRIPTS)
+        return known
+
+    async def _compact(self, name: str, known: _Known) -> _Known:
+        """Records the boundaries, each once the next message is there: that is the summary, if there is one."""
+        for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
+            while True:
+                view = await self._call("view", name)
+                preserved = [known.seqs[each] for each in _preserved(line) if each in known.seqs]
+                last = min([seq, *preserved])
+                folded = [element for element in view.elements if element.end_seq < last]
+                summary = _summary(known.following[seq])
+                try:
+                    if folded:
+                        await self._call(
+                            "adopt", name, line | ({} if summary is None else {"summary_text": summary}), view=view,
+                            start_seq=folded[0].seq, end_seq=folded[-1].end_seq, actor=self._actor,
+                        )  # fmt: skip
+                    break
+                except Conflict:
+                    continue
+            known.boundaries.pop(seq, None)
+            known.following.pop(seq, None)
+            thread = await self._call("thread", name, hidden=True)
+            # Lines that others have appended meanwhile are not known yet: the old head lets the next append find them.
+            known = known._replace(head=thread.head if thread.last_seq == known.last_seq else known.head)
+        return known
+
+    # ---- reading
+
+    async def _read(self, name: str) -> _Known:
+        """Reads what is new in a thread since it was read last, or all of it."""
+        thread = await self._thread(name)
+        if thread is None:
+            return _Known(None, 0, None, {}, {}, {})
+        start, old = thread.hidden_seq or 0, self._known.get(name)
+        known = _Known(thread, start, thread.head, {}, {}, {})
+        if old is not None and old.thread is not None and old.thread.thread_uid == thread.thread_uid:
+            known = old if old.last_seq >= start else known
+        last = known.last_seq
+        for message in await self._list("replay", name, after=last):
+            last = message.seq
+            if message.payload is not None and "line" in message.payload:
+                _note(known, message.seq, _entry(message.payload))
+        if last != thread.last_seq:
+            # Something was appended between the two reads.
+            return await self._read(name)
+        if known.boundaries:
+            records = await self._list("compactions", name, callback=_BOUNDARY)
+            done = {((record.body or {}).get("provider") or {}).get("uuid") for record in records} - {None}
+            for seq in [seq for seq, line in known.boundaries.items() if line.get("uuid") in done]:
+                del known.boundaries[seq]
+        known = known._replace(thread=thread, last_seq=last, head=thread.head)
+        _remember(self._known, name, known, _TRANSCRIPTS)
+        return known
+
+    async def _lines(self, name: str) -> list[Any] | None:
+        thread = await self._thread(name)
+        if thread is None or thread.hidden:
+            return None
+        found = await self._list("replay", name, after=thread.hidden_seq or 0)
+        return [_entry(each.payload) for each in found if each.payload is not None and "line" in each.payload]
+
+    async def _threads(self, *names: str) -> list[tuple[list[str], Thread]]:
+        """Returns the threads below a project or a session."""
+        prefix, found = _name(names)[:-1] + ", ", []
+        for thread in await self._list("threads", after=prefix):
+            if not thread.thread_id.startswith(prefix):
+                break
+            if not thread.erased_pos:
+                found.append((json.loads(thread.thread_id), thread))
+        return found
+
+    async def _thread(self, name: str) -> Thread | None:
+        with suppress(ThreadNotFound):
+            found: Thread = await self._call("thread", name, hidden=True)
+            return found
+        return None
+
+    async def _list(self, method: str, *given: Any, **options: Any) -> list[Any]:
+        function = getattr(self.store, method)
+        if isinstance(self.store, Store):
+            return await in_thread(lambda: list(function(*given, **options)))
+        return [each async for each in function(*given, **options)]
+
+    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
+        function = getattr(self.store, method)
+        if isinstance(self.store, Store):
+            return await in_thread(function, *given, **options)
+        return await function(*given, **options)
+
+
+def thread_id(project_key: str, session_id: str, subpath: str | None = None) -> str:
+    """Returns the name of a transcript's thread."""
+    return _name((project_key, session_id, subpath) if subpath else (project_key, session_id))
+
+
+def _name(names: tuple[str, ...]) -> str:
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInput(f"the parts of a session's key must be strings, not {type(name).__name__}")
+    return json.dumps(names, ensure_ascii=False)
+
+
+def _remember(cache: OrderedDict[str, Any], name: str, value: Any, most: int) -> None:
+    cache[name] = value
+    cache.move_to_end(name)
+    while len(cache) > most:
+        cache.popitem(last=False)
+
+
+def _payload(entry: Payload) -> Payload:
+    message = entry.get("message")
+    if isinstance(message, dict) and message.get("role") in {"user", "assistant"} and "line" not in message:
+        return message | {"line": {name: value for name, value in entry.items() if name != "message"}}
+    return {"line": entry}
+
+
+def _entry(payload: Payload) -> Payload:
+    message = {name: value for name, value in payload.items() if name != "line"}
+    line: Payload = payload["line"]
+    return line | {"message": message} if message else line
+
+
+def _unknown(entries: list[Any], seqs: dict[str, int]) -> list[Any]:
+    seen, found = set(seqs), []
+    for entry in entries:
+        if isinstance(own := entry.get("uuid"), str):
+            if own in seen:
+                continue
+            seen.add(own)
+        found.append(entry)
+    return found
+
+
+def _note(known: _Known, seq: int, entry: Payload) -> None:
+    """Adds a line that is stored to what is known of the thread."""
+    if isinstance(own := entry.get("uuid"), str):
+        known.seqs[own] = seq
+    if entry.get("type") == "system" and entry.get("subtype") == "compact_boundary":
+        known.boundaries[seq] = entry
+    elif entry.get("type") in {"user", "assistant"}:
+        for boundary in known.boundaries:
+            known.following.setdefault(boundary, entry)
+
+
+def _preserved(boundary: Payload) -> list[str]:
+    """Returns the uuids of the messages that a compaction preserved."""
+    about = boundary.get("compactMetadata")
+    about = about if isinstance(about, dict) else {}
+    messages, segment = about.get("preservedMessages"), about.get("preservedSegment")
+    found = messages.get("uuids") if isinstance(messages, dict) else None
+    head = segment.get("headUuid") if isinstance(segment, dict) else None
+    return [each for each in [*(found if isinstance(found, list) else []), head] if isinstance(each, str)]
+
+
+def _summary(line: Payload) -> str | None:
+    """Returns the text of a summary's line; None if the line is no summary."""
+    message = line.get("message")
+    content = message.get("content") if line.get("isCompactSummary") is True and isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content or None
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "\n\n".join(text for text in texts if isinstance(text, str)) or None
+
+
+def _mtime(thread: Thread) -> int:
+    return int((thread.last_at or thread.created_at).timestamp() * 1000)
