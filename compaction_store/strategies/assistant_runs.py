@@ -30,6 +30,7 @@ from compaction_store.strategies.base import (
     shown_call,
     worth,
 )
+from compaction_store.strategies.layout import held_unread
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.thresholds import Predicate, Threshold, as_threshold, window_of
@@ -56,9 +57,10 @@ def plan_assistant_runs(
 class AssistantRuns(Planner):
     """Summarizes each run of the assistant's messages; with `first_only`, only the first that can be.
 
-    With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are not touched.
-    With `when`, nothing is done below that threshold. If the summary of a run fails, that is recorded, and the other
-    runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The messages with the
+    With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are not touched,
+    and with a budget neither are results that no model has read yet, unless they take more than three quarters of the
+    window. With `when`, nothing is done below that threshold. If the summary of a run fails, that is recorded, and the
+    other runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The messages with the
     summaries have the role `role`.
     """
 
@@ -119,7 +121,8 @@ class AssistantRuns(Planner):
         limit = None if ctx.budget is None else ctx.budget.limit
         if self._when is not None and not self._when(window_of(elements, limit)):
             return
-        outline = Outline(elements, pins=self._pins, tail=self._retain, links=ctx.links)
+        tail = max(self._retain, held_unread(elements, limit))
+        outline = Outline(elements, pins=self._pins, tail=tail, links=ctx.links)
         asks = [self._ask(run) for run in _runs(outline, self._min_length, tool_results=self._tool_results)]
         for ask in self._worth_asking(ctx, elements, asks):
             error = yield from attempt(ctx, ask)

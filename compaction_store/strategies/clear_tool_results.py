@@ -7,7 +7,6 @@ OpenAI's computer tool, which cannot be text.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
@@ -16,6 +15,7 @@ from typing import Any, Self
 from compaction_store.compaction import summary_room
 from compaction_store.compaction.asking import Ask, Steps
 from compaction_store.compaction.context import CompactionContext
+from compaction_store.messages import stand_ins
 from compaction_store.models import Element, Payload
 from compaction_store.strategies import base
 from compaction_store.strategies.changes import Change
@@ -27,7 +27,6 @@ from compaction_store.strategies.result_finding import WHOLE, ToolResult, tool_r
 from compaction_store.strategies.result_forms import SEARCH, with_line
 from compaction_store.tokens import Counter, chosen
 
-_CLEARED = re.compile(r'"?\[Result of .* cleared: [\d,]+ tokens, seqs? [\d,]')
 # The share of a view's tokens that a batch must save.
 CLEAR_AT_LEAST = 0.2
 
@@ -153,7 +152,7 @@ def _cleared(element: Element, results: Sequence[ToolResult], counter: Counter) 
             continue
         only = alone and (found.block == WHOLE or len(message["content"]) == 1)
         before = element.tokens if only else counter.messages([_bare(part)])
-        line = f"[Result of {found.tool[:100]} cleared: {before:,} tokens, {_seq(element, found.message)}]"
+        line = stand_ins.cleared(found.tool, before, _seq(element, found.message))
         if (new := with_line(part, line)) is None or counter.messages([_bare(new)]) >= before:
             continue
         messages[found.message] = new if found.block == WHOLE else _put(message, found.block, new)
@@ -182,7 +181,7 @@ def _bare(part: Payload) -> Payload:
 def _is_cleared(part: Payload) -> bool:
     if part.get("type") == SEARCH:
         return part.get("content") == []
-    return any(piece.kind == "text" and _CLEARED.match(piece.value) for piece in contents_of(part))
+    return any(piece.kind == "text" and stand_ins.is_cleared(piece.value) for piece in contents_of(part))
 
 
 def _put(message: Payload, index: int, block: Payload) -> Payload:

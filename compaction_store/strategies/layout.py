@@ -42,6 +42,21 @@ def unread(elements: Sequence[Element]) -> frozenset[int]:
     return frozenset(found)
 
 
+def held_unread(elements: Sequence[Element], limit: int | None) -> int:
+    """Returns how many elements at the end to keep so that a model reads new results whole.
+
+    They are the unread results and the turn of the assistant that called for them; none without a limit, or if they
+    take more than three quarters of it.
+    """
+    new = unread(elements)
+    if not new or limit is None:
+        return 0
+    start = min(new)
+    while start and "assistant" in speakers(elements[start - 1]):
+        start -= 1
+    return len(elements) - start if sum(e.tokens for e in elements[start:]) <= limit * 3 // 4 else 0
+
+
 def _has_result(payload: Payload | None) -> bool:
     return any(step.kind == "result" for step in tool_pairs.tools(payload).steps)
 

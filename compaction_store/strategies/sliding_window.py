@@ -32,6 +32,7 @@ from compaction_store.strategies.base import (
     worth,
 )
 from compaction_store.strategies.folding import Fold, Folded, Folds, folds
+from compaction_store.strategies.layout import held_unread
 from compaction_store.strategies.outline import Outline, elements_of
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.strategies.thresholds import (
@@ -130,8 +131,9 @@ class SlidingWindow(Planner):
     `threshold` is `over(…)`, `on_turn_end`, a number of tokens, or a predicate of a `Window`. The default is the
     budget's trigger; without a budget, or within it, everything that may be folded is folded at once. `retain` is
     the number of messages to keep at the end of the thread, or as a float a fraction of its tokens: a fraction of the
-    tokens since the last summary is kept in addition to those kept then, so that later runs keep no less. Messages of
-    the user alone, without a reply, are not folded.
+    tokens since the last summary is kept in addition to those kept then, so that later runs keep no less. With a
+    budget, results that no model has read yet are kept too, unless they take more than three quarters of the window.
+    Messages of the user alone, without a reply, are not folded.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
     only before a reply, so that roles alternate. `allow` is as for `CompactionContext.compact`.
@@ -187,10 +189,11 @@ class SlidingWindow(Planner):
 
     def steps(self, ctx: CompactionContext) -> Steps:
         elements = ctx.elements
+        limit = None if ctx.budget is None else ctx.budget.limit
         tail = tail_of([element.tokens for element in elements], self._retain, room=_room(elements, self._retain))
+        tail = max(tail, held_unread(elements, limit))
         outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=_OWN, links=ctx.links)
         threshold = self._threshold or self._by_budget(ctx)
-        limit = None if ctx.budget is None else ctx.budget.limit
         found = folds(
             outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
             whole_at_end=self._threshold is None,

@@ -21,7 +21,7 @@ from compaction_store.errors import Rejected, SpanConflict
 from compaction_store.jsonable import named
 from compaction_store.models import Element
 from compaction_store.strategies import base
-from compaction_store.strategies.layout import Layout
+from compaction_store.strategies.layout import Layout, held_unread
 from compaction_store.strategies.outline import elements_of
 from compaction_store.strategies.pins import PinOption, Pins
 from compaction_store.tokens import chosen
@@ -101,7 +101,8 @@ class SummaryTree(base.Planner):
         """Yields one node after the other. After a failure the summarizer is not called again in this run."""
         builder = builder_of(ctx)
         caller = builder.rename(self.name)
-        growth = self._growth(Layout(ctx.elements, self.pins, ctx.links))
+        unread = held_unread(ctx.elements, None if ctx.budget is None else ctx.budget.limit)
+        growth = self._growth(Layout(ctx.elements, self.pins, ctx.links), unread)
         done: bool | None = None
         try:
             while True:
@@ -123,8 +124,9 @@ class SummaryTree(base.Planner):
         finally:
             builder.rename(caller)
 
-    def _growth(self, layout: Layout) -> Growth:
-        for low, high in layout.for_summaries(layout.first, len(layout.elements) - self.keep_recent - 1):
+    def _growth(self, layout: Layout, unread: int = 0) -> Growth:
+        kept = max(self.keep_recent, unread)
+        for low, high in layout.for_summaries(layout.first, len(layout.elements) - kept - 1):
             row: list[Node] = []
             for node in self._row(layout, low, high):
                 if node.level or (yield node._replace(level=1)):

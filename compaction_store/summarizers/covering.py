@@ -12,7 +12,7 @@ import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from compaction_store.probes import NameReader
@@ -22,7 +22,9 @@ _WORD = re.compile(r"\w+")
 # Scripts without spaces between words: pairs of characters are used as words.
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
-# The share of the room for the list of names, and how the kinds share the rest before all compete for what is left.
+# The largest share of the room for standing orders, which come first: a lost order is worse than a lost fact.
+_ORDERS = 0.6
+# The share of the rest for the list of names, and how the kinds share what is left before all compete for it.
 _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
 # The weight of a name that only results have, and of a name that a text or a call used. Words weigh less.
@@ -107,12 +109,16 @@ class Cover:
 
     def choose(self, room: int) -> Chosen:
         """Chooses sentences and names that take at most `room` characters, including the heads of lines."""
-        listed = min(int(room * _LISTED), sum(len(name) + len(_BETWEEN) for name in self._first))
-        choice = _Choice(self, room - listed)
+        choice = _Choice(self, room)
         kinds = {sentence.kind for sentence in self.sentences}
+        if "order" in kinds:
+            choice.fill(self._of("order"), int(room * _ORDERS))
+        listed = min(int(choice.left * _LISTED), sum(len(name) + len(_BETWEEN) for name in self._first))
+        choice.left -= listed
+        rest = choice.left
         for kind, share in _SHARES.items():
             if kind in kinds:
-                choice.fill((i for i, s in enumerate(self.sentences) if s.kind == kind), int((room - listed) * share))
+                choice.fill(self._of(kind), int(rest * share))
         choice.fill(range(len(self.sentences)), choice.left)
         names = self._unnamed(choice.chosen, choice.left + listed)
         spent = sum(len(name) + len(_BETWEEN) for name in names) + len(_HEAD) * bool(names)
@@ -120,6 +126,9 @@ class Cover:
         choice.left += listed - spent
         choice.fill(range(len(self.sentences)), choice.left)
         return Chosen([self.sentences[i] for i in sorted(choice.chosen)], names)
+
+    def _of(self, kind: str) -> Iterator[int]:
+        return (i for i, sentence in enumerate(self.sentences) if sentence.kind == kind)
 
     def gain(self, index: int, covered: set[str]) -> float:
         """Returns the weight of the words and names that a sentence adds, relative to its length."""

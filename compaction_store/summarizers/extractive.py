@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -20,10 +20,12 @@ from compaction_store.compaction.checks import Check, check_checks
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import drive
 from compaction_store.errors import InvalidInput, SummaryTooLong
+from compaction_store.messages import stand_ins
 from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Element, Payload, Summary
 from compaction_store.probes import sentences
+from compaction_store.probes.orders import orders
 from compaction_store.summarizers.covering import Cover, Sentence, written
 from compaction_store.tokenizing.message_text import read
 
@@ -36,6 +38,9 @@ _SHORT = 80
 _LONGEST_SENTENCE = 240
 _LONGEST_CALL = 160
 _MARK = "…"
+
+# How a line of an earlier summary begins that has a user's words.
+_NOTED_USER = re.compile(r"\[\d{1,19}\] user: ")
 
 # Words of an error, for results that have no field for it.
 _ERROR = re.compile(r"\b(?:\w*error|\w*exception|traceback|fail(?:ed|ure)|fatal|denied|not found)\b", re.IGNORECASE)
@@ -189,7 +194,11 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             text = said.text if len(said.text) <= _LONGEST_CALL else f"{said.text[:_LONGEST_CALL]}{_MARK})"
             facts.append(Sentence(len(facts), said.seq, said.label, text, said.kind, said.weight, said.text))
             continue
-        found = list(_sentences(said.text))
+        if said.kind == "result" and stand_ins.is_cleared(said.text):
+            # It says nothing of the conversation, and its figures are in no message.
+            continue
+        lasting = _standing(said)
+        found = list(_sentences(said.text, lasting))
         for place, text in enumerate(found):
             if text in seen or not any(c.isalnum() for c in text):
                 continue
@@ -197,16 +206,29 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             # A request begins with its subject; output has its result at one of its ends.
             at_an_end = place == 0 or (place == len(found) - 1 and said.label in ("result", "error"))
             failed = said.kind == "result" and _ERROR.search(text) is not None
-            kind = "error" if failed else said.kind
+            kind = "order" if text in lasting else "error" if failed else said.kind
             weight = (1.0 if failed else said.weight) * (1.5 if at_an_end else 1.0)
             facts.append(Sentence(len(facts), said.seq, said.label, text, kind, weight))
     return facts
 
 
-def _sentences(text: str) -> Iterator[str]:
+def _standing(said: _Said) -> set[str]:
+    """Returns the sentences that bind the assistant from then on: a user's, also as earlier notes have them."""
+    if said.kind == "user":
+        return {order.text for order in orders(said.text)}
+    noted = _NOTED_USER.match(said.text) if said.kind == "notes" else None
+    if noted is None:
+        return set()
+    found = {order.text for order in orders(said.text[noted.end() :])}
+    # The first sentence of a line begins with the line's head.
+    return found | {noted[0] + text for text in found}
+
+
+def _sentences(text: str, whole: Collection[str] = ()) -> Iterator[str]:
+    """Yields sentences. Long ones are cut, unless they are in `whole`."""
     for start, end in sentences(text):
         rest = text[start:end]
-        while len(rest) > _LONGEST_SENTENCE:
+        while len(rest) > _LONGEST_SENTENCE and rest not in whole:
             cut = rest.rfind(" ", _LONGEST_SENTENCE // 2, _LONGEST_SENTENCE)
             cut = cut if cut > 0 else _LONGEST_SENTENCE
             yield rest[:cut]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.faces import Face
 from support.strategy_runs import COUNTER, Payload, attempts_of, committed, elements, run
 
 from compaction_store import TokenBudget
 from compaction_store.models import Element
-from compaction_store.strategies import ClearToolResults, Ladder, Pipeline, SlidingWindow
+from compaction_store.strategies import AssistantRuns, ClearToolResults, Ladder, Pipeline, SlidingWindow, SummaryTree
 from compaction_store.strategies.layout import unread
 from compaction_store.summarizers import ExtractiveSummarizer
 
@@ -70,6 +73,66 @@ def test_results_are_whole_when_the_model_first_reads_them() -> None:
         assert agent(SMALL, 40, 2, 400, *callbacks) == []
         # More results at once than are kept.
         assert agent(SMALL, 20, 5, 60, *callbacks) == []
+
+
+@pytest.mark.parametrize("made", [
+    SlidingWindow, lambda s: AssistantRuns(s, tool_results=True),
+    lambda s: SummaryTree(s, leaf_tokens=600, keep_recent=0),
+])  # fmt: skip
+def test_no_strategy_folds_what_no_model_has_read(made: Any) -> None:
+    dice = random.Random(4)
+    messages = [{"role": "user", "content": prose(dice, 40)}, *(m for n in range(12) for m in calls(n, 2, 150, dice))]
+    view = elements(messages)
+    budget = TokenBudget(context_window=5000)
+    ctx = run(made(ExtractiveSummarizer()), view, budget=budget)
+    after = committed(ctx)
+    assert any(element.is_summary for element in after)
+    assert [element.messages for element in after[-2:]] == [element.messages for element in view[-2:]]
+    assert after[-3].messages == view[-3].messages
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(5, 500)), min_size=1, max_size=25),
+    seed=st.integers(0, 99),
+    window=st.sampled_from([3000, 6000, 20_000]),
+)
+def test_that_holds_for_any_agents_thread(sizes: list[tuple[int, int]], seed: int, window: int) -> None:
+    dice = random.Random(seed)
+    budget = TokenBudget(context_window=window)
+    ways = [
+        stack(), (ClearToolResults(), SlidingWindow(ExtractiveSummarizer(), retain=2)),
+        (AssistantRuns(ExtractiveSummarizer(), tool_results=True), Ladder()), (SlidingWindow(ExtractiveSummarizer()),),
+    ]  # fmt: skip
+    for callbacks in ways:
+        view: list[Element] = []
+        appended(view, {"role": "user", "content": prose(dice, 40)})
+        for place, (count, size) in enumerate(sizes):
+            appended(view, *calls(place, count, size, dice))
+            new = [view[index] for index in unread(view)]
+            view, _ = fitted(view, budget, *callbacks)
+            spoilt = [one for one in new if one.messages not in [element.messages for element in view[-count:]]]
+            # Otherwise the view would not fit with them.
+            assert not spoilt or sum(one.tokens for one in new) > budget.limit // 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(low=st.integers(5, 60), more=st.integers(10, 150), seed=st.integers(0, 99))
+def test_every_record_of_a_chat_pays(low: int, more: int, seed: int) -> None:
+    dice = random.Random(seed)
+    view: list[Element] = []
+    records: list[Any] = []
+    for _ in range(60):
+        for role in ("user", "assistant"):
+            appended(view, {"role": role, "content": prose(dice, dice.randint(low, low + more))})
+            if SMALL.is_over(sum(element.tokens for element in view)):
+                ctx = run(Pipeline(*stack()), view, budget=SMALL)
+                records += attempts_of(ctx)
+                view = committed(ctx)
+    assert len(records) <= 120 / 8
+    # Whatever was paid for is in the view, and saves a tenth of its span.
+    assert {record.outcome for record in records} <= {"applied"}
+    assert [r for r in records if r.kind == "summary" and (r.tokens_after or 0) > 0.9 * (r.tokens_before or 0)] == []
 
 
 def test_results_that_would_not_fit_are_cut_and_nothing_more_than_that() -> None:

@@ -200,3 +200,29 @@ def test_a_long_thread_is_read_once() -> None:
         return counted
 
     assert steps(2000) < 15 * steps(200)
+
+
+def test_standing_orders_are_kept_before_everything_else() -> None:
+    orders = ["Never push to main.", "From now on, answer in German.", "Immer erst die Tests laufen lassen."]
+    told: list[Any] = []
+    for place in range(30):
+        order = orders[place // 10] if place % 10 == 4 else ""
+        told.append({"role": "user", "content": f"Look at module_{place}.py for #{place + 1000}. {order}"})
+        told.append({"role": "assistant", "content": f"It took {place + 3}.5 s and wrote report_{place}.csv. " * 3})
+    source = elements(*told)
+    text = ExtractiveSummarizer()(Request(source, budget=120)).text
+    assert [order for order in orders if order not in text] == []
+    # A summary of the summary still has them.
+    notes = Element(1, 60, 9, (frame(text, 1, 60),), 150, 1, source[0].created_at, "summary", "f")
+    later = elements(*({"role": "user", "content": f"Then module_{n}.py, ticket T-{n}."} for n in range(40)))
+    again = ExtractiveSummarizer()(
+        Request((notes, *(e._replace(seq=e.seq + 60, end_seq=e.seq + 60) for e in later)), budget=120)
+    ).text
+    assert [order for order in orders if order not in again] == []
+
+
+def test_a_long_order_is_kept_whole() -> None:
+    order = "Never change the public names of the package, " + "not even where a name is misspelt, " * 6 + "please."
+    assert 240 < len(order) < 400
+    told = [{"role": "user", "content": f"{order} " + FILLER * 12}]
+    assert order in text_of(elements(*told))

@@ -1,0 +1,228 @@
+"""Compares the strategies and the summarizers without a key on recorded threads, in memory, and writes a table.
+
+    python -m benchmarks.quality FOLDER [--window 8000] [--strategy NAME …] [--json]
+
+Every file of the folder is read: a JSON list of messages, a JSON object with them in `traj`, `history` or `messages`, a
+list of such objects, or one of them per line. Each strategy compacts before each call of the model whose view is over
+80 % of the window. Besides the probes, this counts records, summaries that were paid for and then dropped, and results
+of tools that were shortened before the model had read them although the view would have fitted the window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from compaction_store import TokenBudget, tokens
+from compaction_store.checks import KeepsIdentifiers, KeepsOrders
+from compaction_store.compaction.asking import Steps
+from compaction_store.compaction.context import CompactionContext
+from compaction_store.evaluation import Policy, PolicyResult, Rate, RecordedThread, evaluate
+from compaction_store.models import Element, Message, Payload
+from compaction_store.strategies import (
+    AssistantRuns,
+    ClearToolResults,
+    Ladder,
+    Pipeline,
+    SlidingWindow,
+    SummaryTree,
+)
+from compaction_store.strategies.base import Planner
+from compaction_store.strategies.layout import unread
+from compaction_store.summarizers import ExtractiveSummarizer, Request
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LISTS = ("traj", "history", "messages")
+KEPT_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call")
+PROBES = ("needed_later", "standing_order", "artifact", "invented")
+Summarize = Callable[[Any], Any]
+
+
+# ---- threads
+
+
+def read_folder(folder: Path) -> Iterator[RecordedThread]:
+    """Yields the threads of all files, with at least one reply each."""
+    counter = tokens.o200k_base()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for place, messages in enumerate(_lists(_json(file))):
+            if any(message["role"] == "assistant" for message in messages):
+                counted = [(message, counter.messages([message])) for message in messages]
+                yield RecordedThread(
+                    f"{file.stem}/{place}",
+                    tuple(
+                        Message(seq, seq, message["role"], message, size, NOW, None, False, json.dumps(message))
+                        for seq, (message, size) in enumerate(counted, 1)
+                    ),
+                )
+
+
+def _json(file: Path) -> Any:
+    text = file.read_text(encoding="utf-8")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _lists(found: Any) -> Iterator[list[Payload]]:
+    if isinstance(found, dict):
+        yield from _lists(next((found[name] for name in LISTS if isinstance(found.get(name), list)), []))
+    elif isinstance(found, list) and found and all(isinstance(one, dict) and "role" in one for one in found):
+        yield [_message(one) for one in found]
+    elif isinstance(found, list):
+        for one in found:
+            yield from _lists(one)
+
+
+def _message(given: Payload) -> Payload:
+    kept = {name: given[name] for name in KEPT_FIELDS if given.get(name) is not None}
+    ids = given.get("tool_call_ids")
+    if given["role"] == "tool" and "tool_call_id" not in kept and isinstance(ids, list) and len(ids) == 1:
+        kept["tool_call_id"] = ids[0]
+    return {"content": "", **kept}
+
+
+# ---- policies
+
+
+class Watched(Planner):
+    """A strategy, and a count of what it did to results that no model had read."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        #: Unread results that were changed, and those of them that would have fitted.
+        self.changed = self.needless = 0
+
+    @property
+    def name(self) -> str:
+        return str(self.inner.name)
+
+    def steps(self, ctx: CompactionContext) -> Steps:
+        before = ctx.elements
+        new = [before[index] for index in unread(before)]
+        yield from self.inner.steps(ctx)
+        whole = {element.seq for element in ctx.elements if element.kind is None}
+        changed = [element for element in new if element.kind is None and element.seq not in whole]
+        self.changed += len(changed)
+        if changed and ctx.budget is not None and ctx.total_tokens + _lost(changed, ctx.elements) <= ctx.budget.limit:
+            self.needless += len(changed)
+
+
+def _lost(changed: list[Element], view: Any) -> int:
+    sizes = {element.seq: element.tokens for element in view}
+    return sum(element.tokens - sizes.get(element.seq, 0) for element in changed)
+
+
+def head_and_tail(asked: Any) -> str:
+    """Keeps the beginning and the end of the source: what any other summary must beat."""
+    request = Request.of(asked)
+    counter = tokens.o200k_base()
+    text = "\n".join(
+        str(message.get("content")) for element in request for message in element.messages if message is not None
+    )
+    room = sum(element.tokens for element in request) // 4
+    return counter.cut(text, min(room, room if request.budget is None else request.budget), "ends")
+
+
+def summarizers() -> dict[str, Summarize]:
+    return {
+        "extractive": ExtractiveSummarizer(),
+        "extractive, checked": ExtractiveSummarizer(checks=(KeepsOrders(), KeepsIdentifiers())),
+        "head and tail": head_and_tail,
+    }
+
+
+def strategies(summarize: Summarize) -> dict[str, Any]:
+    """Returns the strategies that need a summarizer."""
+    return {
+        "AssistantRuns": AssistantRuns(summarize, tool_results=True),
+        "SlidingWindow": SlidingWindow(summarize, retain=6),
+        "SummaryTree": SummaryTree(summarize, leaf_tokens=1500, fan_in=3),
+        "Ladder": Ladder(summarize, keep_recent=6),
+        "Pipeline": Pipeline(ClearToolResults(), SlidingWindow(summarize, retain=6), Ladder(keep_recent=6)),
+    }
+
+
+def policies(budget: TokenBudget) -> dict[str, tuple[Watched, Policy]]:
+    made: dict[str, Any] = {"ClearToolResults · none": ClearToolResults(), "Ladder · none": Ladder(keep_recent=6)}
+    for writer, summarize in summarizers().items():
+        made |= {f"{name} · {writer}": strategy for name, strategy in strategies(summarize).items()}
+    watched = {name: Watched(strategy) for name, strategy in made.items()}
+    return {name: (one, Policy(name, (one,), budget)) for name, one in watched.items()}
+
+
+# ---- output
+
+
+def row(result: PolicyResult, watched: Watched, messages: int) -> dict[str, Any]:
+    rates: dict[str, Rate | None] = {kind: result.rates.get(kind) for kind in PROBES}  # type: ignore[call-overload]
+    outcomes = result.outcomes
+    return {
+        "policy": result.policy,
+        **{
+            kind: None if rate is None else [rate.asked, rate.share, rate.low, rate.high]
+            for kind, rate in rates.items()
+        },
+        "tokens_per_call": round(result.tokens_per_call),
+        "over_window": result.over_window,
+        "records_in_8": round(8 * outcomes["applied"] / messages, 2),
+        "rejected": outcomes["rejected"],
+        "failed": outcomes["failed"],
+        "unread_changed": watched.changed,
+        "unread_needless": watched.needless,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    names = ["needed later", "orders", "files", "invented"]
+    lines = [
+        f"| strategy · summarizer | {' | '.join(names)} | tokens a call | over window | records in 8 messages |",
+        "|---|" + "---|" * 7,
+    ]
+    for found in rows:
+        kept = [_share(found[kind]) for kind in PROBES[:3]]
+        invented = found["invented"]
+        none = "-" if invented is None else f"{round(invented[0] * (1 - invented[1])):,} of {invented[0]:,}"
+        cells = [*kept, none, f"{found['tokens_per_call']:,}", found["over_window"], found["records_in_8"]]
+        lines.append(f"| {found['policy']} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def _share(found: list[float] | None) -> str:
+    if found is None:
+        return "-"
+    asked, share, low, high = found
+    return f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f}), n {asked:,}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--window", type=int, default=8000, help="the model's window in tokens")
+    parser.add_argument("--strategy", action="append", help="only policies whose name begins like this")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="write all figures as JSON")
+    given = parser.parse_args()
+    threads = list(read_folder(given.folder))
+    chosen = {
+        name: one
+        for name, one in policies(TokenBudget(given.window)).items()
+        if not given.strategy or name.startswith(tuple(given.strategy))
+    }
+    found = evaluate(threads, [policy for _, policy in chosen.values()], counter=tokens.o200k_base(), seed=given.seed)
+    messages = sum(len(thread.messages) for thread in threads)
+    rows = [row(result, chosen[result.policy][0], messages) for result in found.policies]
+    print(f"{found.threads:,} threads, {messages:,} messages, a window of {given.window:,} tokens")
+    if given.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

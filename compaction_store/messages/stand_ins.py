@@ -1,0 +1,18 @@
+"""The line that stands in the place of a cleared result of a tool."""
+
+from __future__ import annotations
+
+import re
+
+_LINE = re.compile(r'"?\[Result of .* cleared: [\d,]+ tokens, seqs? [\d,]')
+_LONGEST_TOOL = 100
+
+
+def cleared(tool: str, tokens: int, place: str) -> str:
+    """Returns the line. `place` names the seqs of the original."""
+    return f"[Result of {tool[:_LONGEST_TOOL]} cleared: {tokens:,} tokens, {place}]"
+
+
+def is_cleared(text: str) -> bool:
+    """Returns whether a text is such a line, also as a JSON string."""
+    return _LINE.match(text) is not None
