@@ -1,0 +1,54 @@
+"""A real Chromium, and the pages served to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from web.audited import fill
+from web.served import serving
+
+import compaction_store as cs
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    assert path is not None, "Chromium must be installed, or its path be in $CHROMIUM"
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox does not work for root; the pages are the test's own.
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[cs.Store]:
+    with cs.Store.open(url, actor="agent") as opened:
+        fill(opened)
+        yield opened
+
+
+@pytest.fixture
+def served(url: str, store: cs.Store, tmp_path: Path) -> Iterator[str]:  # noqa: ARG001 — fills the database
+    """The address with the token."""
+    # A pipe that nobody reads would hold the server up.
+    with serving(url, "--window", "300", "--access-log", str(tmp_path / "access.jsonl")) as (_, address):
+        yield address
+
+
+@pytest.fixture
+def context(browser: Browser, served: str) -> Iterator[BrowserContext]:
+    """A browser's context that has been let in."""
+    opened = browser.new_context(base_url=served.partition("?")[0])
+    page = opened.new_page()
+    page.goto(served)
+    page.close()
+    yield opened
+    opened.close()

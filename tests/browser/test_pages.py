@@ -1,0 +1,103 @@
+"""The pages in a real Chromium: at two widths, light and dark, with the keyboard, and as a screen reader meets them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page
+from web.audited import THREAD
+
+ID = quote(THREAD, safe="")
+PAGES = {
+    "threads": "/",
+    "thread": f"/thread?id={ID}",
+    "view": f"/view?id={ID}&at=5",
+    "compare": f"/view?id={ID}&at=16&beside=17",
+    "record": f"/record?id={ID}&number=1",
+    "message": f"/message?id={ID}&seq=2",
+    "reply": f"/reply?id={ID}&seq=4",
+    "records": "/records",
+    "search": "/search?q=elm",
+    "erasures": "/erasures",
+    "certificate": f"/certificate?id={ID}&pos=20",
+    "sample": "/sample",
+    "integrity": f"/integrity?id={ID}",
+    "missing": "/thread?id=nobody",
+}
+#: The folder for screenshots, if they are wanted.
+SCREENSHOTS = os.environ.get("SCREENSHOTS")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_fits_and_has_no_serious_finding(context: BrowserContext, scheme: Any, width: int) -> None:
+    page = context.new_page()
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    for name, address in PAGES.items():
+        page.goto(address)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        found = Axe().run(page).response["violations"]
+        serious = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+        assert not serious, (name, scheme, width, [(each["id"], each["nodes"][0]["html"]) for each in found])
+        if SCREENSHOTS:
+            page.screenshot(path=Path(SCREENSHOTS) / f"audit-{name}-{width}-{scheme}.png")
+
+
+def focused(page: Page) -> str:
+    found: str = page.evaluate("document.activeElement.textContent.trim()")
+    return found
+
+
+def test_a_record_is_reached_with_the_keyboard_alone(context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(PAGES["thread"])
+    page.keyboard.press("Tab")
+    assert focused(page) == "To the content"
+    page.keyboard.press("Enter")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('href') || ''").startswith("/record?"):
+            break
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/record?**")
+    assert page.locator("h1").inner_text().startswith("Record")
+
+
+def test_the_chart_is_drawn_and_its_marks_are_links(context: BrowserContext) -> None:
+    page = context.new_page()
+    answers: list[tuple[str, int]] = []
+    page.on("response", lambda answer: answers.append((answer.url, answer.status)))
+    page.goto(PAGES["thread"])
+    page.wait_for_load_state("networkidle")
+    assert [status for url, status in answers if "/chart.svg" in url] == [200]
+    marks = page.locator("figure svg a")
+    assert marks.count() >= 4
+    marks.first.click()
+    page.wait_for_url("**/record?**")
+
+
+def test_another_browser_is_not_let_in(browser: Browser, served: str, context: BrowserContext) -> None:
+    assert context.cookies()
+    other = browser.new_context()
+    page = other.new_page()
+    answer = page.goto(served)
+    assert answer is not None
+    assert answer.status == 403
+    other.close()
+
+
+def test_a_page_prints_without_navigation(context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(PAGES["certificate"])
+    page.emulate_media(media="print")
+    assert not page.locator("nav").first.is_visible()
+    assert page.locator("dl.facts").is_visible()
