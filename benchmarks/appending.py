@@ -29,6 +29,10 @@ class Appending(Contest):
             " tokens either.", over="raw", most=1.8, goal=1.5,
         ),
         Row(
+            "append, `durable=False`, tokens by `bytes_over_four`", "not durable", "As above, without the wait for the disk."
+            " The floor waits for it.", over="raw",
+        ),
+        Row(
             "append, async", "async", "As above, over plain psycopg without asyncio.", over="raw",
         ),
         Row(
@@ -65,6 +69,7 @@ class Appending(Contest):
             "sync": Side(partial(bench.store.append, "append-sync"), message),
             "async": Side(partial(bench.aio.append, "append-async"), message),
             "sync, bytes": Side(partial(bench.by_bytes.append, "append-bytes"), message),
+            "not durable": Side(partial(bench.by_bytes.append, "append-soon", durable=False), message),
             "async, bytes": Side(partial(bench.aio_by_bytes.append, "append-aio-bytes"), message),
             "function": Side(partial(self._wire.append, named), _payload),
             "wire": Side(insert_by_wire, _payload),

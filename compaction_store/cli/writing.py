@@ -58,6 +58,13 @@ def append(
         str | None,
         typer.Option("--meta", metavar="JSON", help="A JSON object to store with each message.", show_default=False),
     ] = None,
+    not_durable: Annotated[
+        bool,
+        typer.Option(
+            "--not-durable",
+            help="Do not wait for the server's disk: if the server crashes now, the messages may be lost.",
+        ),
+    ] = False,
     each: Annotated[bool, typer.Option("--each", help="Append every line as soon as it arrives.")] = False,
     url: Url = None,
     tenant: Tenant = "default",
@@ -77,13 +84,14 @@ def append(
     with _open(file) as stream, options.store(url, tenant) as store:
         if each:
             for number, line in _lines(stream):
-                _show(out, store.append(thread, _parsed(line, number), meta=extra))
+                _show(out, store.append(thread, _parsed(line, number), meta=extra, durable=not not_durable))
             return
         messages = _messages(stream)
         if not messages:
             raise InvalidMessage(_NOTHING)
         written = store.append(
-            thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra
+            thread, messages, key=key, expected_seq=expected_seq, expected_head=head, meta=extra,
+            durable=not not_durable,
         )  # fmt: skip
         _show(out, written)
 
@@ -148,9 +156,12 @@ def _show(out: Output, written: Appended) -> None:
         for message in written:
             out.json({
                 "seq": message.seq, "pos": message.pos, "role": message.role, "tokens": message.tokens,
-                "created_at": message.created_at, "head": written.head,
+                "created_at": message.created_at, "head": written.head, "durable": written.durable,
             })  # fmt: skip
     else:
         first, last = written[0].seq, written[-1].seq
         tokens = sum(message.tokens for message in written)
-        out.text(f"appended seq{'s' * (first < last)} {values.span(first, last)}: {tokens:,} tokens")
+        out.text(
+            f"appended seq{'s' * (first < last)} {values.span(first, last)}: {tokens:,} tokens"
+            + ", not yet durable" * (not written.durable)
+        )

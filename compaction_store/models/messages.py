@@ -42,15 +42,19 @@ class Message(NamedTuple):
 
 
 class Appended(list[Message]):
-    """The messages that one append stored, in order. `head` is the thread's chain head right after them."""
+    """The messages that one append stored, in order. `head` is the thread's chain head right after them.
 
-    def __init__(self, messages: Iterable[Message], head: bytes) -> None:
+    `durable` is False for `append(durable=False)`, which does not wait for the disk.
+    """
+
+    def __init__(self, messages: Iterable[Message], head: bytes, *, durable: bool = True) -> None:
         super().__init__(messages)
         self.head = head
+        self.durable = durable
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns `messages` and `head`, ready for `json.dumps`: times as ISO 8601, bytes in hexadecimal."""
-        return {"messages": plain(list(self)), "head": self.head.hex()}
+        """Returns `messages`, `head` and `durable`, ready for `json.dumps`: times as ISO 8601, bytes in hexadecimal."""
+        return {"messages": plain(list(self)), "head": self.head.hex(), "durable": self.durable}
 
 
 class Element(NamedTuple):

@@ -15,14 +15,19 @@ from compaction_store.rendering.given import System, digest
 from compaction_store.rendering.view import Rendered, RequestParts, View
 
 
-def receipt(seen: View | Rendered) -> str:
-    """Makes the receipt of a reply as JSON: the view's pos, the renderer, and hashes of the request. No content."""
+def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
+    """Makes the receipt of a reply as JSON: the view's pos, the renderer, and hashes of the request. No content.
+
+    It also says if the append did not wait for the disk.
+    """
     if isinstance(seen, View):
         fields = {"pos": seen.pos, "renderer": rendering.MESSAGES, "options": {}, "sha256": digest(seen.messages)}
     else:
         fields = {"pos": seen.pos, "renderer": seen.renderer, "options": seen.options} | _hashes(
             rendering.parts_of(seen)
         )
+    if not durable:
+        fields["durable"] = False
     return json.dumps(fields, separators=(",", ":"))
 
 

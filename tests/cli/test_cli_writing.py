@@ -72,6 +72,14 @@ def test_a_key_makes_a_repetition_harmless_and_a_seq_guards(run: Run, store: cs.
     assert store.thread("t").last_seq == 2
 
 
+def test_an_append_says_if_it_is_not_durable(run: Run) -> None:
+    assert [m["durable"] for m in run.json("append", "t", stdin='[{"n":1},{"n":2}]')] == [True, True]
+    assert [m["durable"] for m in run.json("append", "t", "--not-durable", stdin='{"n":3}')] == [False]
+    assert [m["durable"] for m in run.json("append", "t", "--not-durable", "--each", stdin='{"n":4}')] == [False]
+    seen = run("append", "t", "--not-durable", "--table", stdin='{"n":5}').stdout
+    assert seen.endswith("tokens, not yet durable\n")
+
+
 def test_each_line_may_be_appended_by_itself(run: Run, store: cs.Store) -> None:
     lines = "".join(f'{{"role":"user","content":"{i}"}}\n' for i in range(3))
     done = run("append", "t", "--each", stdin=f"{lines}broken\n", code=2)

@@ -76,22 +76,22 @@ class Lease(NamedTuple):
 
 
 # Selected as one composite value: FROM append(…) would make Postgres store the row in a tuplestore first.
-_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+_APPEND = b"SELECT compaction_store.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
 # An append in a turn: CASE evaluates its condition first, and both are one transaction.
 _IN_TURN = "SELECT CASE WHEN compaction_store.hold_turn(%b::text, %b::text, %b, %b::text) THEN {} END"
 _APPEND_IN_TURN = (
-    b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $16, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
+    b"SELECT CASE WHEN compaction_store.hold_turn($2, $3, $17, $9) THEN " + _APPEND.removeprefix(b"SELECT ") + b" END"
 )
-_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA)
+_TYPES = (UUID_TYPE, TEXT, TEXT, TEXT, BYTEA, TEXT, INT4, TEXT, TEXT, TEXT, TEXT, INT8, BOOL, BYTEA, BYTEA, BOOL)
 _APPEND_MANY = (
     "SELECT compaction_store.append_many"
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::bytea, %b::bytea)"
+    " %b::int8, %b, %b::bytea, %b::bytea, %b)"
 )
 _APPEND_OBSERVED = (
     "SELECT compaction_store.append_observed"
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
-    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea)"
+    " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b)"
 )
 # That value in binary: the number of fields, then the type, length and value of each. The driver would build a loader
 # for it at every call, which takes a tenth of the call in Python.
@@ -123,12 +123,13 @@ def append(
     key: Key,
     receipt: str | None,
     expected: Expected,
+    durable: bool,
 ) -> Written:
     """Appends one message with `append`, or several with `append_many`, which costs more for one."""
     if len(new) > 1:
         parameters = (
             *_lists(thread, new, counter, key, receipt, expected.seq),
-            key.is_fresh(), expected.head, expected.seen_head,
+            key.is_fresh(), expected.head, expected.seen_head, durable,
         )  # fmt: skip
         return _written(connection, fetch_value(connection, *_in_turn(_APPEND_MANY, parameters, thread, key, expected)))
     payload, salt, role, tokens, meta = new[0]
@@ -136,7 +137,7 @@ def append(
         None if thread.uid is None else thread.uid.bytes, thread.tenant, thread.thread_id, payload, salt, role,
         tokens.to_bytes(4), counter, key.text, meta,
         receipt, None if expected.seq is None else expected.seq.to_bytes(8), key.is_fresh().to_bytes(), expected.head,
-        expected.seen_head,
+        expected.seen_head, durable.to_bytes(),
     )  # fmt: skip
     if expected.turn_id is None:
         return _written(connection, execute_binary(connection, _APPEND, _TYPES, values).get_value(0, 0))
@@ -152,13 +153,14 @@ def append_observed(
     key: Key,
     receipt: str | None,
     expected: Expected,
+    durable: bool,
     run_id: UUID,
     observed: str,
 ) -> Written:
     """Appends messages, and the records of a provider's own compactions that the messages report."""
     parameters = (
         *_lists(thread, new, counter, key, receipt, expected.seq),
-        run_id, observed, key.is_fresh(), expected.head, expected.seen_head,
+        run_id, observed, key.is_fresh(), expected.head, expected.seen_head, durable,
     )  # fmt: skip
     return _written(connection, fetch_value(connection, *_in_turn(_APPEND_OBSERVED, parameters, thread, key, expected)))
 

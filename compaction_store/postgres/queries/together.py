@@ -13,7 +13,7 @@ from compaction_store.postgres.queries.one_thread import Expected, NewMessage, T
 _TOGETHER = (
     "SELECT * FROM compaction_store.append_together"
     "(%b::text[], %b::text[], %b::int4[], %b::text[], %b::text[], %b::text[], %b::int8[], %b::bool[], %b::bytea[],"
-    " %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[])"
+    " %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[], %b)"
 )
 
 
@@ -26,12 +26,14 @@ class Append(NamedTuple):
     key: Key
     receipt: str | None
     expected: Expected
+    durable: bool = True
 
 
 def append_together(connection: Connection, appends: Sequence[Append]) -> list[Written | None]:
     """Appends in one commit. Returns None for an append that must be repeated alone: it has stored nothing.
 
-    None may be in a turn. Appends to one thread are stored in their order here.
+    The commit waits for the disk unless all appends are to be not durable. None may be in a turn. Appends to one thread
+    are stored in their order here.
     """
     # In the order of their names, so that two batches that make the same threads do not wait for each other.
     order = sorted(range(len(appends)), key=lambda i: appends[i].thread[1:])
@@ -46,7 +48,7 @@ def append_together(connection: Connection, appends: Sequence[Append]) -> list[W
             [call.key.is_fresh() for call in calls], [call.expected.head for call in calls],
             [call.expected.seen_head for call in calls],
             [m.payload for m in new], b"".join([m.salt for m in new]), [m.role for m in new], [m.tokens for m in new],
-            [m.meta for m in new],
+            [m.meta for m in new], any(call.durable for call in calls),
         ),
     )  # fmt: skip
     written: list[Written | None] = [None] * len(appends)

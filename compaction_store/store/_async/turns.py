@@ -85,6 +85,7 @@ class AsyncTurn:
         view: View | Rendered | None = None,
         meta: Metas = None,
         tokens: int | Sequence[int] | None = None,
+        durable: bool = True,
     ) -> Appended:
         """Appends as the store's `append` does, if the turn still has the thread (`TurnLost`).
 
@@ -93,7 +94,7 @@ class AsyncTurn:
         """
         appended: Appended = await self._append(
             self.thread_id, messages, key=key, expected_seq=expected_seq, expected_head=expected_head, view=view,
-            meta=meta, tokens=tokens, turn=self,
+            meta=meta, tokens=tokens, turn=self, durable=durable,
         )  # fmt: skip
         return appended
 

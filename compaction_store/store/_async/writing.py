@@ -73,9 +73,10 @@ async def append(
     key: Key,
     expected: queries.Expected,
     view: View | Rendered | None,
+    durable: bool,
 ) -> Appended:
-    receipt = None if view is None else receipts.receipt(view)
-    new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected)
+    receipt = None if view is None else receipts.receipt(view, durable=durable)
+    new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
     seen = provider_compactions.records_for(batch.given, (e.payload for e in batch.encoded))
     if seen is None:
@@ -87,8 +88,8 @@ async def append(
         after, count = written.first_seq - 1, len(batch.new)
         with call.after_write(key.text, thread.thread_id):
             rows = await db.with_time_left_since(start).call(queries.replay, thread, after, after + count, count)
-        return Appended(map(typed_rows.message, rows), written.head)
-    stored = Appended(_appended(written, batch), written.head)
+        return Appended(map(typed_rows.message, rows), written.head, durable=durable)
+    stored = Appended(_appended(written, batch), written.head, durable=durable)
     known_threads.put(thread.thread_id, known, KnownThread(written.thread_uid, stored[-1].seq))
     if known is not None and written.first_seq <= known.last_seq:
         with call.after_write(key.text, thread.thread_id):

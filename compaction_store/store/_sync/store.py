@@ -82,6 +82,7 @@ class Store(Reader):
         meta: writing.Metas = None,
         tokens: int | Sequence[int] | None = None,
         turn: Turn | None = None,
+        durable: bool = True,
     ) -> Appended:
         """Appends one message or several, all or none; the first append creates the thread.
 
@@ -92,8 +93,13 @@ class Store(Reader):
         (`HeadConflict`). `meta` and `tokens` are one for all messages or one for each; without `meta`, that of an SDK's
         reply to a view is the `usage` it reports. With `turn`, the append is refused if the turn has lost the thread
         (`TurnLost`).
+
+        With `durable=False` the call does not wait for the server's disk or standbys, which is faster. If the server
+        crashes or fails over within the next second, the messages may be lost although they were returned. Nothing else
+        changes: no gap, no half call, and any durable write to the same server after it makes it durable too.
         """
         thread = self._writable_key(thread_id)
+        arguments.instance(durable, bool, "durable")
         given = [messages] if encoding.is_one(messages) else list(islice(messages, encoding.MAX_BATCH + 1))
         encoded = encoding.encode_many(given)
         checked_key = Key(key)
@@ -117,7 +123,7 @@ class Store(Reader):
         with nullcontext() if turn is None else turn.watching():
             appended = writing.append(
                 self._db, self._shared_commits, self._known_threads, thread, batch, key=checked_key,
-                expected=expected, view=view,
+                expected=expected, view=view, durable=durable,
             )  # fmt: skip
         if turn is not None:
             turn.note(appended)

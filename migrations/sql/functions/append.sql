@@ -1,13 +1,13 @@
 -- Appends one message in one round trip. The key is checked before expected_seq, so that a retry after a success is a
 -- replay and no conflict; p_fresh means that the key was made for this call and cannot exist yet. The time is read under
 -- the lock and never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at the pos in the
--- receipt. OUT parameters, because one row costs less than a result set. Here and in all functions that take p_thread_uid,
+-- receipt. Without p_durable the commit does not wait for the disk. OUT parameters, because one row costs less than a result set. Here and in all functions that take p_thread_uid,
 -- it may be NULL, and the key is looked up by the name; a first append makes the thread.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
-    p_seen_head bytea DEFAULT NULL::bytea,
+    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean, OUT written_uid uuid
 )
@@ -27,6 +27,9 @@ DECLARE
     v_earlier record;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    IF NOT p_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     IF (octet_length(p_salt) = 16) IS NOT TRUE THEN
         RAISE EXCEPTION 'a salt is 16 bytes' USING ERRCODE = 'CS008';
     END IF;

@@ -3,7 +3,7 @@ CREATE FUNCTION compaction_store.append_many(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payloads text[], p_salts bytea, p_roles text[],
     p_tokens integer[], p_counter text, p_key text, p_metas text[], p_receipt text, p_expected_seq bigint,
     p_fresh boolean DEFAULT false, p_expected_head bytea DEFAULT NULL::bytea,
-    p_seen_head bytea DEFAULT NULL::bytea,
+    p_seen_head bytea DEFAULT NULL::bytea, p_durable boolean DEFAULT true,
     OUT first_seq bigint, OUT first_pos bigint, OUT written_at timestamptz, OUT chain_head bytea,
     OUT replayed boolean, OUT written_uid uuid
 )
@@ -29,6 +29,9 @@ DECLARE
     v_same boolean;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
+    IF NOT p_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     IF v_count = 0 OR v_count <> ANY (ARRAY[
         octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         coalesce(cardinality(p_metas), v_count)

@@ -7,7 +7,8 @@
 CREATE FUNCTION compaction_store.append_together(
     p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[], p_receipts text[],
     p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
-    p_payloads text[], p_salts bytea, p_roles text[], p_tokens integer[], p_metas text[]
+    p_payloads text[], p_salts bytea, p_roles text[], p_tokens integer[], p_metas text[],
+    p_durable boolean DEFAULT true
 ) RETURNS TABLE (
     call integer, first_seq bigint, first_pos bigint, written_at timestamptz, chain_head bytea, replayed boolean,
     written_uid uuid
@@ -27,6 +28,9 @@ DECLARE
     v_calls integer := cardinality(p_tenants);
     v_messages integer := (SELECT sum(s) FROM unnest(p_sizes) AS s);
 BEGIN
+    IF NOT p_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     IF v_calls = 0 OR v_calls <> ANY (ARRAY[
         cardinality(p_thread_ids), cardinality(p_sizes), cardinality(p_counters), cardinality(p_keys),
         cardinality(p_receipts), cardinality(p_expected_seqs), cardinality(p_fresh), cardinality(p_expected_heads),
