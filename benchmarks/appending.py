@@ -8,6 +8,8 @@ from functools import partial
 from itertools import count
 from typing import ClassVar
 
+import psycopg
+
 from benchmarks.contest import Bench, Contest, Samples, Side
 from benchmarks.corpus import message, messages
 from benchmarks.floor import Floor
@@ -29,8 +31,8 @@ class Appending(Contest):
             " tokens either.", over="raw", most=1.8, goal=1.5,
         ),
         Row(
-            "append, `durable=False`, tokens by `bytes_over_four`", "not durable", "As above, without the wait for the disk."
-            " The floor waits for it.", over="raw",
+            "append, `durable=False`, tokens by `bytes_over_four`", "not durable", "As above, without the wait for the"
+            " disk. The floor waits for it.", over="raw",
         ),
         Row(
             "append, async", "async", "As above, over plain psycopg without asyncio.", over="raw",
@@ -57,6 +59,7 @@ class Appending(Contest):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
         self._wire = Wire(bench.bare)
+        app = Wire(bench.stack.enter_context(psycopg.connect(bench.app_url, autocommit=True)))
         self._seqs = count(1)
         raw, bare, named = Floor(bench.raw, "append"), Floor(bench.bare, "append unprepared"), Named("append-function")
 
@@ -71,7 +74,7 @@ class Appending(Contest):
             "sync, bytes": Side(partial(bench.by_bytes.append, "append-bytes"), message),
             "not durable": Side(partial(bench.by_bytes.append, "append-soon", durable=False), message),
             "async, bytes": Side(partial(bench.aio_by_bytes.append, "append-aio-bytes"), message),
-            "function": Side(partial(self._wire.append, named), _payload),
+            "function": Side(partial(app.append, named), _payload),
             "wire": Side(insert_by_wire, _payload),
         }
         for side in self._sides.values():

