@@ -73,8 +73,9 @@ def test_a_hundred_planted_inventions_are_found_and_under_one_in_a_hundred_names
     while len(planted) < PLANTED:
         real, kind = dice.choice(names)
         fake = invented(dice, real, kind)
-        # A text with the shape of a credential is masked where it is found.
-        if fake.casefold() not in everything and not has_secret(fake):
+        # A text with the shape of a credential is masked where it is found, and a year is no name that must be kept.
+        is_strong = any(name.is_strong for name, _, _ in named_at(fake))
+        if fake.casefold() not in everything and not has_secret(fake) and is_strong:
             planted[fake] = kind
     lines = summary.splitlines()
     for fake in planted:
