@@ -1,12 +1,14 @@
-"""Checks an export bundle from the file alone, with Python 3.9 or newer and nothing else: no network, no database.
+"""Checks bundles and reports from the files alone, with Python 3.9 or newer and nothing else: no network, no database.
 
     python offline.py bundle.jsonl …
+    python offline.py report.html …
     python offline.py bundle.jsonl … --public-key HEX
     python offline.py bundle.jsonl --head HEX [--pos N]
 
-It is a second opinion: it was written from `docs/integrity.md` and `docs/bundles.md` alone, shares no code with the
-store that wrote the bundle, and can be copied anywhere as this one file. The exit code is 0 if there are no findings,
-1 if there are some, 2 if a file could not be read.
+It is a second opinion: it was written from `docs/integrity.md`, `docs/bundles.md` and `docs/reports.md` alone, shares
+no code with the store that wrote the bundle, and can be copied anywhere as this one file. The exit code is 0 if there
+are no findings, 1 if there are some, 2 if a file could not be read. Of a report, its own hash and the bundles that it
+carries are checked; that its page shows what they say, only the store itself can check.
 
 A bundle alone proves that it is complete and agrees with itself, not that nobody computed all of it anew. That takes a
 head that was kept elsewhere (--head), or the public key of the signer of checkpoints: the checkpoint in the bundle is
@@ -17,12 +19,15 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import datetime as dt
 import hashlib
+import io
 import json
 import re
 import struct
 import sys
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
@@ -40,6 +45,10 @@ LEVELS = {"payload": 200, "meta": 200, "metadata": 200, "body": 210}
 SIZES = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
 PIECE = 64 * 1024
 START = b'{"type":"'
+PAGE, SEALED = b"<!doctype html>", b'{"report":'
+DATA = re.compile(b'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
+LAST_LINE = re.compile(b'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
+LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
 # The kinds that are known, of events with whether they are critical. Other kinds may come from a later release.
 EVENTS = {"redaction": True} | dict.fromkeys(("hold", "release", "retention", "refusal", "fork", "origin"), False)
 KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
@@ -777,6 +786,41 @@ def check(stream: BinaryIO, head: str | None = None, pos: int | None = None, key
     return walk
 
 
+# ---- reports
+
+
+class Report:
+    """A report: the bundles that it carries, and what is wrong with the file. Its page is not compared with them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.bundles: list[bytes] = []
+        self.findings: list[str] = []
+        end = data.rfind(b"\n", 0, -1) + 1
+        if data.startswith(PAGE):
+            last, hashed = LAST_LINE.fullmatch(data[end:]), data[:end]
+            found = DATA.findall(data)
+            carried = unpacked(found[0]) if len(found) == 1 else None
+        else:
+            last = LAST_MEMBER.search(data)
+            carried = hashed = data[len(SEALED) : last.start()] if last else data[len(SEALED) :]
+        if last is None or last[1].decode() != hashlib.sha256(hashed).hexdigest():
+            self.findings.append("the hash at the end is not that of the file")
+        try:
+            threads = json.loads(carried or b"", object_pairs_hook=once)["threads"]
+            self.bundles = ["".join(text + "\n" for text in thread["bundle"]).encode() for thread in threads]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self.findings.append("the data of the report cannot be read")
+
+
+def unpacked(data: bytes) -> bytes | None:
+    try:
+        reading = zlib.decompressobj(wbits=31)
+        found = reading.decompress(base64.b64decode(data, validate=True), LONGEST_LINE)
+    except (ValueError, zlib.error):
+        return None
+    return found if reading.eof else None
+
+
 def report(walk: Walk) -> Iterator[str]:
     if walk.manifest is not None:
         # Names in ASCII: a name must not be able to move a terminal's cursor.
@@ -799,8 +843,8 @@ def report(walk: Walk) -> Iterator[str]:
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="offline.py", description="Checks export bundles from the files alone.")
-    parser.add_argument("bundles", nargs="+", metavar="FILE", help="a bundle, or - for standard input")
+    parser = argparse.ArgumentParser(prog="offline.py", description="Checks bundles and reports from the files alone.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a bundle or a report, or - for standard input")
     parser.add_argument("--head", metavar="HEX", help="an entry kept elsewhere: the last one, or that at --pos")
     parser.add_argument("--pos", metavar="N", type=int, help="the pos of the entry kept elsewhere")
     parser.add_argument(
@@ -812,8 +856,8 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--head must be 64 lower-case hexadecimal digits")
     if found.pos is not None and (found.head is None or found.pos < 1):
         parser.error("--pos must be an integer >= 1, and needs --head")
-    if found.head is not None and len(found.bundles) > 1:
-        parser.error("--head must come with one bundle only")
+    if found.head is not None and len(found.files) > 1:
+        parser.error("--head must come with one file only")
     if not all(HASH.fullmatch(key) and is_key(bytes.fromhex(key)) for key in found.public_key):
         parser.error("--public-key must be 64 lower-case hexadecimal digits, of a key that is not of small order")
     return found
@@ -822,33 +866,46 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     found = arguments(given)
     keys = [bytes.fromhex(key) for key in found.public_key]
-    findings = unread = 0
-    for name in found.bundles:
+    findings = unread = count = 0
+    for name in found.files:
         try:
-            if name == "-":
-                walk = check(sys.stdin.buffer, found.head, found.pos, keys)
-            else:
-                with open(name, "rb") as stream:  # noqa: PTH123 — no more than is needed
-                    walk = check(stream, found.head, found.pos, keys)
+            for title, lines, wrong in checked(name, found.head, found.pos, keys):
+                if len(found.files) > 1 or title:
+                    sys.stdout.write(f"file      {name!a}{title}\n")
+                sys.stdout.write("".join(line + "\n" for line in lines))
+                findings += wrong
+                count += not title.startswith(":")
         except (OSError, ValueError) as error:
             # ValueError: a name that no file can have.
             why = getattr(error, "strerror", None) or "no such name"
             sys.stderr.write(f"offline.py: cannot read the file: {why}\n")
             unread += 1
-            continue
         except MemoryError:
             sys.stderr.write("offline.py: the file has a line that does not fit the memory\n")
             unread += 1
-            continue
-        findings += len(walk.findings)
-        if len(found.bundles) > 1:
-            sys.stdout.write(f"file      {name!a}\n")
-        sys.stdout.write("".join(line + "\n" for line in report(walk)))
-    if len(found.bundles) > 1:
-        sys.stdout.write(f"{len(found.bundles) - unread} bundles, {findings} findings\n")
+    if len(found.files) > 1:
+        sys.stdout.write(f"{count} bundles, {findings} findings\n")
     if unread:
         return 2
     return 1 if findings else 0
+
+
+def checked(
+    name: str, head: str | None, pos: int | None, keys: Sequence[bytes]
+) -> Iterator[tuple[str, Iterator[str], int]]:
+    """Yields what is to be said of each bundle in a file: a title, lines, and the number of findings."""
+    with contextlib.ExitStack() as stack:
+        stream: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123 — enough
+        if not stream.peek(len(PAGE)).startswith((PAGE, SEALED)):
+            walk = check(stream, head, pos, keys)
+            yield "", report(walk), len(walk.findings)
+            return
+        carrier = Report(stream.read())
+    for number, bundle in enumerate(carrier.bundles, 1):
+        walk = check(io.BytesIO(bundle), head, pos, keys)
+        yield f", bundle {number}", report(walk), len(walk.findings)
+    lines = [*("finding   " + what for what in carrier.findings), f"findings  {len(carrier.findings)}"]
+    yield ": the report itself", iter(lines), len(carrier.findings)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,10 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",
             "evaluating.evaluate_threads",
         ),
+        Verb(
+            "report", "Write an audit report: one file that opens offline.", "report t-1 --to t-1.html",
+            "reporting.report",
+        ),
         Verb("serve", "Serve pages for an auditor.", "serve --tenant default", "serving.serve"),
         Verb("stats", "Show tokens over time, and the cost of summaries.", "stats t-1 --svg t-1.svg", "stats.stats"),
         Verb("verify", "Verify the chains of threads and bundles.", "verify --all", "verifying.verify"),

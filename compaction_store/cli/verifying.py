@@ -1,10 +1,12 @@
-"""Verifies threads of a database and bundles in files."""
+"""Verifies threads of a database, and bundles and reports in files."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -20,16 +22,21 @@ from compaction_store.cli.output import Output, line
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.integrity.thread import LEVELS, Level
+from compaction_store.reporting.envelope import BEGINNINGS
+from compaction_store.reporting.verification import CheckedReport, verify_report
 
 _SUFFIX = ".jsonl"
 _STDIN = "-"
+_LONGEST_BEGINNING = max(map(len, BEGINNINGS))
 
 
 def verify(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[THREADS|FILES]...", help="Names of threads, or files of bundles; or --all.", show_default=False
+            metavar="[THREADS|FILES]...",
+            help="Names of threads, or files of bundles and reports; or --all.",
+            show_default=False,
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Verify everything stored for the tenant.")] = False,
@@ -60,8 +67,9 @@ def verify(
     signed checkpoint. The exit code is 1 if there are findings. The head is printed so that you can compare it with one
     that you keep elsewhere.
 
-    An argument that names a file is verified as a bundle, without a database; - is standard input. With --public-key,
-    each bundle must include a checkpoint that is signed with this key and contains the thread.
+    An argument that names a file is verified as a bundle or a report, without a database; - is standard input. With
+    --public-key, each bundle, also in a report, must include a checkpoint that is signed with this key and contains the
+    thread. Of a report its own hash is checked too, and that the page shows what its bundles say.
     """
     if bool(what) + every + all_tenants != 1:
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
@@ -80,8 +88,8 @@ def verify(
             "THREADS|FILES",
         )
     if level != "content" or checkpoints is not None:
-        raise misuse("must not be given for bundles", "--level" if checkpoints is None else "--checkpoints")
-    _end(out, _bundles(out, files, public_key or []))
+        raise misuse("must not be given for files", "--level" if checkpoints is None else "--checkpoints")
+    _end(out, _files(out, files, public_key or []))
 
 
 def _is_file(name: str) -> bool:
@@ -142,25 +150,52 @@ def _threads(out: Output, verification: _Verification, url: str | None, tenant: 
     return count, findings, "" if verification.names and len(verification.names) == 1 else "thread"
 
 
-def _bundles(out: Output, files: list[str], keys: list[str]) -> tuple[int, int, str]:
+def _files(out: Output, files: list[str], keys: list[str]) -> tuple[int, int, str]:
     findings = 0
+    units = set()
     with Progress("verify", "lines") as progress:
         for name in files:
-            report = verify_bundle(progress.over(_lines(name)), public_keys=keys)
+            with _stream(name) as stream:
+                is_report = stream.peek(_LONGEST_BEGINNING).startswith(BEGINNINGS)
+                units.add("report" if is_report else "bundle")
+                if is_report:
+                    findings += _report(out, name, verify_report(stream.read(), public_keys=keys))
+                    continue
+                report = verify_bundle(progress.over(stream), public_keys=keys)
             findings += len(report.findings)
             _show(out, report, file=name)
-    return len(files), findings, "" if len(files) == 1 else "bundle"
+    if len(files) == 1 and units == {"bundle"}:
+        return 1, findings, ""
+    return len(files), findings, units.pop() if len(units) == 1 else "file"
 
 
-def _lines(name: str) -> Iterator[bytes]:
+@contextmanager
+def _stream(name: str) -> Iterator[BufferedReader]:
     try:
         if name == _STDIN:
-            yield from sys.stdin.buffer
+            yield cast("BufferedReader", sys.stdin.buffer)
             return
         with Path(name).open("rb") as stream:
-            yield from stream
+            yield stream
     except OSError as error:
         raise misuse(f"cannot read {line(name)}: {error.strerror}", "THREADS|FILES") from None
+
+
+def _report(out: Output, name: str, checked: CheckedReport) -> int:
+    """Prints the verification of a report, and returns the number of findings."""
+    for report in checked.threads:
+        _show(out, report, file=name)
+    if out.as_json:
+        out.json({"file": name, "report": True, "findings": checked.findings, "notes": checked.notes})
+    else:
+        count = len(checked.findings)
+        result = "no findings" if not count else _counted(count, "finding")
+        out.text(f"{line(name)}: the report itself: {result}", "bold red" if count else None)
+        for finding in checked.findings:
+            out.text(f"  {line(finding)}")
+        for note in checked.notes:
+            out.text(f"  note: {line(note)}")
+    return len(checked.findings) + sum(len(report.findings) for report in checked.threads)
 
 
 def _show(out: Output, report: Report, *, file: str | None = None, tenant: str | None = None) -> None:

@@ -67,6 +67,19 @@ def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
     return Course(tuple(points))
 
 
+def whole_course(steps: Iterable[Step], *, tokens: int, last_pos: int, erased_pos: int) -> Course:
+    """Computes the course of a thread whose view has these tokens now.
+
+    Erased tokens are in no step: they are taken off at `erased_pos`. The course ends at `last_pos`.
+    """
+    found = list(steps)
+    difference = tokens - sum(step.change or 0 for step in found)
+    if difference:
+        found.append(Step(erased_pos, difference))
+    found.append(Step(last_pos, 0))
+    return course(found, lambda _: 0)
+
+
 def _columns(line: Course, width: int) -> list[int]:
     """Reduces the course to columns; each has its highest point, so that no peak is lost."""
     last = line.points[-1].pos

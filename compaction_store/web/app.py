@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from compaction_store import __version__
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
+from compaction_store.display.comparing import Said, element_texts
 from compaction_store.display.visible import lines, shown
 from compaction_store.errors import (
     CompactionNotFound,
@@ -164,7 +166,7 @@ class _Pages:
             finalize=_visible, trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
         self._templates.filters |= {
-            "text": Lines, "number": _number, "moment": _moment, "json": _json, "hex": bytes.hex,
+            "text": Lines, "number": _number, "moment": _moment, "json": _json, "hex": bytes.hex, "quoted": shlex.quote,
         }  # fmt: skip
         self._templates.globals |= {
             "tenant": tenant, "content": content, "version": __version__, "texts": self._texts,
@@ -172,8 +174,8 @@ class _Pages:
         }  # fmt: skip
         self._css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
 
-    def _texts(self, element: Any) -> list[gathering.Said]:
-        return gathering.element_texts(element, content=self._content)
+    def _texts(self, element: Any) -> list[Said]:
+        return element_texts(element, content=self._content)
 
     def page(self, show: Callable[[Request, _Asked], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Wraps a page: a wrong address, a missing thread and a database that is away have pages too."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
+from compaction_store.display.comparing import Sources, original, replacements
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.saying import said
 from compaction_store.errors import CompactionNotFound
-from compaction_store.models import Compaction, Element, Event, Message, Payload, Thread
+from compaction_store.models import Compaction, Element, Event, Thread
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncReader
 
@@ -21,13 +21,8 @@ T = TypeVar("T")
 
 #: Rows of a list, elements of a view, originals of a record on one page.
 ROWS = 50
-#: The longest text of one message in a list; the message's own page has the rest.
-CUT = 4000
 #: The length of a page of one message.
 MESSAGE_PAGE = 100_000
-# Summaries are compared with spans up to this size.
-_MOST_COMPARED = 2000
-_MOST_COMPARED_BYTES = 8_000_000
 #: From how many records a sample is drawn at most.
 MOST_POPULATION = 20_000
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
@@ -104,15 +99,10 @@ async def course(reader: AsyncReader, thread_id: str) -> charts.Course:
     """Returns the course of a thread's view. What erasures took away falls where the last one was."""
     found = await reader.thread(thread_id, hidden=True)
     steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(thread_id)]
-    difference = found.view_tokens - sum(step.change or 0 for step in steps)
-    if difference:
-        erased = found.last_pos
-        async for event in reader.events(thread_id, kind="redaction"):
-            erased = event.pos
-        steps.append(charts.Step(erased, difference))
-    # The chart ends where the thread does.
-    steps.append(charts.Step(found.last_pos, 0))
-    return charts.course(steps, lambda _: 0)
+    erased = found.last_pos
+    async for event in reader.events(thread_id, kind="redaction"):
+        erased = event.pos
+    return charts.whole_course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased)
 
 
 # ---- views
@@ -176,22 +166,6 @@ async def _around(reader: AsyncReader, found: Thread, at: int) -> dict[str, int 
 # ---- records
 
 
-@dataclass(frozen=True)
-class Said:
-    """A message in a list: its text in pieces, cut if it is long."""
-
-    head: str
-    seq: int | None
-    pieces: list[Piece]
-    cut: int
-    erased: bool = False
-
-
-def cut_text(text: str) -> tuple[str, int]:
-    """Returns the beginning of a text, and the number of its characters if it was cut."""
-    return (text, 0) if len(text) <= CUT else (text[:CUT], len(text))
-
-
 async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *, content: bool) -> dict[str, Any]:
     """Gathers a record, the originals of its span, and what its summary kept, lost and invented."""
     found = await reader.compaction(thread_id, number)
@@ -199,13 +173,13 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     shared = {"record": found, "inside": [part.record for part in branch.inside], "content": content}
     if found.start_seq is None or found.end_seq is None:
         return shared | {"originals": None, "after": after, "replaced": [], "compared": False}
-    replaced = _replaced_texts(found) if content else []
+    replaced = replacements(found) if content else []
     start = max(after, found.start_seq - 1)
     originals = await first(reader.replay(thread_id, after=start, until=found.end_seq))
     kept = Facts(replaced)
     sources = await _sources(reader, found) if content else None
     return shared | {
-        "originals": Listed([_original(m, kept if replaced else None, content=content) for m in originals.rows],
+        "originals": Listed([original(m, kept if replaced else None, content=content) for m in originals.rows],
                             originals.more),
         "last": originals.rows[-1].seq if originals.rows else 0,
         "after": after,
@@ -216,33 +190,12 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     }  # fmt: skip
 
 
-def _replaced_texts(found: Compaction) -> list[str]:
-    if found.summary_text is not None:
-        return [found.summary_text]
-    return [said(payload) for payload in found.replacement or []]
-
-
-def _original(message: Message, kept: Facts | None, *, content: bool) -> Said:
-    head = f"{message.seq:,} {message.role or '—'}, {message.tokens:,} tokens"
-    if message.redacted or not content:
-        return Said(head, message.seq, [], 0, erased=message.redacted)
-    text, cut = cut_text(said(message.payload))
-    pieces = [Piece(text, "")] if kept is None else kept.marked(text, missing="lost")
-    return Said(head, message.seq, pieces, cut)
-
-
 async def _sources(reader: AsyncReader, found: Compaction) -> Facts | None:
-    """Returns the facts of a record's originals; None if they are too many."""
-    facts, size = Facts(), 0
-    if (found.end_seq or 0) - (found.start_seq or 0) >= _MOST_COMPARED:
-        return None
+    sources = Sources(found)
     async for message in reader.originals(found):
-        text = "" if message.payload is None else said(message.payload)
-        size += len(text)
-        if size > _MOST_COMPARED_BYTES:
-            return None
-        facts.add(text)
-    return facts
+        if not sources.add(message):
+            break
+    return sources.facts
 
 
 # ---- messages and replies
@@ -270,23 +223,6 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
         "more": len(rows) > start + ROWS, "count": len(rows), "tokens": seen.view.tokens,
         "receipt": seen.receipt,
     }  # fmt: skip
-
-
-def element_texts(element: Element, *, content: bool) -> list[Said]:
-    """Returns the messages of an element of a view for a page."""
-    found = []
-    for payload in element.messages:
-        if payload is None:
-            found.append(Said("", None, [], 0, erased=True))
-            continue
-        text, cut = cut_text(said(payload)) if content else ("", 0)
-        found.append(Said(_role(payload), None, [Piece(text, "")] if text else [], cut))
-    return found
-
-
-def _role(payload: Payload) -> str:
-    role = payload.get("role", payload.get("type"))
-    return role if isinstance(role, str) else ""
 
 
 # ---- across threads

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from itertools import product
+from pathlib import Path
 from urllib.parse import urlencode
 
-from playwright.sync_api import BrowserContext, Dialog, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
 
 import compaction_store as cs
+from compaction_store.reporting import gather
+from compaction_store.reporting.page import render
 
 RUN = "window.ran=1;fetch('http://evil.invalid/')"
 _BEFORE = (
@@ -54,6 +57,7 @@ _BODIES = (
     f"<input onfocus={RUN!r} autofocus>",
     f"<video><source onerror={RUN!r}></video>",
 )
+_COUNTED = "[...document.querySelectorAll('script,iframe,object,embed,base,img,template,video,math')].length"
 PAYLOADS = random.Random(7).sample([before + body for before, body in product(_BEFORE, _BODIES)], 200)
 
 
@@ -99,8 +103,7 @@ def check(page: Page, address: str) -> None:
     assert answer is not None
     assert answer.status == 200, address
     assert page.evaluate("window.ran") is None, address
-    counted = "[...document.querySelectorAll('script,iframe,object,embed,base,img,template,video,math')].length"
-    assert page.evaluate(counted) == 0, address
+    assert page.evaluate(_COUNTED) == 0, address
 
 
 def fill(store: cs.Store, name: str, payload: str) -> None:
@@ -120,3 +123,23 @@ def fill(store: cs.Store, name: str, payload: str) -> None:
         name, lambda ctx: ctx.compact(1, 2, payload, reason=payload), actor=payload[:200], authority={payload: payload}
     )
     store.hold(name, reason=payload, actor=payload[:200])
+
+
+def test_a_report_of_them_is_as_inert(browser: Browser, url: str, store: cs.Store, tmp_path: Path) -> None:  # noqa: ARG001 — the database
+    names = [f"{number} {payload}"[:200] for number, payload in enumerate(PAYLOADS)]
+    for name, payload in zip(names, PAYLOADS, strict=True):
+        fill(store, name, payload)
+    file = tmp_path / "report.html"
+    document = gather(store, names, tenant=PAYLOADS[0], made_by=PAYLOADS[1])
+    file.write_bytes(render(document))
+    asked: list[str] = []
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("dialog", lambda dialog: dialog.dismiss())
+    page.goto(file.as_uri())
+    assert page.evaluate("window.ran") is None
+    # The template that carries the data is the report's own.
+    assert page.evaluate(_COUNTED.replace("template", "template:not(#data)")) == 0
+    assert asked == [file.as_uri()]
+    assert page.locator("section").count() == len(PAYLOADS)
+    page.close()

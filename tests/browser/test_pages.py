@@ -12,6 +12,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page
 from web.audited import THREAD
 
+import compaction_store as cs
+from compaction_store.reporting import gather
+from compaction_store.reporting.page import render
+
 ID = quote(THREAD, safe="")
 PAGES = {
     "threads": "/",
@@ -101,3 +105,21 @@ def test_a_page_prints_without_navigation(context: BrowserContext) -> None:
     page.emulate_media(media="print")
     assert not page.locator("nav").first.is_visible()
     assert page.locator("dl.facts").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_report_fits_and_has_no_serious_finding(
+    browser: Browser, store: cs.Store, tmp_path: Path, scheme: Any, width: int
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_bytes(render(gather(store, [THREAD, "other"], tenant="default", made_by="someone")))
+    page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page.goto(file.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(page).response["violations"]
+    serious = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
+    assert not serious
+    if SCREENSHOTS:
+        page.screenshot(path=Path(SCREENSHOTS) / f"audit-report-{width}-{scheme}.png")
+    page.close()

@@ -71,7 +71,7 @@ def test_threads_and_files_are_not_mixed(run: Run, exported: tuple[str, Path]) -
     file = str(next(folder.iterdir()))
     assert "is not a file" in run("verify", file, THREAD, code=2).stderr
     assert "cannot read" in run("verify", "gone.jsonl", code=2).stderr
-    assert "given for bundles" in run("verify", file, "--level", "schema", code=2).stderr
+    assert "given for files" in run("verify", file, "--level", "schema", code=2).stderr
     log = str(run.folder / "log.jsonl")
-    assert "given for bundles" in run("verify", file, "--checkpoints", log, "--public-key", public, code=2).stderr
+    assert "given for files" in run("verify", file, "--checkpoints", log, "--public-key", public, code=2).stderr
     assert "small order" in run("verify", file, "--public-key", "00" * 32, code=2).stderr

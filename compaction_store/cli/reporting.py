@@ -1,0 +1,85 @@
+"""Writes audit reports."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compaction_store.cli import exits, options
+from compaction_store.cli.attesting import LogFile, PublicKeys, open_log
+from compaction_store.cli.options import Tenant, Url
+from compaction_store.cli.output import line, note
+from compaction_store.cli.wrong_call import misuse
+
+_STDOUT = "-"
+
+
+def report(
+    threads: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[THREADS]...", help="The threads; or a period.", show_default=False),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="WHEN",
+            help="Only what was done since this time, for example 2026-05-01, or 24h or 7d ago.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="WHEN", help="Only what was done up to this time.", show_default=False),
+    ] = None,
+    to: Annotated[
+        str, typer.Option("--to", metavar="FILE", help="The file to write; - is standard output.")
+    ] = "report.html",
+    as_json: Annotated[bool, typer.Option("--json", help="Write the data as JSON, without the page.")] = False,
+    content: Annotated[
+        bool, typer.Option("--content/--no-content", help="Show what messages and summaries say.")
+    ] = True,
+    checkpoints: LogFile = None,
+    public_key: PublicKeys = None,
+    url: Url = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Writes an audit report: one HTML file that opens offline, prints to paper, and can be verified anywhere.
+
+    It shows the verification, every record with its originals beside the summary, erasures and holds, what each reply
+    was written from, and the messages. It carries the bundles of its threads, and the newest checkpoint with
+    --checkpoints, so that `verify FILE` and `python -m compaction_store.offline FILE` can check it without a database.
+    With a period and no thread names, it is on all threads that changed in the period. The exit code is 1 if the
+    verification has findings.
+    """
+    if not threads and since is None:
+        raise misuse("give thread names, or --since for all threads that changed", "THREADS")
+    log = open_log(checkpoints, public_key)
+    # Its page needs an extra.
+    from compaction_store.reporting import envelope, gather, page  # noqa: PLC0415
+
+    with options.reader(url, tenant) as reader:
+        document = gather(
+            reader, threads or None, tenant=tenant, made_by=options.user_at_host(),
+            since=options.moment(since, "--since"), until=options.moment(until, "--until"),
+            content=content, checkpoints=log,
+        )  # fmt: skip
+    data = envelope.sealed(document) if as_json else page.render(document)
+    if to == _STDOUT:
+        sys.stdout.buffer.write(data)
+    else:
+        try:
+            Path(to).write_bytes(data)
+        except OSError as error:
+            raise misuse(f"cannot write {line(to)}: {error.strerror}", "--to") from None
+    findings = sum(len(thread.verdict.findings) for thread in document.threads)
+    count = len(document.threads)
+    note(
+        f"{count:,} thread{'' if count == 1 else 's'}, {findings or 'no'} finding{'' if findings == 1 else 's'}; "
+        f"SHA-256 {envelope.hash_of(data)}"
+    )
+    if findings:
+        raise typer.Exit(exits.REFUSED)

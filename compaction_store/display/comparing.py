@@ -1,0 +1,89 @@
+"""The originals of a record beside what replaced them, in pieces that are marked. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compaction_store.display.marks import Facts, Piece
+from compaction_store.display.saying import said
+from compaction_store.models import Compaction, Element, Message, Payload
+
+#: The longest text of one message in a list.
+CUT = 4000
+# Summaries are compared with spans up to this size.
+_MOST_COMPARED = 2000
+_MOST_COMPARED_BYTES = 8_000_000
+
+
+@dataclass(frozen=True)
+class Said:
+    """A message in a list: its text in pieces, cut if it is long."""
+
+    head: str
+    seq: int | None
+    pieces: list[Piece]
+    cut: int
+    erased: bool = False
+
+
+def cut_text(text: str) -> tuple[str, int]:
+    """Returns the beginning of a text, and the number of its characters if it was cut."""
+    return (text, 0) if len(text) <= CUT else (text[:CUT], len(text))
+
+
+def replacements(record: Compaction) -> list[str]:
+    """Returns the summary of a record, or the texts of the messages that replace its span."""
+    if record.summary_text is not None:
+        return [record.summary_text]
+    return [said(payload) for payload in record.replacement or []]
+
+
+def original(message: Message, kept: Facts | None, *, content: bool, whole: bool = False) -> Said:
+    """Returns a message for a list, cut unless `whole`. Names that the facts `kept` do not have are marked as lost."""
+    head = f"{message.seq:,} {message.role or '—'}, {message.tokens:,} tokens"
+    if message.redacted or not content:
+        return Said(head, message.seq, [], 0, erased=message.redacted)
+    text, cut = (said(message.payload), 0) if whole else cut_text(said(message.payload))
+    pieces = [Piece(text, "")] if kept is None else kept.marked(text, missing="lost")
+    return Said(head, message.seq, pieces, cut)
+
+
+def element_texts(element: Element, *, content: bool) -> list[Said]:
+    """Returns the messages of an element of a view for a list."""
+    found = []
+    for payload in element.messages:
+        if payload is None:
+            found.append(Said("", None, [], 0, erased=True))
+            continue
+        text, cut = cut_text(said(payload)) if content else ("", 0)
+        found.append(Said(_role(payload), None, [Piece(text, "")] if text else [], cut))
+    return found
+
+
+def _role(payload: Payload) -> str:
+    role = payload.get("role", payload.get("type"))
+    return role if isinstance(role, str) else ""
+
+
+class Sources:
+    """The facts of a record's originals, unless they are too many to compare with."""
+
+    def __init__(self, record: Compaction) -> None:
+        self._is_too_long = (record.end_seq or 0) - (record.start_seq or 0) >= _MOST_COMPARED
+        self._facts = Facts()
+        self._bytes = 0
+
+    def add(self, message: Message) -> bool:
+        """Adds an original. Returns False if no more are needed."""
+        text = "" if message.payload is None or self._is_too_long else said(message.payload)
+        self._bytes += len(text)
+        if self._is_too_long or self._bytes > _MOST_COMPARED_BYTES:
+            self._is_too_long = True
+            return False
+        self._facts.add(text)
+        return True
+
+    @property
+    def facts(self) -> Facts | None:
+        """The facts of all that was added; None if it was too much."""
+        return None if self._is_too_long else self._facts

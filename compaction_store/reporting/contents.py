@@ -1,0 +1,107 @@
+"""The values in a thread's bundle: its messages, records and events, as a store would return them. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from compaction_store.bundles import line_format
+from compaction_store.bundles.line_format import Line
+from compaction_store.compaction import records
+from compaction_store.messages import documents
+from compaction_store.models import Compaction, Event, Message
+from compaction_store.reporting.document import ReportedThread
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A reported thread, read from its bundle."""
+
+    thread: ReportedThread
+    manifest: Line
+    messages: list[Message]
+    records: list[Compaction]
+    events: list[Event]
+    #: The seqs of the messages that were stored with a receipt.
+    receipts: set[int]
+
+    @cached_property
+    def checkpoint(self) -> dict[str, Any] | None:
+        """The checkpoint that the bundle carries, as its manifest has it."""
+        found: dict[str, Any] | None = self.manifest["checkpoint"]
+        return found
+
+    def span(self, record: Compaction) -> list[Message]:
+        """Returns the messages of a record's span."""
+        if record.start_seq is None or record.end_seq is None:
+            return []
+        return self.messages[record.start_seq - 1 : record.end_seq]
+
+
+def read(thread: ReportedThread) -> Contents:
+    """Reads a reported thread. Raises ValueError, which quotes nothing, if a line has not the form of a bundle's."""
+    manifest, *entries = (line_format.parse(line.encode() + b"\n") for line in thread.bundle)
+    if manifest["type"] != "manifest":
+        raise ValueError("the first line of a bundle must be its manifest")
+    found = Contents(thread, manifest, [], [], [], set())
+    standings = {standing.number: standing for standing in thread.standings}
+    for line in entries:
+        if line["type"] == "message":
+            found.messages.append(_message(line))
+            if line["receipt"] is not None:
+                found.receipts.add(line["seq"])
+        elif line["type"] == "compaction":
+            record = _record(manifest, line)
+            if (standing := standings.get(record.number)) is not None:
+                record = replace(
+                    record, superseded_by=standing.superseded_by, revoked_by=standing.revoked_by
+                )  # fmt: skip
+                if record.body is None and standing.error_type is not None:
+                    record = replace(record, body={"error": {"type": standing.error_type, "text": ""}})
+            found.records.append(record)
+        elif line["type"] == "event":
+            found.events.append(_event(manifest, line))
+    return found
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _message(line: Line) -> Message:
+    payload, fault = (None, None) if line["payload"] is None else documents.parsed("payload", line["payload"])
+    meta = None if line["meta"] is None else documents.parsed("meta", line["meta"])[0]
+    return Message(
+        line["seq"], line["pos"], line["role"], payload, line["tokens"], _moment(line["microseconds"]), meta,
+        line["redacted_pos"] is not None, line["payload"], fault,
+    )  # fmt: skip
+
+
+def _record(manifest: Line, line: Line) -> Compaction:
+    return records.from_row((
+        manifest["thread_id"], line["number"], line["pos"], _moment(line["microseconds"]), line["kind"],
+        line["outcome"], line["start_seq"], line["end_seq"], line["tokens_before"], line["tokens_after"],
+        line["source_count"], line["inputs"], UUID(line["run_id"]), line["callback"], line["trigger"], line["actor"],
+        line["login"], line["model"], line["counter"], line["revokes"], line["redacted_pos"], None, None, line["body"],
+        UUID(manifest["thread_uid"]),
+    ))  # fmt: skip
+
+
+def _event(manifest: Line, line: Line) -> Event:
+    body, fault = (None, None) if line["body"] is None else documents.parsed("body", line["body"])
+    return Event(
+        manifest["thread_id"], line["pos"], line["kind"], line["critical"], line["actor"], line["login"],
+        _moment(line["microseconds"]), body or {}, fault,
+    )  # fmt: skip
+
+
+def metadata(manifest: Line) -> dict[str, Any]:
+    """Returns the thread's metadata."""
+    found: dict[str, Any] = json.loads(manifest["metadata"])
+    return found

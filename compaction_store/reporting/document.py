@@ -1,0 +1,110 @@
+"""The data of an audit report: everything that the page shows, and the bundles that prove it. No I/O.
+
+A page is made from the document alone, so that everyone who has the document can make the page again and compare.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Format = Literal["compaction-store/report/1"]
+FORMAT: Format = "compaction-store/report/1"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Standing(_Part):
+    """Which later record superseded or revoked a record, and the type of its error, which a bundle without content
+    does not have.
+    """
+
+    number: int
+    superseded_by: int | None
+    revoked_by: int | None
+    error_type: str | None
+
+
+class Step(_Part):
+    """By how many tokens the view changed at a pos; None if that is not known."""
+
+    pos: int
+    change: int | None
+
+
+class SeenPart(_Part):
+    """A run of messages in a view, or a record in their place."""
+
+    first: int
+    last: int
+    number: int | None
+
+
+class Reply(_Part):
+    """The view that a reply was written from, and whether a receipt proves it."""
+
+    seq: int
+    evidence: Literal["proved", "reconstructed", "differs"]
+    tokens: int
+    parts: list[SeenPart]
+
+
+class Place(_Part):
+    """A finding of the verification."""
+
+    pos: int | None
+    what: str
+
+
+class Verdict(_Part):
+    """The result of the verification in the database, when the report was made."""
+
+    level: str
+    entries: int
+    redacted: int
+    covered: int
+    findings: list[Place]
+    notes: list[str]
+
+
+class ReportedThread(_Part):
+    """A thread: its bundle, line by line, and what only the database could say when the report was made."""
+
+    bundle: list[str]
+    view_tokens: int
+    verdict: Verdict
+    standings: list[Standing]
+    steps: list[Step]
+    replies: list[Reply]
+
+
+class Period(_Part):
+    """The period that a report is about; everything is shown if both ends are None."""
+
+    since: str | None
+    until: str | None
+
+    def is_since(self, moment: datetime) -> bool:
+        """Says whether a moment is not before the period."""
+        return self.since is None or moment >= datetime.fromisoformat(self.since)
+
+    def has(self, moment: datetime) -> bool:
+        """Says whether a moment is in the period, the ends included."""
+        return self.is_since(moment) and (self.until is None or moment <= datetime.fromisoformat(self.until))
+
+
+class ReportDocument(_Part):
+    """The data of a report."""
+
+    format: Format
+    version: str
+    made_at: str
+    made_by: str
+    tenant: str
+    content: bool
+    period: Period
+    threads: list[ReportedThread]

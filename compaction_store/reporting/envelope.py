@@ -1,0 +1,98 @@
+"""How a file carries a report's data and its own hash, as a page and as JSON. Pure, and without any extra."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import zlib
+
+from compaction_store.reporting.document import ReportDocument
+
+_PAGE = b"<!doctype html>"
+_JSON = b'{"report":'
+#: How a file begins that is a report.
+BEGINNINGS = (_PAGE, _JSON)
+_END = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
+_END_BYTES = 78
+_DATA = re.compile(rb'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
+_HASH = re.compile(rb'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
+# A page whose data is larger is not read.
+_MOST_BYTES = 1024 * 1024 * 1024
+
+
+def dump(document: ReportDocument) -> bytes:
+    """Returns a document as JSON, in one form only."""
+    return json.dumps(document.model_dump(), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# ---- a report as JSON
+
+
+def sealed(document: ReportDocument) -> bytes:
+    """Returns a report as JSON: the document, and the hash of its JSON."""
+    data = dump(document)
+    return _JSON + data + b',"sha256":"' + sha256(data).encode() + b'"}\n'
+
+
+def is_json(data: bytes) -> bool:
+    """Says whether a report is one as JSON."""
+    return data.startswith(_JSON)
+
+
+def opened(data: bytes) -> tuple[bytes, str | None]:
+    """Returns the JSON of the document in a report as JSON, and the hash beside it; None if there is none."""
+    found = _END.fullmatch(data, max(len(_JSON), len(data) - _END_BYTES))
+    if found is None:
+        return data[len(_JSON) :], None
+    return data[len(_JSON) : found.start()], found[1].decode()
+
+
+# ---- a report as a page
+
+
+def packed(document: ReportDocument) -> str:
+    """Returns a document as a page carries it."""
+    return base64.b64encode(gzip.compress(dump(document), mtime=0)).decode()
+
+
+def ended(page: bytes) -> bytes:
+    """Returns a page with its last line, which has the hash of all others."""
+    return page + f'<p id="hash">SHA-256 of all lines above this one: <code>{sha256(page)}</code></p>\n'.encode()
+
+
+def carried_data(page: bytes) -> str | None:
+    """Returns the data that a page carries, still packed; None if it carries none or several."""
+    found = _DATA.findall(page)
+    return found[0].decode() if len(found) == 1 else None
+
+
+def unpacked(data: str) -> bytes:
+    """Unpacks the data of a page. Raises ValueError, which quotes nothing."""
+    try:
+        reading = zlib.decompressobj(wbits=31)
+        found = reading.decompress(base64.b64decode(data, validate=True), _MOST_BYTES)
+    except (ValueError, zlib.error):
+        raise ValueError("the data in the page cannot be unpacked") from None
+    if not reading.eof:
+        raise ValueError("the data in the page is too long, or part of it is missing")
+    return found
+
+
+def own_hash(page: bytes) -> tuple[str | None, str]:
+    """Returns the hash in a page's last line, None if it has none, and the hash of its other lines."""
+    at = page.rfind(b"\n", 0, -1) + 1
+    found = _HASH.fullmatch(page, at)
+    return None if found is None else found[1].decode(), sha256(page[:at])
+
+
+def hash_of(data: bytes) -> str:
+    """Returns the hash that a report names as its own."""
+    stated = opened(data)[1] if is_json(data) else own_hash(data)[0]
+    return stated or ""

@@ -1,0 +1,132 @@
+"""Reads what a report is about: threads, their bundles, and what only the database can say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from compaction_store import __version__
+from compaction_store.checkpoints import CheckpointLog
+from compaction_store.errors import Conflict, InvalidInput
+from compaction_store.integrity.thread import Level
+from compaction_store.models import Compaction, Element, Message, Thread
+from compaction_store.reporting.document import (
+    FORMAT,
+    Period,
+    Place,
+    Reply,
+    ReportDocument,
+    ReportedThread,
+    SeenPart,
+    Standing,
+    Step,
+    Verdict,
+)
+from compaction_store.store import Reader
+
+#: A report on more threads is divided by the caller.
+MOST_THREADS = 1000
+#: The replies of a thread whose views are read, the last ones of the period.
+MOST_REPLIES = 500
+_TRIES = 3
+
+
+def gather(
+    reader: Reader,
+    threads: Iterable[str] | None,
+    *,
+    tenant: str,
+    made_by: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    content: bool = True,
+    checkpoints: CheckpointLog | None = None,
+) -> ReportDocument:
+    """Reads the threads with these names, or all that changed in the period."""
+    period = Period(
+        since=None if since is None else since.isoformat(), until=None if until is None else until.isoformat()
+    )
+    names = list(threads) if threads is not None else list(_changed(reader, period))
+    if len(names) > MOST_THREADS:
+        raise InvalidInput(f"a report must be on at most {MOST_THREADS:,} threads, not {len(names):,}: give a period")
+    found = [_thread(reader, name, period, content, checkpoints) for name in dict.fromkeys(names)]
+    return ReportDocument(
+        format=FORMAT, version=__version__, made_at=datetime.now(UTC).isoformat(), made_by=made_by, tenant=tenant,
+        content=content, period=period, threads=found,
+    )  # fmt: skip
+
+
+def _changed(reader: Reader, period: Period) -> Iterator[str]:
+    for thread in reader.threads(hidden=True):
+        # It began before the period's end, and changed after its beginning.
+        began_early = period.until is None or thread.created_at <= datetime.fromisoformat(period.until)
+        if began_early and (thread.last_at is None or period.is_since(thread.last_at)):
+            yield thread.thread_id
+
+
+def _thread(
+    reader: Reader, name: str, period: Period, content: bool, checkpoints: CheckpointLog | None
+) -> ReportedThread:
+    """Reads a thread until nothing was written between two of the reads."""
+    for _ in range(_TRIES):
+        thread = reader.thread(name, hidden=True)
+        found = _read(reader, thread, period, content, checkpoints)
+        if reader.thread(name, hidden=True).head == thread.head:
+            return found
+    raise Conflict(f"the thread was written to while it was read, {_TRIES} times: try again (thread {name!r})")
+
+
+def _read(
+    reader: Reader, thread: Thread, period: Period, content: bool, checkpoints: CheckpointLog | None
+) -> ReportedThread:
+    name = thread.thread_id
+    level: Level = "content" if checkpoints is None else "checkpoint"
+    report = reader.verify(name, level=level, checkpoints=checkpoints)
+    carried = None if checkpoints is None else checkpoints.proof(thread.thread_uid)
+    lines = reader.export(name, bodies=content, checkpoint=carried)
+    is_known = thread.last_pos > 0 and not thread.erased_pos
+    return ReportedThread(
+        bundle=[line.decode().removesuffix("\n") for line in lines],
+        view_tokens=thread.view_tokens,
+        verdict=Verdict(
+            level=report.level, entries=report.entries, redacted=report.redacted, covered=report.covered,
+            findings=[Place(pos=each.pos, what=each.what) for each in report.findings], notes=list(report.notes),
+        ),
+        standings=[_standing(record) for record in reader.compactions(name)],
+        steps=[Step(pos=step.pos, change=step.change) for step in reader.token_steps(name)] if is_known else [],
+        replies=_replies(reader, name, period) if is_known else [],
+    )  # fmt: skip
+
+
+def _standing(record: Compaction) -> Standing:
+    kind = None if record.error is None else record.error.get("type")
+    return Standing(
+        number=record.number, superseded_by=record.superseded_by, revoked_by=record.revoked_by,
+        error_type=kind if isinstance(kind, str) else None,
+    )  # fmt: skip
+
+
+def _replies(reader: Reader, name: str, period: Period) -> list[Reply]:
+    wanted = [message.seq for message in reader.replay(name) if _is_reply(message) and period.has(message.created_at)]
+    return [_reply(reader, name, seq) for seq in wanted[-MOST_REPLIES:]]
+
+
+def _is_reply(message: Message) -> bool:
+    return message.role == "assistant" and message.seq > 1
+
+
+def _reply(reader: Reader, name: str, seq: int) -> Reply:
+    seen = reader.seen_by(name, seq)
+    return Reply(seq=seq, evidence=seen.evidence, tokens=seen.view.tokens, parts=_parts(seen.view.elements))
+
+
+def _parts(elements: Iterable[Element]) -> list[SeenPart]:
+    """Returns a view as runs of messages and records between them."""
+    parts: list[SeenPart] = []
+    for element in elements:
+        last = parts[-1] if parts else None
+        if element.number is None and last is not None and last.number is None and last.last + 1 == element.seq:
+            parts[-1] = SeenPart(first=last.first, last=element.seq, number=None)
+        else:
+            parts.append(SeenPart(first=element.seq, last=element.end_seq, number=element.number))
+    return parts

@@ -1,0 +1,182 @@
+"""Makes the page of a report from its data, and nothing else: one HTML file without a script. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from compaction_store.display import charts
+from compaction_store.display.comparing import Said, Sources, original, replacements
+from compaction_store.display.marks import Facts, Piece
+from compaction_store.display.visible import lines, shown
+from compaction_store.errors import MissingExtra
+from compaction_store.jsonable import plain
+from compaction_store.messages.encoding import canonical
+from compaction_store.models import Compaction, Event, Message
+from compaction_store.reporting import contents, envelope
+from compaction_store.reporting.contents import Contents
+from compaction_store.reporting.document import Period, Reply, ReportDocument
+
+try:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+except ImportError as error:
+    raise MissingExtra("the page of a report", "web") from error
+
+#: The originals that are shown beside a record; the bundle in the file has all of them.
+MOST_ORIGINALS = 200
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Lines(str):
+    """A text of several lines, shown as such."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A record, its originals, and what its summary kept, lost and invented."""
+
+    record: Compaction
+    originals: list[Said]
+    more: int
+    replaced: list[list[Piece]]
+    compared: bool
+    lost: list[str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """The part of the page about one thread."""
+
+    number: int
+    contents: Contents
+    chart: Any
+    records: list[Shown]
+    events: list[Event]
+    replies: list[Reply]
+    messages: list[Said]
+    metadata: dict[str, Any]
+
+
+def render(document: ReportDocument, data: str | None = None) -> bytes:
+    """Returns the file. `data` is the document as the file has it, if it comes from one.
+
+    Raises ValueError, which quotes nothing, if a bundle in the document cannot be read.
+    """
+    sections = [_section(document, number, contents.read(thread)) for number, thread in enumerate(document.threads, 1)]
+    page = _environment().get_template("report.html").render(
+        document=document, sections=sections, carried=envelope.packed(document) if data is None else data,
+        findings=sum(len(thread.verdict.findings) for thread in document.threads), checkpoints=_checkpoints(sections),
+        css=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 — a file of the package
+    )  # fmt: skip
+    return envelope.ended(page.lstrip().encode() + b"\n")
+
+
+# ---- what the template is given
+
+
+def _section(document: ReportDocument, number: int, found: Contents) -> Section:
+    period = document.period
+    is_whole = period.since is None and period.until is None
+    messages = found.messages if is_whole else [m for m in found.messages if period.has(m.created_at)]
+    return Section(
+        number, found, _chart(found),
+        [_shown(found, record, document.content) for record in found.records if period.has(record.created_at)],
+        [event for event in found.events if period.has(event.created_at)],
+        _replies(found, period), [_whole(message, document.content) for message in messages],
+        contents.metadata(found.manifest),
+    )  # fmt: skip
+
+
+def _replies(found: Contents, period: Period) -> list[Reply]:
+    known = {message.seq: message for message in found.messages}
+    return [
+        reply for reply in found.thread.replies if reply.seq in known and period.has(known[reply.seq].created_at)
+    ]  # fmt: skip
+
+
+def _whole(message: Message, content: bool) -> Said:
+    return original(message, None, content=content, whole=True)
+
+
+def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
+    span = found.span(record)
+    replaced = replacements(record) if content and record.body is not None else []
+    sources = Sources(record)
+    for message in span:
+        sources.add(message)
+    facts = sources.facts if content else None
+    kept = Facts(replaced) if replaced else None
+    return Shown(
+        record, [original(message, kept, content=content) for message in span[:MOST_ORIGINALS]],
+        max(0, len(span) - MOST_ORIGINALS),
+        [[Piece(text, "")] if facts is None else facts.marked(text, missing="new") for text in replaced],
+        facts is not None and bool(replaced), _lost(span, kept),
+    )  # fmt: skip
+
+
+def _lost(span: list[Message], kept: Facts | None) -> list[str]:
+    """Returns the names and quotations of a span that its summary has not, each once, in order."""
+    if kept is None:
+        return []
+    pieces = (piece for message in span for piece in original(message, kept, content=True, whole=True).pieces)
+    return list(dict.fromkeys(piece.text for piece in pieces if piece.mark == "lost"))
+
+
+def _chart(found: Contents) -> Any:
+    steps = [charts.Step(step.pos, step.change or 0) for step in found.thread.steps]
+    last_pos = found.manifest["last_pos"]
+    if not steps or last_pos < 2:  # noqa: PLR2004 — a chart needs two positions
+        return None
+    erased = max((event.pos for event in found.events if event.kind == "redaction"), default=last_pos)
+    line = charts.whole_course(steps, tokens=found.thread.view_tokens, last_pos=last_pos, erased_pos=erased)
+    title = shown(f"Tokens of the view of thread {found.manifest['thread_id']}")
+    return Markup(charts.svg(line, title))  # noqa: S704 — the chart escapes its title
+
+
+def _checkpoints(sections: list[Section]) -> list[dict[str, str]]:
+    """Returns the checkpoints that the bundles carry, each once."""
+    carried = [found for section in sections if (found := section.contents.checkpoint) is not None]
+    return list({found["note"]: {"note": found["note"], "key": found["key"]} for found in carried}.values())
+
+
+# ---- the template
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, finalize=_visible,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {"text": Lines, "number": _number, "moment": _moment, "json": _json}
+    return made
+
+
+def _visible(value: object) -> object:
+    """Makes control characters, and those that change the direction of text, visible in whatever is printed."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, Lines):
+        return "\n".join(lines(value))
+    return shown(value) if isinstance(value, str) else value
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _moment(value: datetime | str | None) -> str:
+    if value is None:
+        return ""
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _json(value: Any) -> Lines:
+    return Lines(canonical(plain(value)))

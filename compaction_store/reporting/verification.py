@@ -1,0 +1,125 @@
+"""Verifies a report from the file alone: its hash, the bundles that it carries, and that the page shows them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from compaction_store import __version__
+from compaction_store.bundles.verification import verify_bundle
+from compaction_store.errors import MissingExtra
+from compaction_store.models import Compaction, Report
+from compaction_store.reporting import contents, envelope
+from compaction_store.reporting.contents import Contents
+from compaction_store.reporting.document import ReportDocument, ReportedThread
+
+
+@dataclass(frozen=True)
+class CheckedReport:
+    """The result: what was found about the file, and the verification of each bundle in it."""
+
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    threads: list[Report] = field(default_factory=list)
+
+
+def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> CheckedReport:
+    """Verifies a report. With `public_keys`, each bundle must carry a checkpoint that is signed by one of them."""
+    keys = list(public_keys)
+    found = CheckedReport()
+    try:
+        document = _document(data, found.findings)
+    except ValueError as error:
+        found.findings.append(str(error))
+        return found
+    for thread in document.threads:
+        report = _verified(thread, keys)
+        found.threads.append(report)
+        # A key that did not sign the checkpoint says nothing about the thread.
+        has_findings = bool(report.findings and (not keys or _verified(thread, []).findings))
+        if has_findings and not thread.verdict.findings:
+            found.findings.append(f"the report says no findings for {report.thread_id!r}, and its bundle has some")
+        elif thread.verdict.findings and not has_findings:
+            # The database may have been compared with more than the bundle, such as the newest checkpoint.
+            found.notes.append(f"the bundle of {report.thread_id!r} has none of the findings that the report lists")
+        try:
+            found.findings.extend(_differences(document, contents.read(thread)))
+        except ValueError as error:
+            found.findings.append(f"a bundle cannot be read: {error}")
+    if not envelope.is_json(data) and not found.findings:
+        _compare_page(data, document, found)
+    return found
+
+
+def _verified(thread: ReportedThread, keys: list[bytes | str]) -> Report:
+    return verify_bundle((line.encode() + b"\n" for line in thread.bundle), public_keys=keys)
+
+
+def _document(data: bytes, findings: list[str]) -> ReportDocument:
+    if envelope.is_json(data):
+        carried, stated = envelope.opened(data)
+        actual = envelope.sha256(carried)
+    else:
+        stated, actual = envelope.own_hash(data)
+        packed = envelope.carried_data(data)
+        if packed is None:
+            raise ValueError("the page carries no data of a report")
+        carried = envelope.unpacked(packed)
+    if stated is None:
+        findings.append("the hash at the end is missing: part of the file may be missing")
+    elif stated != actual:
+        findings.append("the file is not, byte for byte, what was written: its hash is another")
+    try:
+        return ReportDocument.model_validate_json(carried)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_context=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"the data is not that of a report{f': {place} is wrong' if place else ''}") from None
+
+
+def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> None:
+    """Makes the page again and compares. Another version may make another page of the same data."""
+    if document.version != __version__:
+        found.notes.append(
+            f"made with version {document.version}: that the page shows its data can only be checked with that version"
+        )
+        return
+    try:
+        from compaction_store.reporting.page import render  # noqa: PLC0415 — needs an extra
+    except MissingExtra:
+        found.notes.append("that the page shows its data was not checked: install compaction-store[web]")
+        return
+    if render(document, envelope.carried_data(data)) != data:
+        found.findings.append("the page does not show what its data says")
+
+
+def _differences(document: ReportDocument, found: Contents) -> Iterator[str]:
+    """Yields what the report says otherwise than the bundle."""
+    name = found.manifest["thread_id"]
+    if found.manifest["tenant"] != document.tenant:
+        yield f"the bundle of {name!r} is of another tenant than the report"
+    if not document.content and _has_content(found.thread):
+        yield f"the report says that it has no words, and the bundle of {name!r} has some"
+    records = {record.number: record for record in found.records}
+    if sorted(records) != sorted(standing.number for standing in found.thread.standings):
+        yield f"the report and the bundle of {name!r} have different records"
+    revoked = {record.revokes: record.number for record in found.records if record.outcome == "applied"}
+    for record in found.records:
+        if record.revoked_by != revoked.get(record.number) or not _may_supersede(record, records):
+            yield f"the report says otherwise of record {record.number} of {name!r} than the bundle"
+    for reply in found.thread.replies:
+        if (reply.evidence == "reconstructed") == (reply.seq in found.receipts):
+            yield f"the report says otherwise of the receipt of seq {reply.seq} of {name!r} than the bundle"
+
+
+def _has_content(thread: ReportedThread) -> bool:
+    return any('"payload":"' in line or '"body":"' in line for line in thread.bundle)
+
+
+def _may_supersede(record: Compaction, records: dict[int, Compaction]) -> bool:
+    if record.superseded_by is None:
+        return True
+    later = records.get(record.superseded_by)
+    return later is not None and later.number > record.number and later.outcome == "applied"
