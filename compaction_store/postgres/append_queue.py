@@ -96,9 +96,10 @@ class Waiting:
 
     __slots__ = ("append", "has_place", "is_in_doubt", "is_taken", "signal", "since", "thread", "threads", "written")
 
-    def __init__(self, append: Append, signal: Any) -> None:
+    def __init__(self, append: Append) -> None:
         self.append = append
-        self.signal = signal
+        #: Set for one that waits.
+        self.signal: Any = None
         self.thread = append.thread[1:]
         #: The threads that this caller appends to while it has a place.
         self.threads = {self.thread}
@@ -130,11 +131,12 @@ class AppendQueue:
         if self._process != os.getpid():
             # In a forked child none of the parent's callers goes on.
             self._begin()
-        caller = Waiting(append, signal())
+        caller = Waiting(append)
         with self._lock:
             if len(self._appending) < _PLACES and self._uses(caller) < _PLACES_OF_A_THREAD:
                 self._place(caller)
             else:
+                caller.signal = signal()
                 self._queue.append(caller)
         return caller
 

@@ -38,12 +38,14 @@ _YIELD_SECONDS = 0.005
 # A day within Python's limits, so that no time zone exceeds them.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
+_DRIVERS = psycopg.Connection, psycopg.AsyncConnection
+
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 def driver_of(connection: Connection) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
     driver = connection.driver_connection
-    assert isinstance(driver, psycopg.Connection | psycopg.AsyncConnection)  # noqa: S101 — the dialect has no third kind
+    assert isinstance(driver, _DRIVERS)  # noqa: S101 — the dialect has no third kind
     return driver
 
 
