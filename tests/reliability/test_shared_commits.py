@@ -147,6 +147,34 @@ def test_callers_on_one_thread_are_stored_in_their_order(callers: Callable[..., 
         assert [result[0].seq for result in results] == list(range(1, 21))
 
 
+def test_callers_whose_threads_were_erased_meanwhile_write_to_new_ones(
+    url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    shared = Callers(url, superuser, "threads")
+
+    def erased_meanwhile(calls: Sequence[dict[str, Any]], free: Callable[[], None]) -> list[Any]:
+        with shared._open(cs.Store) as store, cs.Store.open(url) as other, ThreadPoolExecutor(12) as pool:
+            for call in calls:
+                store.append(**call)
+            for number in range(3):
+                other.erase(f"t{number}", reason="asked", actor="me")
+            busy = [pool.submit(store.append, name, said("held up")) for name in _PLACES]
+            shared._until_busy()
+            made = [pool.submit(partial(store.append, **call)) for call in calls]
+            time.sleep(0.6)
+            free()
+            for one in busy:
+                one.result()
+            return [one.result() for one in made]
+
+    shared._in_threads = erased_meanwhile  # type: ignore[method-assign]
+    results = shared.run([{"thread_id": f"t{number}", "messages": said("hello")} for number in range(6)])
+    assert shared.batches == 1
+    assert [result[0].seq for result in results] == [1, 1, 1, 2, 2, 2]
+    with cs.Store.open(url) as store:
+        assert [v.findings for v in store.verify_all() if v.findings] == []
+
+
 @BOTH
 def test_an_unknown_outcome_is_settled_for_each_caller(url: str, superuser: psycopg.Connection[Any], run: str) -> None:
     proxy = Proxy(url)
@@ -308,11 +336,13 @@ def test_a_forked_child_does_not_wait_for_the_parents_callers(url: str) -> None:
 
 def test_lists_that_differ_in_length_are_refused(superuser: psycopg.Connection[Any]) -> None:
     call = (
-        "SELECT * FROM compaction_store.append_together(%s, '{t}', %s, '{c}', '{k}', '{NULL}', '{NULL}', '{t}',"
+        "SELECT * FROM compaction_store.append_together(%s, %s, '{t}', %s, '{c}', '{k}', '{NULL}', '{NULL}', '{t}',"
         " '{NULL}', '{NULL}', %s, %s, '{user}', '{1}', '{NULL}')"
     )
-    good: list[Any] = [["default"], [1], ['{"role": "user", "content": "x"}'], b"0" * 16]
-    for place, wrong in ((0, ["default", "default"]), (0, []), (1, [2]), (1, [0]), (2, []), (3, b"0" * 15)):
+    good: list[Any] = [[None], ["default"], [1], ['{"role": "user", "content": "x"}'], b"0" * 16]
+    for place, wrong in (
+        (0, []), (1, ["default", "default"]), (1, []), (2, [2]), (2, [0]), (3, []), (4, b"0" * 15)
+    ):  # fmt: skip
         with pytest.raises(psycopg.Error) as error:
             superuser.execute(call, [*good[:place], wrong, *good[place + 1 :]])
         assert error.value.sqlstate == "CS008", (place, wrong)

@@ -12,8 +12,8 @@ from compaction_store.postgres.queries.one_thread import Expected, NewMessage, T
 
 _TOGETHER = (
     "SELECT * FROM compaction_store.append_together"
-    "(%b::text[], %b::text[], %b::int4[], %b::text[], %b::text[], %b::text[], %b::int8[], %b::bool[], %b::bytea[],"
-    " %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[], %b)"
+    "(%b::uuid[], %b::text[], %b::text[], %b::int4[], %b::text[], %b::text[], %b::text[], %b::int8[], %b::bool[],"
+    " %b::bytea[], %b::bytea[], %b::text[], %b, %b::text[], %b::int4[], %b::text[], %b)"
 )
 
 
@@ -42,9 +42,10 @@ def append_together(connection: Connection, appends: Sequence[Append]) -> list[W
     rows = fetch(
         connection, _TOGETHER,
         (
-            [call.thread.tenant for call in calls], [call.thread.thread_id for call in calls],
-            [len(call.new) for call in calls], [call.counter for call in calls], [call.key.text for call in calls],
-            [call.receipt for call in calls], [call.expected.seq for call in calls],
+            [call.thread.uid for call in calls], [call.thread.tenant for call in calls],
+            [call.thread.thread_id for call in calls], [len(call.new) for call in calls],
+            [call.counter for call in calls], [call.key.text for call in calls], [call.receipt for call in calls],
+            [call.expected.seq for call in calls],
             [call.key.is_fresh() for call in calls], [call.expected.head for call in calls],
             [call.expected.seen_head for call in calls],
             [m.payload for m in new], b"".join([m.salt for m in new]), [m.role for m in new], [m.tokens for m in new],

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from compaction_store import arguments, tokens
 from compaction_store.compaction import size_estimate
-from compaction_store.errors import InvalidInput, ThreadNotFound, ThreadWentBack
+from compaction_store.errors import InvalidInput, ThreadErased, ThreadNotFound, ThreadWentBack
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding, provider_compactions
 from compaction_store.messages.keys import Key
@@ -79,10 +79,15 @@ async def append(
     new = queries.Append(thread, batch.new, batch.counter, key, receipt, expected, durable)
     start, known = time.monotonic(), known_threads.get(thread.thread_id)
     seen = provider_compactions.records_for(batch.given, (e.payload for e in batch.encoded))
-    if seen is None:
-        written = await shared_commits.append(db, new)
+    if known is None or db.is_cluster:
+        written = await _write(db, shared_commits, new, seen)
     else:
-        written = await db.call(queries.append_observed, *new, uuid4(), seen, key=key.text)
+        try:
+            by_key = new._replace(thread=thread._replace(uid=known.thread_uid))
+            written = await _write(db, shared_commits, by_key, seen)
+        except (ThreadErased, ThreadNotFound):
+            # Somebody has erased it, or restored a backup from before it was made. The name may have a new thread.
+            written = await _write(db.with_time_left_since(start), shared_commits, new, seen)
     if written.replayed:
         # The tokens and metas of the first call are stored, whatever this one gave.
         after, count = written.first_seq - 1, len(batch.new)
@@ -103,6 +108,14 @@ async def append(
                 written=stored, known_seq=known.last_seq,
             )  # fmt: skip
     return stored
+
+
+async def _write(
+    db: AsyncConnections, shared_commits: AsyncSharedCommits, new: queries.Append, seen: str | None
+) -> queries.Written:
+    if seen is None:
+        return await shared_commits.append(db, new)
+    return await db.call(queries.append_observed, *new, uuid4(), seen, key=new.key.text)
 
 
 async def _is_stored(db: AsyncConnections, tenant: str, thread_id: str) -> bool:

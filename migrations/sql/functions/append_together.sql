@@ -1,12 +1,12 @@
 -- Appends for several callers in one commit. Each call is an append of its own, with its own subtransaction: one that is
 -- refused, or whose thread somebody else is writing to, is left out of the result and stores nothing; its caller repeats it
 -- alone and gets its own error or its own turn. No call here waits for a thread, so none keeps the others waiting, unless
--- all are for the same thread. p_sizes
--- has the number of messages of each call; the lists of messages have those of all calls, one call after the other. The
+-- all are for the same thread. p_thread_uids has NULL for a thread that is to be found by its name. p_sizes has the number
+-- of messages of each call; the lists of messages have those of all calls, one call after the other. The
 -- calls are sorted by tenant and name, so that two batches that make the same new threads do not wait for each other.
 CREATE FUNCTION compaction_store.append_together(
-    p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[], p_receipts text[],
-    p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
+    p_thread_uids uuid[], p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[],
+    p_receipts text[], p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
     p_payloads text[], p_salts bytea, p_roles text[], p_tokens integer[], p_metas text[],
     p_durable boolean DEFAULT true
 ) RETURNS TABLE (
@@ -32,9 +32,9 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF v_calls = 0 OR v_calls <> ANY (ARRAY[
-        cardinality(p_thread_ids), cardinality(p_sizes), cardinality(p_counters), cardinality(p_keys),
-        cardinality(p_receipts), cardinality(p_expected_seqs), cardinality(p_fresh), cardinality(p_expected_heads),
-        cardinality(p_seen_heads)
+        cardinality(p_thread_uids), cardinality(p_thread_ids), cardinality(p_sizes), cardinality(p_counters),
+        cardinality(p_keys), cardinality(p_receipts), cardinality(p_expected_seqs), cardinality(p_fresh),
+        cardinality(p_expected_heads), cardinality(p_seen_heads)
     ]) OR v_messages <> ANY (ARRAY[
         cardinality(p_payloads), octet_length(p_salts) / 16, cardinality(p_roles), cardinality(p_tokens),
         cardinality(p_metas)
@@ -45,7 +45,7 @@ BEGIN
         v_last := v_first + p_sizes[i] - 1;
         BEGIN
             PERFORM set_config('compaction_store.tenant', p_tenants[i], true);
-            v_thread_uid := compaction_store.find_thread(p_tenants[i], p_thread_ids[i]);
+            v_thread_uid := coalesce(p_thread_uids[i], compaction_store.find_thread(p_tenants[i], p_thread_ids[i]));
             IF v_thread_uid IS NULL OR v_is_one_thread OR (
                 pg_try_advisory_xact_lock(uuid_hash_extended(v_thread_uid, 0))
                 AND EXISTS (
