@@ -27,6 +27,7 @@ DECLARE
     v_entries bytea[];
     v_earlier record;
     v_same boolean;
+    v_nothing text;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     IF NOT p_durable THEN
@@ -42,7 +43,8 @@ BEGIN
         RAISE EXCEPTION 'a key must be 1 to 255 bytes of text, not %', octet_length(p_key) USING ERRCODE = 'CS019';
     END IF;
     FOR i IN 1 .. v_count LOOP
-        PERFORM compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
+        -- Assigned, because PERFORM would run the executor.
+        v_nothing := compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
     END LOOP;
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     IF p_thread_uid IS NULL THEN
