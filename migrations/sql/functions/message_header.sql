@@ -4,12 +4,14 @@ CREATE FUNCTION compaction_store.message_header(
 ) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$
-    SELECT E'\\x000000076d657373616765'::bytea
-        || compaction_store.text_field(p_role)
-        || compaction_store.number_field(p_tokens)
-        || compaction_store.text_field(p_counter)
-        || compaction_store.text_field(p_key)
-        || compaction_store.number_field(p_call_size)
-        || compaction_store.text_field(p_receipt)
-        || compaction_store.field(p_meta_commitment)
+    SELECT compaction_store.fields(ARRAY[
+        'message'::bytea,
+        pg_catalog.convert_to(p_role, 'UTF8'),
+        pg_catalog.int8send(p_tokens),
+        pg_catalog.convert_to(p_counter, 'UTF8'),
+        pg_catalog.convert_to(p_key, 'UTF8'),
+        pg_catalog.int8send(p_call_size),
+        pg_catalog.convert_to(p_receipt, 'UTF8'),
+        p_meta_commitment
+    ])
 $$;

@@ -181,8 +181,8 @@ BUGS = (
         (
             Edit(
                 f"{_SQL}/message_header.sql",
-                "        || compaction_store.text_field(p_role)\n",
-                "        || compaction_store.text_field(NULL)\n",
+                "        pg_catalog.convert_to(p_role, 'UTF8'),\n",
+                "        NULL,\n",
             ),
             Edit(
                 "compaction_store/integrity/chain.py",
