@@ -62,6 +62,16 @@ def migrate_(
         out.text(f"the schema is at {schema.REVISION}{' already' if before == schema.REVISION else ''}")
 
 
+class Service(StrEnum):
+    RDS = "rds"
+    AURORA = "aurora"
+    CLOUD_SQL = "cloud-sql"
+    ALLOYDB = "alloydb"
+    NEON = "neon"
+    SUPABASE = "supabase"
+    AZURE = "azure"
+
+
 class Role(StrEnum):
     """The keys of `roles.ROLES`."""
 
@@ -133,14 +143,26 @@ def rebalance(url: Url = None, as_json: AsJson = None) -> None:
         out.text(f"moved {moved} shards" if moved else "no shard had to be moved")
 
 
-def doctor(url: Url = None, as_json: AsJson = None, as_csv: AsCsv = False) -> None:
-    """Checks the installation and the database: durability, versions, roles, poolers.
+def doctor(
+    platform: Annotated[
+        Service | None,
+        typer.Option(
+            "--platform",
+            help="The managed service that runs the server: checks what is known of it.",
+            show_default="recognized by its roles",
+        ),
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = None,
+    as_csv: AsCsv = False,
+) -> None:
+    """Checks the installation and the database: durability, versions, roles, poolers, the managed service.
 
     Prints each problem with its remedy. The exit code is 1 if there is a problem.
     """
     out = options.output(as_json, as_csv=as_csv)
     wrong = False
-    for check in _checks(url):
+    for check in _checks(url, None if platform is None else platform.value):
         wrong = wrong or check.state == "problem"
         if out.as_json:
             out.json({"name": check.name, "state": check.state, "what": check.what, "remedy": check.remedy})
@@ -154,12 +176,12 @@ def doctor(url: Url = None, as_json: AsJson = None, as_csv: AsCsv = False) -> No
         raise typer.Exit(exits.REFUSED)
 
 
-def _checks(url: str | None) -> Iterator[Check]:
+def _checks(url: str | None, platform: str | None) -> Iterator[Check]:
     try:
         with reachable(url) as address:
             if url is None:
                 yield Check("database", "note", f"the embedded Postgres in {embedded.default_folder()}")
-            yield from diagnosis.diagnose(address)
+            yield from diagnosis.diagnose(address, platform=platform)
     except CompactionStoreError as error:
         yield from diagnosis.installation()
         yield Check("database", "problem", str(error), "see compaction-store docs embedded, or give a database's URL")

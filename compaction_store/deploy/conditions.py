@@ -103,28 +103,6 @@ _HARMFUL: Mapping[str, tuple[tuple[str, ...], str, State]] = {
     ),
     "session_replication_role": (("replica", "local"), "the triggers of other tables do not fire", "note"),
 }  # fmt: skip
-# The roles by which a managed service is recognized, its name, and what to know.
-_SERVICES = {
-    "rds_superuser": ("Amazon RDS or Aurora", None),
-    "cloudsqlsuperuser": (
-        "Google Cloud SQL",
-        "make logins in SQL: those of the console are members of cloudsqlsuperuser",
-    ),
-    "alloydbsuperuser": ("Google AlloyDB", None),
-    "neon_superuser": (
-        "Neon",
-        "make logins in SQL: grant refuses those of the console; give each branch its own checkpoints",
-    ),
-    "service_role": (
-        "Supabase",
-        "make logins in SQL: authenticator can become service_role, which no policy restricts",
-    ),
-    "azure_pg_admin": ("Azure Database", "make logins in SQL, and not as members of azure_pg_admin"),
-}
-_GROUPS = """
-    SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE r.rolname = ANY (%b::text[]) AND NOT r.rolcanlogin
-    ORDER BY 1
-"""
 _SWITCHES = dict.fromkeys(("true", "yes", "1"), "on") | dict.fromkeys(("false", "no", "0"), "off")
 
 
@@ -135,7 +113,6 @@ def look(connection: Connection) -> list[Check]:
     found += _standbys(connection, sees_others=sees_others)
     found += _of_logins(connection)
     found += _statistics(connection)
-    found += _service(connection)
     return found
 
 
@@ -252,10 +229,3 @@ def on_cluster(connection: Connection) -> list[Check]:
             )
         )
     return found
-
-
-def _service(connection: Connection) -> Iterator[Check]:
-    """Names the managed service that the server's roles belong to."""
-    for (group,) in queries.fetch(connection, _GROUPS, (list(_SERVICES),)):
-        name, remedy = _SERVICES[group]
-        yield Check("platform", "ok" if remedy is None else "note", f"this looks like {name}: it has {group}", remedy)

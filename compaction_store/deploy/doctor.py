@@ -18,7 +18,7 @@ import psycopg
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store import errors
-from compaction_store.deploy import conditions
+from compaction_store.deploy import conditions, platforms
 from compaction_store.deploy.conditions import Check as Check  # noqa: PLC0414 — re-exported: `diagnose` yields them
 from compaction_store.errors import CompactionStoreError, PermissionDenied
 from compaction_store.postgres import connections, engines, introspection, queries, schema, schema_check
@@ -68,18 +68,24 @@ class Seen(NamedTuple):
     skew: float
     round_trip: float
     around: Sequence[Check]
+    platform: platforms.Platform | None
 
 
-def diagnose(url: str, *, connect_timeout: float = 10.0) -> Iterator[Check]:
-    """Yields the checks of this installation and of a database."""
+def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 10.0) -> Iterator[Check]:
+    """Yields the checks of this installation and of a database.
+
+    platform is the managed service that runs the server, a key of `platforms.PLATFORMS`; recognized if it is None.
+    """
+    platforms.check_name(platform)
     yield from installation()
     try:
-        seen = _look(url, connect_timeout)
+        seen = _look(url, platform, connect_timeout)
     except CompactionStoreError as error:
         yield Check("connection", "problem", str(error), "start the server, or correct the URL")
         return
     for look in (_server, _connection, _durability, _timeouts, _schema, _login):
-        yield from look(seen)
+        for check in look(seen):
+            yield platforms.adapted(check, seen.platform)
     yield from seen.around
 
 
@@ -107,17 +113,17 @@ def _libpq() -> str:
     return f"{number // 10000}.{number % 10000}"
 
 
-def _look(url: str, connect_timeout: float) -> Seen:
+def _look(url: str, platform: str | None, connect_timeout: float) -> Seen:
     engine = engines.create_engine(url, pool_size=1, connect_timeout=connect_timeout)
     try:
         # The first call is not retried, so a wrong address fails at once. The second has time for a cluster's shards.
         connections.call_once(engine, lambda _: None)
-        return connections.Connections(engine, _PATIENCE).call(_read)
+        return connections.Connections(engine, _PATIENCE).call(lambda connection: _read(connection, platform))
     finally:
         engine.dispose()
 
 
-def _read(connection: Connection) -> Seen:
+def _read(connection: Connection, given: str | None) -> Seen:
     driver: psycopg.Connection[Any] = connection.driver_connection  # type: ignore[assignment]
 
     def rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -133,6 +139,10 @@ def _read(connection: Connection) -> Seen:
     )
     [(in_recovery,)] = rows("SELECT pg_is_in_recovery()")
     tls = rows("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+    # A pooler puts its own process id into the protocol, so it differs from the server's.
+    pooled = driver.info.backend_pid != pid
+    address = platforms.Address(driver.info.host, driver.info.port, pooled)
+    service, around = _around(connection, address, given)
     return Seen(
         version=driver.info.server_version,
         settings=settings,
@@ -146,11 +156,11 @@ def _read(connection: Connection) -> Seen:
         in_recovery=in_recovery,
         encrypted=tls[0][0] if tls else None,
         is_local=_is_own(driver.info.hostaddr),
-        # A pooler puts its own process id into the protocol, so it differs from the server's.
-        pooled=driver.info.backend_pid != pid,
+        pooled=pooled,
         skew=skew,
         round_trip=round_trip,
-        around=_around(connection),
+        around=around,
+        platform=service,
     )
 
 
@@ -160,9 +170,12 @@ _OWNERS = """
 """
 
 
-def _around(connection: Connection) -> list[Check]:
+def _around(
+    connection: Connection, address: platforms.Address, given: str | None
+) -> tuple[platforms.Platform | None, list[Check]]:
     with queries.reading(connection):
-        return [*conditions.look(connection), *conditions.on_cluster(connection)]
+        service, known = platforms.look(connection, address, given)
+        return service, [*conditions.look(connection), *conditions.on_cluster(connection), *known]
 
 
 def _revision(connection: Connection) -> str | None:

@@ -49,6 +49,14 @@ _POWERS = """
         g.rolcreaterole AND pg_catalog.current_setting('server_version_num')::int4 < 160000
     FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid ORDER BY 1
 """
+_ALSO_IN = """
+    SELECT pg_catalog.pg_get_userbyid(h.login)::text
+    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
+    GROUP BY h.login
+    HAVING pg_catalog.bool_or(g.rolname = ANY (%(granted)s::text[])) AND pg_catalog.bool_or(g.rolname = %(group)s::text)
+        AND NOT pg_catalog.bool_or(g.rolsuper OR g.rolname = %(owner)s::text)
+    ORDER BY 1
+"""
 
 
 class Member(NamedTuple):
@@ -70,6 +78,13 @@ def read(connection: Connection) -> list[Member]:
         powers += [f"a member of {name}" for name in sorted(writers or ())]
         found.append(Member(login, sorted(roles or ()), powers))
     return found
+
+
+def also_in(connection: Connection, group: str) -> list[str]:
+    """Returns the logins that have a role of the schema, not the owner's, and can use this other role too."""
+    parameters = {"granted": [_APP, _AUDITOR, _LOADER], "group": group, "owner": _OWNER}
+    rows = queries.fetch(connection, _HELD.format(whom="r.rolcanlogin") + _ALSO_IN, parameters)
+    return [login for (login,) in rows]
 
 
 def reach(connection: Connection, login: str) -> Iterator[str]:

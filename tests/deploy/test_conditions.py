@@ -58,19 +58,6 @@ def test_what_a_login_may_not_see_is_said(login: str) -> None:
 
 
 @pytest.mark.alters_roles
-def test_the_doctor_names_a_managed_service(url: str, superuser: Any) -> None:
-    assert found(url, "platform") == []
-    superuser.execute("CREATE ROLE neon_superuser NOLOGIN")
-    try:
-        [check] = found(url, "platform")
-    finally:
-        superuser.execute("DROP ROLE neon_superuser")
-    assert check.what == "this looks like Neon: it has neon_superuser"
-    assert check.remedy is not None
-    assert "make logins in SQL" in check.remedy
-
-
-@pytest.mark.alters_roles
 def test_a_replication_slot_that_nobody_reads_is_a_problem(url: str, superuser: Any) -> None:
     assert found(url, "slots") == []
     name = f"cs_slot_{os.getpid()}"

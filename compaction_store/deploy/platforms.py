@@ -1,0 +1,325 @@
+"""Checks what is known of managed Postgres services against the connected server, with remedies that work there.
+
+The facts are from the services' documentation. A fact becomes a check only if the server can be asked about it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy.pool import PoolProxiedConnection as Connection
+
+from compaction_store.deploy.conditions import Check, State
+from compaction_store.errors import InvalidInput
+from compaction_store.postgres import queries, role_members
+
+_CONSOLE = "make logins in SQL: those of the console are members of {}"
+
+
+class Platform(NamedTuple):
+    """A managed service: how it is recognized, and the words of its remedies."""
+
+    title: str
+    #: The role by which a server of the service is recognized.
+    group: str
+    #: Where a setting of the server is changed.
+    settings: str
+    pooler: str
+    #: Matches "host:port" of its pooler.
+    pooled_at: str
+    #: Where the server is without the pooler.
+    direct: str
+    remedy: str | None = None
+    #: The log and the pages are on storage of its own, so that fsync and full_page_writes mean nothing.
+    has_own_storage: bool = False
+    #: Its members log in with tokens that are valid for minutes.
+    iam_group: str | None = None
+    #: The setting that refuses unencrypted connections.
+    encrypts_by: str | None = None
+
+
+PLATFORMS: Mapping[str, Platform] = {
+    "rds": Platform(
+        "Amazon RDS",
+        "rds_superuser",
+        "in the DB parameter group of the instance",
+        "RDS Proxy",
+        r"\.proxy-\w+\.",
+        "the endpoint of the instance",
+        iam_group="rds_iam",
+        encrypts_by="rds.force_ssl",
+    ),
+    "aurora": Platform(
+        "Amazon Aurora",
+        "rds_superuser",
+        "in the DB cluster parameter group",
+        "RDS Proxy",
+        r"\.proxy-\w+\.",
+        "the writer endpoint of the cluster",
+        has_own_storage=True,
+        iam_group="rds_iam",
+        encrypts_by="rds.force_ssl",
+    ),
+    "cloud-sql": Platform(
+        "Google Cloud SQL",
+        "cloudsqlsuperuser",
+        "as a database flag of the instance",
+        "Managed Connection Pooling",
+        r":6432$",
+        "port 5432",
+        _CONSOLE.format("cloudsqlsuperuser"),
+        iam_group="cloudsqliamuser",
+    ),
+    "alloydb": Platform(
+        "Google AlloyDB",
+        "alloydbsuperuser",
+        "as a database flag of the instance",
+        "managed connection pooling",
+        r":6432$",
+        "port 5432",
+        has_own_storage=True,
+        iam_group="alloydbiamuser",
+    ),
+    "neon": Platform(
+        "Neon",
+        "neon_superuser",
+        "by Neon's support; others can be set for a role or a database",
+        "Neon's pooler",
+        r"^[^.]+-pooler\.",
+        "the host name without -pooler",
+        "make logins in SQL: grant refuses those of the console; give each branch its own checkpoints",
+        has_own_storage=True,
+    ),
+    "supabase": Platform(
+        "Supabase",
+        "service_role",
+        "with supabase postgres-config update",
+        "Supavisor",
+        r"\.pooler\.supabase\.|:6543$",
+        "db.PROJECT.supabase.co, or port 5432 of the pooler, its session mode",
+        "make logins in SQL: authenticator can become service_role, which no policy restricts",
+    ),
+    "azure": Platform(
+        "Azure Database",
+        "azure_pg_admin",
+        "among the server parameters",
+        "its PgBouncer",
+        r":6432$",
+        "port 5432",
+        "make logins in SQL, and not as members of azure_pg_admin",
+        iam_group="azure_ad_user",
+        encrypts_by="require_secure_transport",
+    ),
+}
+
+_OWNER, _APP, _AUDITOR, _LOADER = role_members.ROLES
+_ADMIN_SINCE = 160000
+_GROUPS = """
+    SELECT r.rolname::text, EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.proname = 'aurora_version')
+    FROM pg_catalog.pg_roles AS r WHERE r.rolname = ANY (%b::text[]) AND NOT r.rolcanlogin ORDER BY 1
+"""
+_LOGIN = """
+    SELECT r.rolname::text, r.rolsuper, r.rolcreaterole, r.rolbypassrls,
+        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
+        pg_catalog.current_setting('server_version_num')::int4,
+        (SELECT pg_catalog.pg_has_role(o.oid, 'MEMBER') FROM pg_catalog.pg_roles AS o WHERE o.rolname = %b::text),
+        (SELECT pg_catalog.array_agg(g.rolname::text ORDER BY g.rolname)
+            FILTER (WHERE NOT pg_catalog.pg_has_role(g.oid, 'MEMBER WITH ADMIN OPTION'))
+            FROM pg_catalog.pg_roles AS g WHERE g.rolname = ANY (%b::text[])),
+        (SELECT pg_catalog.min(pg_catalog.pg_get_userbyid(a.member)::text) FROM pg_catalog.pg_auth_members AS a
+            JOIN pg_catalog.pg_roles AS g ON g.oid = a.roleid JOIN pg_catalog.pg_roles AS m ON m.oid = a.member
+            WHERE g.rolname = %b::text AND a.admin_option AND m.rolcanlogin)
+    FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user
+"""
+_IS_MIGRATED = "SELECT pg_catalog.to_regnamespace('compaction_store') IS NOT NULL"
+_SETTING = "SELECT pg_catalog.current_setting(%b::text, true)"
+# The roles as which Supabase's API runs its requests, and the schemas that it shows.
+_API_ROLES = ("anon", "authenticated", "service_role")
+_API_MAY = """
+    SELECT r.rolname::text FROM pg_catalog.pg_roles AS r JOIN pg_catalog.pg_namespace AS n
+        ON n.nspname = 'compaction_store' AND pg_catalog.has_schema_privilege(r.oid, n.oid, 'USAGE')
+    WHERE r.rolname = ANY (%b::text[]) ORDER BY 1
+"""
+_API_SHOWS = """
+    SELECT 1 FROM pg_catalog.pg_db_role_setting AS s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
+    WHERE c.setting ~ '^pgrst\\.db_schemas=.*\\mcompaction_store\\M' LIMIT 1
+"""
+# Settings that only the server has, and the value that they need.
+_OF_SERVER = {
+    "fsync": "on", "full_page_writes": "on", "autovacuum": "on", "zero_damaged_pages": "off",
+    "ignore_checksum_failure": "off",
+}  # fmt: skip
+_MADE_UP_FOR = ("fsync", "full_page_writes")
+
+
+class Address(NamedTuple):
+    """The host and port of the URL, and whether a pooler answers there."""
+
+    host: str
+    port: int
+    is_pooled: bool
+
+
+class Login(NamedTuple):
+    """The connected login. `ungrantable` has the schema's roles that it may not grant, or is None without the roles."""
+
+    name: str
+    is_superuser: bool
+    makes_roles: bool
+    bypasses: bool
+    may_create: bool
+    server_version: int
+    is_owner: bool | None
+    ungrantable: Sequence[str] | None
+    grants_instead: str | None
+
+
+def check_name(name: str | None) -> None:
+    if name is not None and name not in PLATFORMS:
+        raise InvalidInput(f"platform must be one of {', '.join(PLATFORMS)}, not {name!r}")
+
+
+def recognized(connection: Connection) -> list[str]:
+    """Returns the names of the services whose roles the server has."""
+    groups = [platform.group for platform in PLATFORMS.values()]
+    names = []
+    for group, is_aurora in queries.fetch(connection, _GROUPS, (groups,)):
+        found = [name for name, platform in PLATFORMS.items() if platform.group == group]
+        names.append("aurora" if is_aurora and "aurora" in found else found[0])
+    return names
+
+
+def look(connection: Connection, address: Address, given: str | None) -> tuple[Platform | None, list[Check]]:
+    """Returns the service, the given or the recognized one, and its checks."""
+    names = recognized(connection)
+    chosen = given or (names[0] if names else None)
+    if chosen is None:
+        return None, []
+    platform = PLATFORMS[chosen]
+    found = [*_recognition(names, given)]
+    login = Login._make(queries.fetch(connection, _LOGIN, (_OWNER, [_APP, _LOADER, _AUDITOR], _APP))[0])
+    if login.makes_roles and not login.is_superuser:
+        is_migrated = queries.fetch(connection, _IS_MIGRATED)[0][0]
+        found += _administrator(login, is_migrated=is_migrated)
+        found += _all_tenants(connection, login)
+    found += _pooler(platform, address, login)
+    found += _members(connection, platform)
+    found += _encryption(connection, platform)
+    if chosen == "supabase":
+        found += _api(connection)
+    return platform, found
+
+
+def _recognition(names: Sequence[str], given: str | None) -> Iterator[Check]:
+    for name in names:
+        found = PLATFORMS[name]
+        state: State = "ok" if found.remedy is None else "note"
+        yield Check("platform", state, f"this looks like {found.title}: it has {found.group}", found.remedy)
+    if given is not None and PLATFORMS[given].group not in {PLATFORMS[name].group for name in names}:
+        wanted = PLATFORMS[given]
+        what = f"this does not look like {wanted.title}: it has no role {wanted.group}"
+        yield Check("platform", "problem", what, "give --platform the service that runs this server, or leave it out")
+
+
+def _administrator(login: Login, *, is_migrated: bool) -> Iterator[Check]:
+    name = "administrator"
+    complete = True
+    if not is_migrated and not login.may_create:
+        complete = False
+        what = f"{login.name} may not make the schema in this database"
+        remedy = f"migrate as the database's owner, or GRANT CREATE ON DATABASE … TO {login.name}"
+        yield Check(name, "note", what, remedy)
+    by = "the administrator that migrated first" if login.grants_instead is None else login.grants_instead
+    if login.is_owner is False:
+        complete = False
+        what = f"{login.name} is no member of {_OWNER}: what it migrates belongs to {login.name} itself"
+        options = " WITH INHERIT TRUE, SET TRUE" if login.server_version >= _ADMIN_SINCE else ""
+        yield Check(name, "note", what, f"as {by}: GRANT {_OWNER} TO {login.name}{options}")
+    # Before, CREATEROLE allows granting every role.
+    if login.ungrantable and login.server_version >= _ADMIN_SINCE:
+        complete = False
+        what = f"{login.name} may not grant {', '.join(login.ungrantable)}: another administrator made them"
+        grant = f"GRANT {', '.join(login.ungrantable)} TO {login.name} WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
+        yield Check(name, "note", what, f"as {by}: {grant}")
+    if complete:
+        yield Check(name, "ok", f"{login.name} may migrate, and grant the schema's roles")
+
+
+def _all_tenants(connection: Connection, login: Login) -> Iterator[Check]:
+    """Checks whether a login can make a checkpoint of all tenants at once."""
+    if login.is_owner is None:
+        return
+    members = role_members.read(connection)
+    audits = [m.login for m in members if _AUDITOR in m.roles and role_members.BYPASSES in m.powers]
+    if audits:
+        yield Check("all tenants", "ok", f"{audits[0]!r} may make a checkpoint of all tenants")
+    elif login.bypasses and login.server_version >= _ADMIN_SINCE:
+        what = "no auditor sees all tenants: a checkpoint of all of them needs one"
+        yield Check("all tenants", "note", what, f"as {login.name}: ALTER ROLE the_auditors_login BYPASSRLS")
+    else:
+        what = f"{login.name} cannot give BYPASSRLS, so that no auditor sees all tenants"
+        remedy = "make a checkpoint for each tenant: compaction-store checkpoint --tenant"
+        yield Check("all tenants", "note", what, remedy)
+
+
+def _pooler(platform: Platform, address: Address, login: Login) -> Iterator[Check]:
+    if not address.is_pooled and not re.search(platform.pooled_at, f"{address.host}:{address.port}"):
+        return
+    if login.makes_roles or login.is_owner:
+        what = f"connected through {platform.pooler}, as a login that migrates"
+        yield Check("platform pooler", "note", what, f"to migrate, connect to {platform.direct}")
+    else:
+        yield Check("platform pooler", "ok", f"connected through {platform.pooler}, as an application may")
+
+
+def _members(connection: Connection, platform: Platform) -> Iterator[Check]:
+    """Checks the logins with a role of the schema that are also members of the service's groups."""
+    for login in role_members.also_in(connection, platform.group):
+        what = f"login {login!r} is also a member of {platform.group}, which may do more than a role of the schema"
+        remedy = f"CREATE ROLE … LOGIN in SQL, grant that one, and revoke the schema's roles from {login}"
+        yield Check("platform logins", "note", what, remedy)
+    if platform.iam_group is None:
+        return
+    for login in role_members.also_in(connection, platform.iam_group):
+        what = f"login {login!r} is a member of {platform.iam_group}: its password is a token of some minutes"
+        remedy = "open the store with an engine= that asks for a token for each connection"
+        yield Check("platform logins", "note", what, remedy)
+
+
+def _encryption(connection: Connection, platform: Platform) -> Iterator[Check]:
+    if platform.encrypts_by is None:
+        return
+    [(value,)] = queries.fetch(connection, _SETTING, (platform.encrypts_by,))
+    if value in {"0", "off"}:
+        what = f"{platform.encrypts_by} is off: the server accepts unencrypted connections"
+        yield Check("platform encryption", "note", what, f"switch {platform.encrypts_by} on {platform.settings}")
+
+
+def _api(connection: Connection) -> Iterator[Check]:
+    """Checks that requests of Supabase's API do not reach the schema."""
+    may = [name for (name,) in queries.fetch(connection, _API_MAY, (list(_API_ROLES),))]
+    if may:
+        what = f"the API's roles may use the schema: {', '.join(may)}"
+        yield Check("platform api", "problem", what, f"REVOKE ALL ON SCHEMA compaction_store FROM {', '.join(may)}")
+    if queries.fetch(connection, _API_SHOWS):
+        remedy = "remove compaction_store from the exposed schemas in the API's settings"
+        yield Check("platform api", "problem", "the API exposes the schema: pgrst.db_schemas names it", remedy)
+    elif not may:
+        yield Check("platform api", "ok", "the API does not reach the schema")
+
+
+def adapted(check: Check, platform: Platform | None) -> Check:
+    """Returns the check with what a customer of the service can do about it."""
+    if platform is None or check.state == "ok":
+        return check
+    if check.name in _MADE_UP_FOR and platform.has_own_storage:
+        what = f"{check.name} is off, which {platform.title} sets for all customers, as it has storage of its own"
+        return Check(check.name, "note", what)
+    if check.name in _OF_SERVER:
+        return dataclasses.replace(check, remedy=f"{check.name} = {_OF_SERVER[check.name]} {platform.settings}")
+    if check.name == "data_checksums":
+        return dataclasses.replace(check, remedy="customers cannot enable them: run verify --all regularly")
+    return check
