@@ -24,7 +24,15 @@ from compaction_store.summarizers import api_calls, native
 from compaction_store.summarizers.api_calls import Deadline, is_async_client
 from compaction_store.summarizers.api_errors import stop_reason
 from compaction_store.summarizers.api_requests import MessagesRequest, sdk
-from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt_for
+from compaction_store.summarizers.prompted import (
+    Asked,
+    answered,
+    by_prompt,
+    check,
+    check_parameters,
+    judged,
+    prompt_for,
+)
 
 _GOOD = ("end_turn", "stop_sequence")
 _RESERVED = ("model", "max_tokens", "messages", "stream")
@@ -96,12 +104,21 @@ class AnthropicSummarizer:
         work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
         return drive_async(work) if self.needs_async else drive(work)
 
+    def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
+        """Returns the model's answer to another prompt and a document, with what it took: for a judge of summaries."""
+        if self._mode != "prompt":
+            raise InvalidInput("mode must be 'prompt' for an answer to a prompt")
+        work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)
+        return drive_async(work) if self.needs_async else drive(work)
+
+    def _asked(self, prompt: str | None) -> Asked:
+        return Asked(self._model, settings({"max_tokens": self._max_tokens, **self._parameters}), prompt)
+
     def _work(self, request: Request) -> Work[Summary]:
-        sent = {"max_tokens": self._max_tokens, **self._parameters}
         sent_prompt = self._instructions
         if self._mode == "prompt":
             sent_prompt = prompt_for(self._instructions, self._max_tokens, request)
-        asked = Asked(self._model, settings(sent), sent_prompt)
+        asked = self._asked(sent_prompt)
         deadline = Deadline(self._deadline)
         if self._mode == "native":
             work = self._natively(request, deadline, asked)

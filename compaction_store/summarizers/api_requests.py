@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -98,43 +99,108 @@ class CompletionRequest(NamedTuple):
     def pieces(self, response: Any) -> Any:
         return response.iter_bytes()
 
-    def answer(self, _response: Any, body: bytes) -> Completion:
-        return Completion(json.loads(body))
+    def answer(self, _response: Any, body: bytes) -> OpenAIAnswer:
+        return completion_answer(json.loads(body))
 
 
-class Completion:
-    """A chat completion with the fields of Anthropic's answers, so that both are recorded in the same way."""
+class ResponseRequest(NamedTuple):
+    """A request to OpenAI's Responses, or to a server with the same API."""
 
-    def __init__(self, body: Any) -> None:
-        given = body if isinstance(body, dict) else {}
-        choices = given.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-        said = choice.get("message")
-        message: Payload = said if isinstance(said, dict) else {}
-        self.reason = choice.get("finish_reason")
-        self.refusal = message.get("refusal")
-        content = message.get("content")
-        self.text: str = content if isinstance(content, str) else ""
-        self._fields: Payload = {
-            "id": given.get("id"), "model": given.get("model"), "stop_reason": self.reason, "content": self.text,
-            "usage": _usage(given.get("usage")),
-        }  # fmt: skip
+    parameters: Payload
+
+    @property
+    def is_for_model(self) -> bool:
+        return True
+
+    def open(self, client: Any) -> Any:
+        return client.responses.with_streaming_response.create(**self.parameters)
+
+    def pieces(self, response: Any) -> Any:
+        return response.iter_bytes()
+
+    def answer(self, _response: Any, body: bytes) -> OpenAIAnswer:
+        given = json.loads(body)
+        if _object(_object(given).get("error")).get("code") in _PASSING:
+            raise Interrupted
+        return response_answer(given)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIAnswer:
+    """An answer of OpenAI's, with the fields of Anthropic's answers, so that both are recorded in the same way.
+
+    `is_whole` says that the model ended it by itself, `is_refused` that the model or a filter did.
+    """
+
+    id: Any
+    model: Any
+    reason: Any
+    text: str
+    usage: Payload | None
+    is_whole: bool
+    is_refused: bool
 
     def to_dict(self, **_options: Any) -> Payload:
-        return self._fields
+        return {
+            "id": self.id, "model": self.model, "stop_reason": self.reason, "content": self.text, "usage": self.usage,
+        }  # fmt: skip
 
 
-def _usage(given: Any) -> Payload | None:
+def completion_answer(body: Any) -> OpenAIAnswer:
+    """Reads a chat completion."""
+    given = _object(body)
+    choice = _object(next(iter(_list(given.get("choices"))), None))
+    message = _object(choice.get("message"))
+    reason = choice.get("finish_reason")
+    return OpenAIAnswer(
+        given.get("id"), given.get("model"), reason, _text(message.get("content")),
+        _usage(given.get("usage"), "prompt_tokens", "completion_tokens"), reason == "stop",
+        bool(message.get("refusal")) or reason == _FILTERED,
+    )  # fmt: skip
+
+
+def response_answer(body: Any) -> OpenAIAnswer:
+    """Reads a response. Its reason to stop is its status, or why it is incomplete or failed."""
+    given = _object(body)
+    status = given.get("status")
+    detail = _object(given.get("incomplete_details")).get("reason") or _object(given.get("error")).get("code")
+    items = [item for item in map(_object, _list(given.get("output"))) if item.get("type") == "message"]
+    parts = [part for item in items for part in map(_object, _list(item.get("content")))]
+    text = "".join(_text(part.get("text")) for part in parts if part.get("type") == "output_text")
+    is_refused = any(part.get("type") == "refusal" for part in parts) or detail == _FILTERED
+    return OpenAIAnswer(
+        given.get("id"), given.get("model"), detail or status, text,
+        _usage(given.get("usage"), "input_tokens", "output_tokens"), status == "completed" and bool(items), is_refused,
+    )  # fmt: skip
+
+
+_FILTERED = "content_filter"
+# A response may fail with these although the request was answered with 200.
+_PASSING = ("server_error", "rate_limit_exceeded")
+
+
+def _object(given: Any) -> Payload:
+    return given if isinstance(given, dict) else {}
+
+
+def _list(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else []
+
+
+def _text(given: Any) -> str:
+    return given if isinstance(given, str) else ""
+
+
+def _usage(given: Any, read: str, written: str) -> Payload | None:
     """Returns tokens by Anthropic's names. OpenAI's number of input tokens includes those read from a cache."""
     if not isinstance(given, dict):
         return None
     counted = {name: value for name, value in given.items() if type(value) is int}
-    details = given.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    read = cached if type(cached) is int else 0
+    cached = _object(given.get(f"{read}_details")).get("cached_tokens")
+    cached = cached if type(cached) is int else 0
     return {
-        "input_tokens": max(0, counted.get("prompt_tokens", 0) - read), "cache_read_input_tokens": read,
-        "output_tokens": counted.get("completion_tokens", 0),
+        "input_tokens": max(0, counted.get(read, 0) - cached), "cache_read_input_tokens": cached,
+        "output_tokens": counted.get(written, 0),
     }  # fmt: skip
 
 

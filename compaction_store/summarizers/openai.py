@@ -1,4 +1,4 @@
-"""Summaries by OpenAI's models, and by any model behind a server with the API of Chat Completions.
+"""Summaries by OpenAI's models, and by any model behind a server with one of its APIs: Chat Completions or Responses.
 
 A refusal, an empty or unfinished answer, an answer longer than its source, and a failed request raise typed errors,
 which repeat no content. A source that is too long for the model is split, summarized in parts and merged, and the
@@ -17,25 +17,38 @@ from compaction_store.compaction.summary_calls import settings
 from compaction_store.compaction.summary_request import Request
 from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, MissingExtra, SummaryCutShort, SummaryRefused, SummaryUseless
-from compaction_store.models import Element, Payload, Summary
+from compaction_store.models import Element, Summary
 from compaction_store.summarizers import api_calls
 from compaction_store.summarizers.api_calls import Deadline, is_async_client
 from compaction_store.summarizers.api_errors import stop_reason
-from compaction_store.summarizers.api_requests import Completion, CompletionRequest
-from compaction_store.summarizers.prompted import Asked, by_prompt, check, check_parameters, judged, prompt_for
+from compaction_store.summarizers.api_requests import CompletionRequest, OpenAIAnswer, ResponseRequest
+from compaction_store.summarizers.prompted import (
+    Asked,
+    answered,
+    by_prompt,
+    check,
+    check_parameters,
+    judged,
+    prompt_for,
+)
 
 DEFAULT_MODEL = "gpt-4o-mini"
+Api = Literal["chat", "responses"]
 LimitName = Literal["max_completion_tokens", "max_tokens"]
 _LIMITS = ("max_completion_tokens", "max_tokens")
-_RESERVED = ("model", "messages", "stream", "n", *_LIMITS)
+_RESERVED = {
+    "chat": ("model", "messages", "stream", "n", *_LIMITS),
+    "responses": ("model", "input", "instructions", "stream", "background", "max_output_tokens"),
+}
 
 
 class OpenAISummarizer:
     """Summarizes with a model of an OpenAI-compatible API. The caller makes, configures and closes the client.
 
-    With an async client the result must be awaited. `instructions` replace the default prompt; `parameters` are sent
-    with every request. `limit_name` is the parameter that limits the tokens of an answer: older servers only know
-    `max_tokens`. `deadline` is in seconds, for all requests of one summary together.
+    With an async client the result must be awaited. `api` is "chat" for Chat Completions, or "responses"; the latter is
+    asked to store nothing, unless `parameters` say otherwise. `instructions` replace the default prompt; `parameters`
+    are sent with every request. `limit_name` is the parameter of Chat Completions that limits the tokens of an answer:
+    older servers only know `max_tokens`. `deadline` is in seconds, for all requests of one summary together.
     """
 
     name = "OpenAISummarizer"
@@ -49,22 +62,30 @@ class OpenAISummarizer:
         max_tokens: int = 4096,
         deadline: float = 600.0,
         parameters: Mapping[str, Any] | None = None,
-        limit_name: LimitName = "max_completion_tokens",
+        api: Api = "chat",
+        limit_name: LimitName | None = None,
         checks: Sequence[Check] = (),
     ) -> None:
         if not is_client(client):
             raise InvalidInput(f"client must be an OpenAI or AsyncOpenAI client, not {type(client).__name__}")
         check(model, max_tokens, deadline)
-        check_parameters(parameters, _RESERVED)
-        if limit_name not in _LIMITS:
+        if api not in _RESERVED:
+            raise InvalidInput(f"api must be 'chat' or 'responses'{other(api)}")
+        if api == "responses" and not hasattr(client, "responses"):
+            raise InvalidInput("client must have the Responses API for api='responses'")
+        check_parameters(parameters, _RESERVED[api])
+        if limit_name is not None and limit_name not in _LIMITS:
             raise InvalidInput(f"limit_name must be 'max_completion_tokens' or 'max_tokens'{other(limit_name)}")
+        if limit_name is not None and api == "responses":
+            raise InvalidInput("limit_name must not be given with api='responses': its limit has one name")
         self._client = client
         self._model = model
         self._instructions = instructions
         self._max_tokens = max_tokens
         self._deadline = deadline
         self._parameters = dict(parameters or {})
-        self._limit_name = limit_name
+        self._is_chat = api == "chat"
+        self._limit = {(limit_name or _LIMITS[0]) if self._is_chat else "max_output_tokens": max_tokens}
         self._checks = check_checks(checks)
 
     @property
@@ -81,24 +102,36 @@ class OpenAISummarizer:
         return is_async_client(self._client)
 
     def __repr__(self) -> str:
-        return f"OpenAISummarizer(model={self._model!r})"
+        api = "" if self._is_chat else ", api='responses'"
+        return f"OpenAISummarizer(model={self._model!r}{api})"
 
     def __call__(self, elements: Sequence[Element], /) -> Summary | Awaitable[Summary]:
         work = with_checks(self._work, Request.of(elements), self._checks, can_repair=self.can_repair)
         return drive_async(work) if self.needs_async else drive(work)
 
+    def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
+        """Returns the model's answer to another prompt and a document, with what it took: for a judge of summaries."""
+        work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)
+        return drive_async(work) if self.needs_async else drive(work)
+
+    def _asked(self, prompt: str) -> Asked:
+        return Asked(self._model, settings({**self._limit, **self._parameters}), prompt)
+
     def _work(self, request: Request) -> Work[Summary]:
-        sent_prompt = prompt_for(self._instructions, self._max_tokens, request)
-        asked = Asked(self._model, settings({self._limit_name: self._max_tokens, **self._parameters}), sent_prompt)
+        asked = self._asked(prompt_for(self._instructions, self._max_tokens, request))
         work = by_prompt(self._send, request, Deadline(self._deadline), asked)
         return (yield from judged(work, request, asked, self.name))
 
     def _send(self, shown: str, asked: Asked, deadline: Deadline) -> Work[str]:
-        parameters: Payload = {
-            **self._parameters, "model": self._model, self._limit_name: self._max_tokens,
-            "messages": [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}],
-        }  # fmt: skip
-        answer = yield from api_calls.ask(self._client, CompletionRequest(parameters), deadline)
+        given = {**self._parameters, "model": self._model, **self._limit}
+        request: CompletionRequest | ResponseRequest
+        if self._is_chat:
+            messages = [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}]
+            request = CompletionRequest({**given, "messages": messages})
+        else:
+            # The service would keep the conversation otherwise.
+            request = ResponseRequest({"store": False, **given, "instructions": asked.prompt, "input": shown})
+        answer = yield from api_calls.ask(self._client, request, deadline)
         # A refused or unfinished answer is billed too.
         asked.answers.append(answer)
         return _text(answer)
@@ -122,11 +155,11 @@ def client_of(base_url: str | None, *, key_needed: bool) -> Any:
         return None if key_needed else openai.OpenAI(base_url=base_url, api_key="none")
 
 
-def _text(answer: Completion) -> str:
+def _text(answer: OpenAIAnswer) -> str:
     """Returns the text of a finished answer; raises an error for any other."""
-    if answer.refusal or answer.reason == "content_filter":
+    if answer.is_refused:
         raise SummaryRefused("the model refused")
-    if answer.reason != "stop":
+    if not answer.is_whole:
         raise SummaryCutShort(f"the answer is not finished: {stop_reason(answer.reason)}")
     text = answer.text.strip()
     if not text:

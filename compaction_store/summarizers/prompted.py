@@ -113,6 +113,16 @@ def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Wo
     return replace(summary, coverage=coverage, duration=asked.seconds, summarizer=name)
 
 
+def answered(send: Send, document_: str, deadline: Deadline, asked: Asked, name: str) -> Work[Summary]:
+    """Returns the answer to a prompt of the caller's own, as it is. An error carries the cost, as in `judged`."""
+    try:
+        text = yield from send(document_, asked, deadline)
+    except SummarizerError as error:
+        error.attempted = replace(asked.summary(""), duration=asked.seconds, summarizer=name)
+        raise
+    return replace(asked.summary(text), duration=asked.seconds, summarizer=name)
+
+
 def prompt_for(instructions: str | None, max_tokens: int, request: Request) -> str:
     """Returns the prompt for a summary, or for the repair of one."""
     if request.repair is None:

@@ -195,10 +195,11 @@ def model_error_type(error: Exception) -> str:
 
 
 def request_content(parameters: Mapping[str, Any]) -> Attributes:
-    attributes: Attributes = {
-        "gen_ai.input.messages": _json([_message(one) for one in parameters.get("messages") or ()])
-    }
-    if system := parameters.get("system"):
+    messages = parameters.get("messages") or ()
+    if isinstance(text := parameters.get("input"), str):
+        messages = ({"role": "user", "content": text},)
+    attributes: Attributes = {"gen_ai.input.messages": _json([_message(one) for one in messages])}
+    if system := parameters.get("system", parameters.get("instructions")):
         attributes["gen_ai.system_instructions"] = _json(_parts(system))
     return attributes
 

@@ -66,6 +66,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.bodies.append(sent)
         self.server.requests.append(body)
         self.server.headers.append(dict(self.headers))
+        self.server.paths.append(self.path)
         self.server.next()(self, body)
 
     def send(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
@@ -102,6 +103,7 @@ class Server(ThreadingHTTPServer):
         self.requests: list[Payload] = []
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.behaviours: list[Behaviour] = [says("They will meet on Tuesday.")]
         self.counted: list[Payload] = []
         self.counting: Behaviour = counts()

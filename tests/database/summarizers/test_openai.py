@@ -46,6 +46,28 @@ def says(text: str | None, reason: str | None = "stop", **message: Any) -> Behav
     return lambda handler, _body: handler.send(200, json.dumps(completion(text, reason, **message)).encode())
 
 
+def response(*content: Payload, status: str = "completed", reason: str | None = None, **fields: Any) -> Payload:
+    output = [
+        {"id": "rs_1", "type": "reasoning", "summary": []},
+        {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": list(content)},
+    ]
+    usage = {
+        "input_tokens": 90, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 9,
+        "output_tokens_details": {"reasoning_tokens": 3}, "total_tokens": 99,
+    }  # fmt: skip
+    return {
+        "id": "resp_1", "object": "response", "created_at": 1, "model": "gpt-real-1", "status": status,
+        "incomplete_details": None if reason is None else {"reason": reason}, "error": None,
+        "output": output if content else [], "usage": usage, **fields,
+    }  # fmt: skip
+
+
+def responds(text: str, status: str = "completed", reason: str | None = None, **fields: Any) -> Behaviour:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    whole = response(part, status=status, reason=reason, **fields)
+    return lambda handler, _body: handler.send(200, json.dumps(whole).encode())
+
+
 def fails(status: int, code: str | None = None, said: str = SECRET, **headers: str) -> Behaviour:
     error = {"error": {"message": said, "type": "invalid_request_error", "code": code, "param": None}}
     return lambda handler, _body: handler.send(status, json.dumps(error).encode(), **headers)
@@ -182,6 +204,86 @@ def test_an_answer_that_never_ends_is_given_up_at_the_deadline(ask: Ask, server:
     server.does(behaviour)
     with pytest.raises(SummarizerUnavailable):
         ask(deadline=0.4)
+
+
+# ---- the other API
+
+
+def test_responses_are_asked_for_with_instructions_and_store_nothing(ask: Ask, server: Server) -> None:
+    server.does(responds("They will meet on Tuesday."))
+    summary = ask(api="responses", max_tokens=900, parameters={"reasoning": {"effort": "low"}})
+    assert summary.text == "They will meet on Tuesday."
+    [sent] = server.requests
+    assert server.paths == ["/v1/responses"]
+    assert (sent["model"], sent["max_output_tokens"], sent["store"]) == ("gpt-test", 900, False)
+    assert sent["reasoning"] == {"effort": "low"}
+    assert sent["instructions"] == summary.prompt
+    assert [entry["seq"] for entry in json.loads(sent["input"])["messages"]] == [1, 2, 3, 4]
+    assert summary.usage == {
+        "input_tokens": 50, "cache_read_input_tokens": 40, "output_tokens": 9, "cache_creation_input_tokens": 0,
+        "requests": 1,
+    }  # fmt: skip
+    assert summary.settings == {"max_output_tokens": 900, "reasoning": {"effort": "low"}}
+    assert summary.provider == {"messages": [{"id": "resp_1", "model": "gpt-real-1", "stop_reason": "completed"}]}
+
+
+def refuses(handler: Any, _body: Payload) -> None:
+    handler.send(200, json.dumps(response({"type": "refusal", "refusal": SECRET})).encode())
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error"),
+    [
+        (refuses, SummaryRefused),
+        (responds("Part of", "incomplete", "content_filter"), SummaryRefused),
+        (responds("Part of", "incomplete", "max_output_tokens"), SummaryCutShort),
+        (responds("Part of", "failed", error={"code": "invalid_prompt", "message": SECRET}), SummaryCutShort),
+        (responds("Half", "in_progress"), SummaryCutShort),
+        (lambda handler, _body: handler.send(200, json.dumps(response()).encode()), SummaryCutShort),
+        (responds(" "), SummaryUseless),
+        (responds("word " * 5000), SummaryTooLong),
+        (responds("I'm sorry, but I can't help with that."), SummaryRefused),
+        (fails(404, "model_not_found"), SummarizerRejected),
+        (fails(400, "context_length_exceeded"), SourceTooLong),
+        (lambda handler, _body: handler.send(200, b"[7]"), SummaryCutShort),
+        (
+            lambda handler, _body: handler.send(200, b'{"output": [3, {"type": "message", "content": 7}]}'),
+            SummaryCutShort,
+        ),
+    ],
+)
+def test_what_is_no_summary_of_a_response_is_a_typed_error(
+    ask: Ask, server: Server, behaviour: Behaviour, error: type[Exception]
+) -> None:
+    server.does(behaviour)
+    with pytest.raises(error) as caught:
+        ask(talk(1, "We meet on Tuesday. "), api="responses")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_response_that_failed_for_a_moment_is_asked_for_again(ask: Ask, server: Server) -> None:
+    broken = responds("", "failed", error={"code": "server_error", "message": SECRET})
+    server.does(broken, fails(429, None, retry_after_ms="1"), fails(503, None, retry_after_ms="1"), responds("Notes."))
+    assert ask(api="responses").text == "Notes."
+    assert len(server.requests) == 4
+
+
+def test_the_limit_of_a_response_has_one_name(server: Server) -> None:
+    with openai.OpenAI(api_key="k") as client:
+        for options, text in (
+            ({"api": "completions"}, "api must be 'chat' or 'responses'"),
+            ({"api": "responses", "limit_name": "max_tokens"}, "limit_name must not be given"),
+            ({"api": "responses", "parameters": {"input": "x"}}, "parameters must not have input"),
+        ):
+            with pytest.raises(InvalidInput, match=text):
+                OpenAISummarizer(client, **options)
+    server.does(responds("Notes."))
+    made = choosing.summarize([f"openai:model=m,base_url={server.url}/v1,api=responses"])
+    assert repr(made) == "OpenAISummarizer(model='m', api='responses')"
+    assert made(talk()).text == "Notes."
+
+
+# ---- more than one request
 
 
 def test_what_is_too_long_is_summarized_in_parts(ask: Ask, server: Server) -> None:
