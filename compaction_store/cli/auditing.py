@@ -206,8 +206,8 @@ def explain(
 ) -> None:
     """Shows what happened to one message: every record that covers it, and what the view now has in its place.
 
-    Of a reply that was appended with its view, also shows from which view it was written, and the hashes of the
-    request's tools and system prompt. A newline at the end of --system is left out.
+    For a reply that was appended with its view, also shows the view that it was written from, and the hashes of the
+    request's tools and system prompt. A newline at the end of the --system file is ignored.
     """
     out = options.with_text(as_json, text=text)
     given_tools = None if tools is None else options.json_list(tools, "--tools")

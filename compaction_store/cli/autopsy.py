@@ -1,4 +1,4 @@
-"""Examines the compactions in transcripts that other programs have left on this machine."""
+"""Examines the compactions in other programs' transcripts on this machine."""
 
 from __future__ import annotations
 
@@ -44,29 +44,31 @@ def autopsy(
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", metavar="FILE", help="Prices of models as JSON, to model money with.", show_default=False
+            "--prices", metavar="FILE", help="Prices of models as JSON, to model costs and savings.", show_default=False
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="NAME", help="With --prices: the model that the transcripts are of.", show_default=False
+            "--model", metavar="NAME", help="With --prices: the model whose prices apply.", show_default=False
         ),
     ] = None,
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write a report of one HTML file.", show_default=False),
+        typer.Option("--out", metavar="FILE", help="Write a report as one HTML file.", show_default=False),
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant to keep them in.")] = "autopsy",
+    tenant: Annotated[
+        str, typer.Option("--tenant", metavar="NAME", help="The tenant to import them into.")
+    ] = "autopsy",
     url: Url = None,
     as_json: AsJson = None,
 ) -> None:
-    """Says what compactions of other programs lost: names that were needed later, calls that were made again, standing
-    orders that the summary does not have, and what it invented.
+    """Shows what other programs' compactions lost: names that were needed later, repeated calls, standing orders that
+    the summary left out, and names that it invented.
 
-    Imports sessions of Claude Code and Codex, and whatever else the importers read, and examines every compaction that
-    they report. Without --url everything stays in the Postgres of this machine; nothing is sent anywhere. The same
-    command again imports only what is new.
+    Imports sessions of Claude Code and Codex, or any other format that import reads, and examines every compaction that
+    they report. Without --url everything stays in the embedded Postgres; nothing is sent anywhere. Running it again
+    imports only what is new.
     """
     if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")
@@ -92,7 +94,9 @@ def autopsy(
 def _chosen(paths: list[Path] | None) -> list[Path]:
     found = paths or [place for name in _PLACES if (place := Path.home() / name).exists()]
     if not found:
-        raise misuse(f"must be given: there is nothing in {' or '.join(f'~/{name}' for name in _PLACES)}", "PATHS")
+        raise misuse(
+            f"must be given: there are no transcripts in {' or '.join(f'~/{name}' for name in _PLACES)}", "PATHS"
+        )
     for path in found:
         if not path.exists():
             raise misuse(f"must exist, and {line(str(path))} does not", "PATHS")
@@ -155,7 +159,7 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
         rows.append((line(run.thread_id), number(len(run.folds)), *cells, number(repeated_tokens(run))))
     heads = ("compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again")
     out.grid([Column("session", fold=True), *figures(*heads)], rows)
-    out.text("failed of asked, for each type of question that `docs evaluation` explains")
+    out.text("failed of asked, for each type of probe; `compaction-store docs evaluation` explains them")
     listed = [
         loss for kind in PROBE_TYPES for loss in islice((loss for loss in losses if loss.probe.type == kind), _LISTED)
     ]

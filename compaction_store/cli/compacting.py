@@ -215,7 +215,7 @@ def adopt(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Puts a compaction that a provider made, and that was observed, in place of the messages it replaced."""
+    """Folds the messages that a provider's compaction replaced, given the number of its observed record."""
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         observed = store.compaction(thread, record)

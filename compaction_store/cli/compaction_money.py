@@ -1,4 +1,4 @@
-"""The money of a thread's compactions: of each record, what it took off later calls and what it cost."""
+"""The money of a thread's compactions: for each record, what it saved on later calls and what it cost."""
 
 from __future__ import annotations
 

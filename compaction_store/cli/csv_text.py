@@ -23,7 +23,7 @@ LINE_END = "\r\n"
 
 
 def cell(value: object) -> str:
-    """Returns the text of a cell: an object or a list as JSON, and no text that a spreadsheet takes for a formula."""
+    """Returns the text of a cell: an object or a list as JSON, and any other value so that no spreadsheet runs it."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -39,7 +39,7 @@ def cell(value: object) -> str:
 
 
 def line(cells: Iterable[str]) -> bytes:
-    """Returns a line with its end. A lone surrogate, which UTF-8 does not have, is spelled as an escape."""
+    """Returns a line with its end. A lone surrogate, which UTF-8 cannot encode, becomes an escape."""
     out = StringIO(newline="")
     csv.writer(out, lineterminator=LINE_END).writerow(cells)
     return out.getvalue().encode(errors="backslashreplace")

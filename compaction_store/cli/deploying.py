@@ -131,8 +131,8 @@ def rebalance(url: Url = None, as_json: AsJson = None) -> None:
     """Moves shards of a distributed database until all nodes of its Citus cluster have about as many.
 
     Run it after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
-    wait while it is moved; their calls need deadlines that are longer than that. The role compaction_store_owner may
-    log in meanwhile.
+    wait while it is moved; their calls need deadlines that are longer than that. Until it is done, the role
+    compaction_store_owner can log in.
     """
     out = Output(as_json=as_json)
     with reachable(url) as address:

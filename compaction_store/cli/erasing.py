@@ -19,7 +19,7 @@ _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation."
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, but erase nothing.")]
 _Forks = Annotated[
     bool,
-    typer.Option("--forks/--no-forks", help="Erase the copies in forks too, or leave them alone.", show_default=True),
+    typer.Option("--forks/--no-forks", help="Whether to erase the copies in forks too.", show_default=True),
 ]
 _Override = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Evaluates compactions: those on record, and those that other strategies, summarizers and budgets would have made."""
+"""Evaluates recorded compactions, and those that other strategies, summarizers and budgets would have made."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ Summarizers = Annotated[
         "--summarizer",
         metavar="NAME[:OPTIONS]",
         help="A summarizer to try with each strategy. Repeat it to compare several.",
+        show_default="extractive",
     ),
 ]
 Windows = Annotated[
@@ -68,9 +69,11 @@ def evaluate_threads(
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option("--sample", metavar="N", min=1, help="Only so many threads, drawn at random.", show_default=False),
+        typer.Option("--sample", metavar="N", min=1, help="Evaluate N threads, drawn at random.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the sample and the intervals.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="The seed of the sample and of the intervals.")
+    ] = 0,
     strategy: Strategies = None,
     summarizer: Summarizers = ["extractive"],  # noqa: B006 — never changed
     window: Windows = None,
@@ -80,13 +83,13 @@ def evaluate_threads(
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", metavar="FILE", help="Prices of models as JSON, to model money with.", show_default=False
+            "--prices", metavar="FILE", help="Prices of models as JSON, to model costs and savings.", show_default=False
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="NAME", help="With --prices: the model that the threads are for.", show_default=False
+            "--model", metavar="NAME", help="With --prices: the model whose prices apply.", show_default=False
         ),
     ] = None,
     fail_under: Annotated[
@@ -109,7 +112,7 @@ def evaluate_threads(
     ] = None,
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write a report of one HTML file.", show_default=False),
+        typer.Option("--out", metavar="FILE", help="Write a report as one HTML file.", show_default=False),
     ] = None,
     url: Url = None,
     tenant: Tenant = "default",
@@ -118,8 +121,8 @@ def evaluate_threads(
     """Evaluates compactions by replaying threads in memory; it writes nothing to the database.
 
     The thread's own compactions are evaluated as `recorded`. With --strategy, each strategy is tried with each
-    summarizer and window: it compacts where it would have compacted. Every type of probe is reported alone, with the
-    number of questions and an interval.
+    summarizer and window, and compacts where it would have compacted in use. Every type of probe is reported
+    separately, with the number of questions and an interval.
     """
     under, over = _limits(fail_under, "--fail-under"), _limits(fail_over, "--fail-over")
     if (prices is None) != (model is None):
@@ -151,7 +154,7 @@ def evaluate_threads(
 def _policies(
     strategies: list[str], summarizers: list[str], windows: list[int], marks: tuple[int, str, str]
 ) -> Iterator[Policy]:
-    """Yields every combination, named after the parts that differ."""
+    """Yields a policy for every combination, named after the parts that differ."""
     if strategies and not windows:
         raise misuse("must be given with --strategy", "--window")
     for spec, summarizer, window in product(strategies, summarizers, windows):
@@ -219,7 +222,9 @@ def show(out: Output, found: Evaluation) -> None:
             ],
             [_money(result) for result in found.policies],
         )
-        out.text("modelled from the sizes of views; needed: calls that would not have fitted the window")
+        out.text(
+            "modelled from the sizes of views; needed: calls that would not have fitted the window without compaction"
+        )
     out.text(OPEN_LOOP)
 
 

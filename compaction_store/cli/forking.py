@@ -1,4 +1,4 @@
-"""Makes a new thread of a copy of another one."""
+"""Copies a thread, or its beginning, as a new thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fork(
 ) -> None:
     """Makes a new thread that begins as a copy of a thread, up to a pos or as it is now.
 
-    Both threads then go on by themselves. Each records where the other is.
+    The two threads are then independent. Each records the other one's thread_uid.
     """
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:

@@ -59,7 +59,7 @@ AsJson = Annotated[
 ]
 AsCsv = Annotated[
     bool,
-    typer.Option("--csv", help="Print CSV. Text that a spreadsheet would take for a formula gets an apostrophe."),
+    typer.Option("--csv", help="Print CSV. Text that a spreadsheet would run as a formula gets an apostrophe."),
 ]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.", show_default=False)]
 Actor = Annotated[
@@ -71,7 +71,7 @@ Authority = Annotated[
         "--authority",
         metavar="JSON",
         parser=lambda text: json_object(text, "--authority"),
-        help='The authority for it, a JSON object to record beside the actor, such as {"ticket": "X-1"}.',
+        help='The authority to record beside the actor: a JSON object such as {"ticket": "X-1"}.',
         show_default=False,
     ),
 ]
@@ -118,7 +118,7 @@ class Outcome(StrEnum):
 
 
 def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:
-    """Returns the output of a verb that lists. `content` is an option that was given and that no table has room for."""
+    """Returns the output of a verb that lists. `content` is a given option whose values no table has room for."""
     if as_csv and as_json is not None:
         raise misuse("must not be given with --json or --table", "--csv")
     if content is not None and as_json is False:
@@ -152,7 +152,7 @@ def not_with_all_tenants(given: object, option: str, *, all_tenants: bool) -> No
 
 
 def where(tenant: str, *, all_tenants: bool) -> str:
-    """Returns the place that a message about finding nothing names."""
+    """Returns the words for where nothing was found."""
     return "any tenant" if all_tenants else f"tenant {tenant!r}"
 
 

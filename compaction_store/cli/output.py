@@ -1,8 +1,8 @@
 """The output of verbs: tables for people, JSON lines for programs.
 
 A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` is given. All text from users goes
-through `visible`, so that it cannot move the cursor, change a colour or start a line: a long line continues indented,
-and so does a text of several lines. In a pipe, JSON is printed as it is stored.
+through `visible`, so that it cannot move the cursor, change a colour or start a line: the rest of a long line, and of a
+text of several lines, is indented. In a pipe, JSON is printed as it is stored.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ class Output:
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
     ) -> int:
-        """Prints a list, given the JSON and the cells of each item; prints `none` if it is empty. Returns the count.
+        """Prints a list from the JSON and the cells of each item; prints `none` if the list is empty. Returns the
+        count.
 
         For JSON, `none` goes to stderr, and only on a terminal: a program sees that there are no lines.
         """

@@ -61,7 +61,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "revoke", "Revoke a compaction.", "revoke t-1 3 --reason 'the order number was lost'", "compacting.revoke",
         ),
         Verb("adopt", "Adopt a compaction that a provider made.", "adopt t-1 2", "compacting.adopt"),
-        Verb("fork", "Make a new thread of a copy of another.", "fork t-1 t-1-again --at 41", "forking.fork"),
+        Verb("fork", "Copy a thread, or its beginning, as a new one.", "fork t-1 t-1-again --at 41", "forking.fork"),
         Verb(
             "repair", "Summarize a compaction's span again.",
             "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", "rewinding.repair",
@@ -91,7 +91,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "autopsy ~/.claude/projects --out autopsy.html", "autopsy.autopsy",
         ),
         Verb(
-            "evaluate", "Show what compactions lost and cost, also others'.",
+            "evaluate", "Compare what strategies would lose and cost.",
             "evaluate --strategy sliding-window:retain=10 --window 200000 --out report.html",
             "evaluating.evaluate_threads",
         ),
@@ -111,7 +111,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         Verb("search", "Find a text in messages and records.", "search 'elm street'", "finding.search"),
         Verb(
             "redact", "Erase messages and the records made from them.",
-            "redact t-1 7 12-20 --reason 'asked for by the customer'", "erasing.redact",
+            "redact t-1 7 12-20 --reason 'requested by the customer'", "erasing.redact",
         ),
         Verb("erase", "Erase a whole thread.", "erase t-1 --reason 'the contract has ended' --yes", "erasing.erase"),
         Verb(
@@ -236,7 +236,7 @@ def _shown_misuse() -> Iterator[None]:
 
 
 def _output() -> Any:
-    """Returns the module of the output. Its library takes half of the time of a call that prints nothing with it."""
+    """Returns the module `output`. It is imported late, because its library takes half of the time of a short call."""
     return import_module("compaction_store.cli.output")
 
 

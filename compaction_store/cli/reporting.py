@@ -20,39 +20,39 @@ _STDOUT = "-"
 def report(
     threads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="The threads; or a period.", show_default=False),
+        typer.Argument(metavar="[THREADS]...", help="The threads to report on; or give a period.", show_default=False),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             "--since",
             metavar="WHEN",
-            help="Only what was done since this time, for example 2026-05-01, or 24h or 7d ago.",
+            help="Report on the time since then, for example 2026-05-01, or 24h or 7d ago.",
             show_default=False,
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="WHEN", help="Only what was done up to this time.", show_default=False),
+        typer.Option("--until", metavar="WHEN", help="Report on the time up to then.", show_default=False),
     ] = None,
     to: Annotated[
         str, typer.Option("--to", metavar="FILE", help="The file to write; - is standard output.")
     ] = "report.html",
     as_json: Annotated[bool, typer.Option("--json", help="Write the data as JSON, without the page.")] = False,
     content: Annotated[
-        bool, typer.Option("--content/--no-content", help="Show what messages and summaries say.")
+        bool, typer.Option("--content/--no-content", help="Show the text of messages and summaries.")
     ] = True,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Writes an audit report: one HTML file that opens offline, prints to paper, and can be verified anywhere.
+    """Writes an audit report: one HTML file that opens offline, can be printed, and can be verified anywhere.
 
     It shows the verification, every record with its originals beside the summary, erasures and holds, what each reply
-    was written from, and the messages. It carries the bundles of its threads, and the newest checkpoint with
-    --checkpoints, so that `verify FILE` and `python -m compaction_store.offline FILE` can check it without a database.
-    With a period and no thread names, it is on all threads that changed in the period. The exit code is 1 if the
+    was written from, and the messages. It contains the bundles of its threads, and with --checkpoints the newest
+    checkpoint, so that `verify FILE` and `python -m compaction_store.offline FILE` can check it without a database.
+    With a period and no thread names, it covers all threads that changed in the period. The exit code is 1 if the
     verification has findings.
     """
     if not threads and since is None:

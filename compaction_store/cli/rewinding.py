@@ -82,7 +82,7 @@ def repair(
 ) -> None:
     """Replaces an active compaction: revokes it and summarizes the same span again, in one run.
 
-    If the summarizer fails, the compaction stays as it is, the attempt is on record, and the exit code is 1.
+    If the summarizer fails, the compaction stays as it is, the attempt is recorded, and the exit code is 1.
     """
     summarize = choosing.summarize(summarizer)
     if summarize is None:

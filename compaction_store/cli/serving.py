@@ -27,7 +27,7 @@ _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 def serve(
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve. Port 0 takes a free one.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="The address to listen on. Port 0 chooses a free port.")
     ] = "127.0.0.1:8780",
     auth: Annotated[
         str | None,
@@ -35,8 +35,8 @@ def serve(
             "--auth",
             metavar="HEADER",
             show_default=False,
-            help="Take the reader's name from this header, which a proxy in front sets after it has checked who it is."
-            " Without it, only the browser that opens the printed address is let in.",
+            help="Take the reader's name from this header, which a proxy sets after it has authenticated the reader."
+            " Without it, only the browser that opens the printed address first is let in.",
         ),
     ] = None,
     names: Annotated[
@@ -44,12 +44,12 @@ def serve(
         typer.Option(
             "--name",
             metavar="HOST",
-            help="A host name under which the pages are reached, besides localhost. Repeat it for several.",
+            help="A host name of the pages, besides localhost. Repeat it for several.",
             show_default=False,
         ),
     ] = None,
     content: Annotated[
-        bool, typer.Option("--content/--no-content", help="Show what messages and summaries say.")
+        bool, typer.Option("--content/--no-content", help="Show the text of messages and summaries.")
     ] = True,
     window: options.Window = None,
     reserve: options.Reserve = 0,
@@ -62,7 +62,7 @@ def serve(
         typer.Option(
             "--access-log",
             metavar="FILE",
-            help="Append to this file who read which content, as JSON lines. [default: stderr]",
+            help="Append a JSON line to this file for each page with content: who read it, and when. [default: stderr]",
             show_default=False,
         ),
     ] = None,
@@ -77,7 +77,7 @@ def serve(
     Nothing can be written. The session takes the role compaction_store_auditor, which the login must be a member of,
     and ends every statement after 20 seconds. With --window, the threads that are due for compaction are listed.
     """
-    host, port = _address(listen)
+    host, port = _address(listen, "--listen")
     if auth is None and not _is_loopback(host):
         raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
     # An extra, and slow to import.
@@ -161,7 +161,7 @@ def mcp(
 
     Nothing can be written. The session takes the role compaction_store_auditor, which the login must be a member of.
     """
-    host, port = ("", 0) if http is None else _address(http)
+    host, port = ("", 0) if http is None else _address(http, "--http")
     # An extra, and slow to import.
     from compaction_store.adapters import mcp as adapter  # noqa: PLC0415
 
@@ -178,10 +178,10 @@ def mcp(
     asyncio.run(serve())
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 <= int(port) < 65536:  # noqa: PLR2004 — as many as there are
-        raise misuse(f"must look like 127.0.0.1:8000, not {text!r}", "--http")
+        raise misuse(f"must look like 127.0.0.1:8000, not {text!r}", option)
     return host.strip("[]"), int(port)
 
 

@@ -39,7 +39,7 @@ def show(
 ) -> None:
     """Shows one compaction record beside the messages that it replaces.
 
-    Long messages are shortened, and of a long span only the first and last messages are shown; --full shows everything.
+    Long messages are shortened, and only the first and last messages of a long span are shown; --full shows everything.
     On a terminal, output longer than the screen goes through your pager.
     """
     out = Output(as_json=as_json)

@@ -69,7 +69,7 @@ def stats(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="NAME", help="With --prices: the model that the thread is for.", show_default=False
+            "--model", metavar="NAME", help="With --prices: the model whose prices apply.", show_default=False
         ),
     ] = None,
     window: Annotated[

@@ -1,4 +1,4 @@
-"""Runs a command while it has a turn on a thread."""
+"""Runs a command in a turn on a thread."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def turn(
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Runs a command while it has a turn on a thread: of all that take turns, one at a time runs, in order.
+    """Runs a command in a turn on a thread: only one turn at a time has the thread, in the order in which they asked.
 
-    It exits as the command does. Options of the command follow `--`. What the command appends is not checked against
-    the turn.
+    The exit code is the command's. Put the command's own options after `--`. Appends by the command do not check that
+    the turn still has the thread.
     """
     with options.store(url, tenant) as store, store.turn(thread, wait=wait, lease=lease, actor=actor):
         try:

@@ -154,7 +154,7 @@ def record_cells(value: Compaction) -> list[str]:
 
 
 def failure_cells(value: Compaction) -> list[str]:
-    """Returns the cells of an attempt that failed or was rejected: its error in one line, less of the rest."""
+    """Returns the cells of an attempt that failed or was rejected: its error in one line, and fewer other cells."""
     number_, written, _, seqs, _, _, _, called, _, _, _, model, problem = record_cells(value)
     return [number_, written, seqs, called, model, next(iter(problem.splitlines()), "")]
 

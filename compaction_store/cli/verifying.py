@@ -69,7 +69,7 @@ def verify(
 
     An argument that names a file is verified as a bundle or a report, without a database; - is standard input. With
     --public-key, each bundle, also in a report, must include a checkpoint that is signed with this key and contains the
-    thread. Of a report its own hash is checked too, and that the page shows what its bundles say.
+    thread. For a report, its hash is checked too, and that the page agrees with its bundles.
     """
     if bool(what) + every + all_tenants != 1:
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
