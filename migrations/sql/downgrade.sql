@@ -3,7 +3,7 @@ DROP TABLE
     compaction_store.events, compaction_store.compactions, compaction_store.messages, compaction_store.heads,
     compaction_store.threads, compaction_store.staged, compaction_store.turns
     CASCADE;
--- Only a cluster has it, and a store takes a database that has it for one.
+-- Only a cluster has this function; a store recognizes a cluster by it.
 DROP TABLE IF EXISTS compaction_store.names CASCADE;
 
 DO $$

@@ -1,8 +1,9 @@
 -- Appends one message in one round trip. The key is checked before expected_seq, so that a retry after a success is a
--- replay and no conflict; p_fresh means that the key was made for this call and cannot exist yet. The time is read under
--- the lock and never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at the pos in the
--- receipt. Without p_durable the commit does not wait for the disk. OUT parameters, because one row costs less than a result set. Here and in all functions that take p_thread_uid,
--- it may be NULL, and the key is looked up by the name; a first append makes the thread.
+-- replay, not a conflict. p_fresh means that the key was made for this call and cannot exist yet. The time is read
+-- under the lock and never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at the
+-- pos in the receipt. Without p_durable the commit does not wait for the disk. Returns OUT parameters, because one row
+-- costs less than a result set. Here and in all other functions, p_thread_uid may be NULL: then the key is looked up by
+-- the name. The first append makes the thread.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,

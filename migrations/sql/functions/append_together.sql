@@ -1,9 +1,10 @@
--- Appends for several callers in one commit. Each call is an append of its own, with its own subtransaction: one that is
--- refused, or whose thread somebody else is writing to, is left out of the result and stores nothing; its caller repeats it
--- alone and gets its own error or its own turn. No call here waits for a thread, so none keeps the others waiting, unless
--- all are for the same thread. p_thread_uids has NULL for a thread that is to be found by its name. p_sizes has the number
--- of messages of each call; the lists of messages have those of all calls, one call after the other. The
--- calls are sorted by tenant and name, so that two batches that make the same new threads do not wait for each other.
+-- Appends for several callers in one commit. Each call is a separate append with its own subtransaction. A call that is
+-- refused, or whose thread somebody else is writing to, stores nothing and is left out of the result; its caller
+-- repeats it alone, and then gets the error or waits. No call here waits for a thread, so none keeps the others
+-- waiting, unless all are for the same thread. p_thread_uids has NULL for a thread that is to be found by its name.
+-- p_sizes has the number of messages of each call; the lists of messages have those of all calls, one call after the
+-- other. The calls are sorted by tenant and name, so that two batches that make the same new threads do not wait for
+-- each other.
 CREATE FUNCTION compaction_store.append_together(
     p_thread_uids uuid[], p_tenants text[], p_thread_ids text[], p_sizes integer[], p_counters text[], p_keys text[],
     p_receipts text[], p_expected_seqs bigint[], p_fresh boolean[], p_expected_heads bytea[], p_seen_heads bytea[],
@@ -73,7 +74,7 @@ BEGIN
                 RETURN NEXT;
             END IF;
         EXCEPTION WHEN OTHERS THEN
-            -- Stored nothing. Whatever the reason, its caller learns it by the same call alone.
+            -- Nothing was stored. The caller repeats the call alone, and gets the reason then.
             NULL;
         END;
         v_first := v_last + 1;

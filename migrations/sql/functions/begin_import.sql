@@ -1,5 +1,4 @@
--- Returns the pos and the head of the thread that a bundle brings, NULL where there is none yet. Called before any row is
--- sent.
+-- Returns the pos and the head of a bundle's thread if it is stored already, else NULL. Called before any row is sent.
 CREATE FUNCTION compaction_store.begin_import(
     p_thread_uid uuid, p_tenant text, p_thread_id text, OUT found_pos bigint, OUT found_head bytea
 )

@@ -158,8 +158,7 @@ BEGIN
             IF p_base_head IS NULL THEN
                 RAISE EXCEPTION 'p_base_head must be given for applied records' USING ERRCODE = 'CS008';
             END IF;
-            -- A rewind or a clear hides everything up to the end: it may part calls from their results, and nothing comes
-            -- after them.
+            -- A rewind or a clear hides everything up to the end, so it may separate calls from their results.
             IF (
                 v_row.start_seq >= 1 AND v_row.start_seq <= v_row.end_seq AND v_row.end_seq <= v_base_seq
                 AND (v_row.kind NOT IN ('rewind', 'clear') OR v_row.end_seq = v_head.last_seq)
@@ -189,7 +188,7 @@ BEGIN
             WHERE m.thread_uid = p_thread_uid AND m.seq = v_row.end_seq;
             v_change := v_row.tokens_after - v_row.tokens_before;
         END IF;
-        -- A provider's own compaction is no attempt by our callbacks.
+        -- A provider's own compaction is not an attempt by a callback.
         v_tried := v_tried OR v_row.outcome <> 'observed';
         v_progress := v_progress OR v_row.outcome = 'applied';
 

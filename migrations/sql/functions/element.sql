@@ -1,6 +1,6 @@
--- Returns the row that the present view has for a seq, of a hidden thread too: the outermost record in force around it, or
--- the message. No row if there is no such seq. The indexes on span_node find the record; see tables/compactions.sql. "+ 0"
--- keeps the planner to them.
+-- Returns the row that the present view has for a seq, also in a hidden thread: the outermost record in force around
+-- it, or the message. Returns no row if there is no such seq. The indexes on span_node find the record; see
+-- tables/compactions.sql. "+ 0" keeps the planner to them.
 CREATE FUNCTION compaction_store.element(p_thread_uid uuid, p_tenant text, p_thread_id text, p_seq bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,

@@ -1,4 +1,4 @@
--- A page of a thread's events after a pos, oldest first.
+-- Returns a page of a thread's events after a pos, oldest first.
 CREATE FUNCTION compaction_store.events(p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_limit integer)
 RETURNS TABLE (
     pos bigint, kind text, critical boolean, actor text, login text, created_at timestamptz, body text, thread_uid uuid

@@ -40,7 +40,7 @@ BEGIN
     parent_uid := p_thread_uid;
     v_rest := CASE WHEN p_key IS NOT NULL THEN format(',"key":%s', p_key) ELSE '' END
         || CASE WHEN p_body = '{}' THEN '}' ELSE ',' || substring(p_body FROM 2) END;
-    -- Not the copies of such events, which name the parent's forks.
+    -- Copies of fork events are left out: they name the parent's forks.
     v_copied := compaction_store.copied_to(p_thread_uid);
     SELECT f.child, f.at_pos, f.at_seq, f.head, e.pos, e.created_at
     INTO child_uid, at_pos, at_seq, child_head, event_pos, forked_at

@@ -18,7 +18,7 @@ DECLARE
     v_made record;
     v_last integer;
     v_head bytea;
-    -- One for each message. Those of threads that are left out stay NULL.
+    -- One entry for each message. For threads that are left out, they stay NULL.
     v_keys text[];
     v_call_sizes integer[];
     v_uids uuid[];
@@ -47,7 +47,7 @@ BEGIN
     PERFORM compaction_store.refuse_bad_message(new.payload, new.role, new.meta)
     FROM ROWS FROM (unnest(p_payloads), unnest(p_roles), unnest(p_metas)) AS new (payload, role, meta);
 
-    -- Assigning to a place of an array that is NULL would make an array that begins there.
+    -- Assigning to an index of a NULL array would make an array that begins at that index.
     v_uids := array_fill(NULL::uuid, ARRAY[v_count]);
     v_ats := array_fill(NULL::timestamptz, ARRAY[v_count]);
     v_seqs := array_fill(NULL::bigint, ARRAY[v_count]);

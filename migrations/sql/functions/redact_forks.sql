@@ -1,8 +1,9 @@
--- Finds the forks of a thread that hold copies of some of its messages, and the forks of those. With p_reaches it erases the
--- copies, and every record of the fork that may repeat them, each fork with an event of its own; p_dry_run is as for
--- redact. Returns a JSON list with one object for each fork that holds or held some, in the order in which they were made.
--- The salt of a fork's event is made of p_salt and the fork's key, so that a retry finds it. A fork that is not in this
--- database is left out. The caller has locked the thread's head; those of forks are locked here, parents before children.
+-- Finds the forks of a thread that hold copies of some of its messages, and the forks of those. With p_reaches it
+-- erases the copies, and every record of the fork that may repeat them, each fork with an event of its own; p_dry_run
+-- is as for redact. Returns a JSON list with one object for each fork that holds or held copies, in the order in which
+-- the forks were made. The salt of a fork's event is made of p_salt and the fork's key, so that a retry finds it. A
+-- fork that is not in this database is left out. The caller has locked the thread's head; those of forks are locked
+-- here, parents before children.
 CREATE FUNCTION compaction_store.redact_forks(
     p_thread_uid uuid, p_wanted int8multirange, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_reaches boolean, p_dry_run boolean

@@ -1,6 +1,6 @@
--- Raises an error if the body of a compaction record breaks a rule of docs/integrity.md, section 2, or if its token count
--- would make later appends overflow. What a record of an unknown kind holds is not known. A replacement may be a system message only if the span has one: compaction must not
--- give text more authority.
+-- Raises an error if the body of a compaction record breaks a rule of docs/integrity.md, section 2, or if its token
+-- count would make later appends overflow. The body of a record of an unknown kind is not checked. A replacement may be
+-- a system message only if the span has one: compaction must not give text more authority.
 CREATE FUNCTION compaction_store.refuse_bad_record(p_record compaction_store.compactions, p_body text) RETURNS void
 LANGUAGE plpgsql
 AS $$

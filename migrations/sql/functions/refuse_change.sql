@@ -1,6 +1,6 @@
--- Trigger before every UPDATE and DELETE of append-only tables. It lets erasures through: content and salt become NULL,
--- redacted_pos is set, and nothing else differs; and a thread's name becomes that of its stub, without its salt. Rows are compared with *=,
--- by their bytes, because json has no equality.
+-- Trigger before every UPDATE and DELETE of append-only tables. It allows erasures: content and salt become NULL,
+-- redacted_pos is set, and nothing else differs; and a thread's name becomes that of its stub, without its salt. Rows
+-- are compared with *=, by their bytes, because json has no equality.
 CREATE FUNCTION compaction_store.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

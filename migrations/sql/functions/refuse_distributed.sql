@@ -1,4 +1,5 @@
--- Raises an error if Citus has distributed the tables, for what needs two threads or a local table in one call.
+-- Raises an error if Citus has distributed the tables. Called by functions that need two threads, or a local table, in
+-- one call.
 CREATE FUNCTION compaction_store.refuse_distributed(p_error text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -27,7 +27,7 @@ BEGIN
         v_forbidding := ARRAY[refused_by];
     ELSE
         v_forbidding := compaction_store.in_hold(p_head.thread_uid, p_head.last_pos);
-        -- Of a hold and a retention, the hold is named.
+        -- If both a hold and a retention forbid it, the error names the hold.
         SELECT e.pos, e.kind, compaction_store.retained_until(e.body::text) INTO refused_by, v_kind, v_until
         FROM compaction_store.events AS e WHERE e.thread_uid = p_head.thread_uid AND e.pos = ANY (v_forbidding)
         ORDER BY e.kind LIMIT 1;

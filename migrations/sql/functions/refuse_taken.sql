@@ -4,7 +4,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- On a cluster claim_name has looked at the name.
+    -- On a cluster, claim_name has checked the name.
     IF compaction_store.is_distributed() OR compaction_store.find_thread(p_tenant, p_thread_id) IS NULL THEN
         RAISE EXCEPTION 'the key of the thread is taken: another tenant has it, or its rows were changed'
             USING ERRCODE = 'CS020';

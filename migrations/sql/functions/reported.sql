@@ -1,7 +1,7 @@
--- Finds the newest reply, among the last p_among messages, that has a receipt and reports the tokens of its request, and
--- returns what the view in its receipt took by the store's own counts. A
--- copied receipt names a pos in the thread where the reply was written. Payload and meta are searched as text, because json
--- cannot take apart text with \u0000. Both are compact JSON, so inside a string the quotes would be escaped.
+-- Finds the newest reply, among the last p_among messages, that has a receipt and reports the tokens of its request,
+-- and returns the size of the view in its receipt by the store's own counts. A copied receipt names a pos in the thread
+-- where the reply was written. Payload and meta are searched as text, because json cannot take apart text with \u0000.
+-- Both are compact JSON, so inside a string the quotes would be escaped.
 CREATE FUNCTION compaction_store.reported(p_thread_uid uuid, p_tenant text, p_thread_id text, p_among integer)
 RETURNS TABLE (seq bigint, view_tokens bigint, payload text, meta text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER

@@ -55,10 +55,11 @@ CREATE INDEX compactions_in_force_idx
     ON compaction_store.compactions (thread_uid, start_seq, end_seq DESC, number DESC)
     INCLUDE (pos, redacted_pos, tokens_after, tenant)
     WHERE outcome = 'applied' AND revokes IS NULL;
--- An interval tree, which finds the first record that folded another one: span_node is the seq of the span that is divisible by the
--- highest power of two. A span that contains another has the same one, or one that the other's becomes when its lowest bits
--- are replaced by a one and zeros: as many as the last seq has bits. At one before or after the inner span, the spans that
--- contain it are a range of one of these indexes. span_node comes first, so that no other query uses them.
+-- An interval tree, which finds the first record that folded another one: span_node is the seq of the span that is
+-- divisible by the highest power of two. A span that contains another one has the same node, or an ancestor of it: the
+-- other's node with its lowest bits replaced by a one and zeros. There are as many ancestors as the last seq has bits.
+-- At each ancestor, the spans that contain the inner span are a range of one of these indexes. span_node comes first,
+-- so that no other query uses them.
 CREATE INDEX compactions_span_start_idx
     ON compaction_store.compactions (span_node, thread_uid, start_seq, number DESC)
     INCLUDE (end_seq, redacted_pos, tenant)

@@ -1,7 +1,7 @@
--- One row for each thread that has a turn now; the thread itself may not exist yet, so the row has its name and no key. It
--- is no part of the chain. turn_id is the turn that has the thread until its lease ends, NULL if the first one that waits
--- may take it. waiting are the turns that wait, in the order of their arrival, each with the time when
--- its place expires unless it asks again.
+-- One row for each thread that has a turn now; the thread itself may not exist yet, so the row has its name and no key.
+-- It is not part of the chain. turn_id is the turn that has the thread until its lease ends, NULL if the first waiting
+-- turn may take it. waiting lists the waiting turns in the order of their arrival, each with the time when its place
+-- expires unless it asks again.
 CREATE TABLE compaction_store.turns (
     turn_id uuid,
     held_since timestamptz,

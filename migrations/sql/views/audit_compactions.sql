@@ -1,4 +1,4 @@
--- Compaction records for people who write SQL, each with its status. A row beyond the head is no record. Tenants are as
+-- Compaction records for people who write SQL, each with its status. A row beyond the head is left out. Tenants are as
 -- in audit_threads; they are compared for the record as well, so that a query by time uses compactions_audit_idx.
 CREATE VIEW compaction_store.audit_compactions WITH (security_invoker = true) AS
 SELECT

@@ -1,4 +1,4 @@
--- Events for people who write SQL. A row beyond the head is no event. The tenants are as in audit_threads.
+-- Events for people who write SQL. A row beyond the head is left out. The tenants are as in audit_threads.
 CREATE VIEW compaction_store.audit_events WITH (security_invoker = true) AS
 SELECT
     t.tenant,

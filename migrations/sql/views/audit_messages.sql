@@ -1,4 +1,4 @@
--- Messages for people who write SQL. A row beyond the head is no message. The tenants are as in audit_threads.
+-- Messages for people who write SQL. A row beyond the head is left out. The tenants are as in audit_threads.
 CREATE VIEW compaction_store.audit_messages WITH (security_invoker = true) AS
 SELECT
     t.tenant,

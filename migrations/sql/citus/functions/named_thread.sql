@@ -1,4 +1,4 @@
--- Returns the key of the thread that has a name, NULL if none has.
+-- Returns the key of the thread that has a name, NULL if there is none.
 CREATE OR REPLACE FUNCTION compaction_store.named_thread(p_name_uid uuid, p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,5 @@
--- Makes the thread for which the same transaction got a new key from name_thread. The key has the time of the birth.
+-- Makes the thread for which the same transaction got a new key from name_thread. The key has the time of the thread's
+-- creation.
 CREATE OR REPLACE FUNCTION compaction_store.open_named_thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER

@@ -1,4 +1,4 @@
--- The same as roles/grants.sql, for what only a cluster has.
+-- The same as roles/grants.sql, for objects that only a cluster has.
 DO $$
 DECLARE
     v_name text;
