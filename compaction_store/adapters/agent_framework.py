@@ -18,7 +18,7 @@ try:
     from agent_framework import HistoryProvider, Message
 except ImportError as error:
     raise MissingExtra("the history provider of the Microsoft Agent Framework", "agent-framework") from error
-# Outside of the try: if a release moves it, the error says so.
+# Outside the try: if a release moves this function, the error says so.
 from agent_framework._sessions import filter_new_messages
 
 # The types of contents that the store knows by another type, and the names of their fields there.
@@ -30,11 +30,11 @@ _CONTENTS = {block: (content, {new: old for old, new in names.items()}) for cont
 
 
 class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framework is an extra
-    """The history of each session, kept as the thread of its name.
+    """Keeps the history of each session as the thread of the same name.
 
     With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
-    With `budget`, a history that is over it is first compacted, by the callbacks that are registered with the store;
-    `actor` is recorded with that. `options` are those of every history provider, such as `store_outputs`.
+    With `budget`, a history that is over it is first compacted, by the callbacks that are registered with the store,
+    and `actor` is recorded. `options` are those of every history provider, such as `store_outputs`.
     """
 
     DEFAULT_SOURCE_ID = "compaction_store"
@@ -76,7 +76,7 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Appends the messages, without those at their beginning that the history ends with."""
+        """Appends the messages, except leading ones that the history already ends with."""
         del state, kwargs
         name = _checked(session_id)
         payloads = [to_payload(message) for message in messages]
@@ -106,7 +106,7 @@ def _checked(session_id: str | None) -> str:
 
 
 def to_payload(message: Any) -> Payload:
-    """Returns a message as it is stored: its contents are shaped as blocks whose text and calls the store knows."""
+    """Converts a message for the store: its contents become blocks whose text and calls the store can read."""
     if not isinstance(message, Message):
         raise InvalidInput(f"a message must be a Message, not {type(message).__name__}")
     found = message.to_dict()
@@ -114,7 +114,7 @@ def to_payload(message: Any) -> Payload:
 
 
 def from_payload(payload: Payload) -> Any:
-    """Returns the message that is stored so. The store's own summaries, and other dicts, become messages of text."""
+    """Converts a stored message back. The store's own summaries, and other dicts, become text messages."""
     rest = {name: value for name, value in payload.items() if name != "content"}
     content = payload.get("content")
     if not isinstance(content, list):

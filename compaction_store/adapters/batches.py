@@ -1,4 +1,4 @@
-"""Splits messages into appends of a size that the store takes."""
+"""Splits messages into appends of a size that the store accepts."""
 
 from __future__ import annotations
 

@@ -25,24 +25,24 @@ except ImportError as error:
 
 OnDelete = Literal["hide", "erase"]
 _BOUNDARY = "provider:compact_boundary"
-# How many are remembered, so that nothing is read again.
+# How many threads are remembered, so that they are not read again.
 _TRANSCRIPTS, _SUMMARIES = 64, 1000
 
 
 class _Known(NamedTuple):
-    """The end of a thread, the seq of each line that has a uuid, and boundaries without a record."""
+    """The known state of a thread: its end, the seq of each line that has a uuid, and boundaries without a record."""
 
     thread: Thread | None
     last_seq: int
     head: bytes | None
     seqs: dict[str, int]
     boundaries: dict[int, Payload]
-    #: For each such boundary the line of a message that came next: it may be the summary.
+    #: For each such boundary, the message line that came next: it may be the summary.
     following: dict[int, Payload]
 
 
 class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
-    """Transcripts as threads, each named by `thread_id`, in the tenant of the store.
+    """Keeps transcripts as threads, each named by `thread_id`, in the tenant of the store.
 
     With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
     `on_delete` says what `delete` does: it hides the transcript, or erases its thread for good. `actor` is recorded
@@ -61,7 +61,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         self._summaries: OrderedDict[str, tuple[bytes, Any]] = OrderedDict()
 
     async def append(self, key: Any, entries: list[Any]) -> None:
-        """Appends lines. A line whose uuid is in the transcript already is left out, so a batch may be sent again."""
+        """Appends lines. A line whose uuid is already in the transcript is skipped, so a batch may be sent again."""
         name = thread_id(**key)
         if not entries:
             return
@@ -77,7 +77,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         _remember(self._known, name, await self._compact(name, known), _TRANSCRIPTS)
 
     async def load(self, key: Any) -> list[Any] | None:
-        """Returns all lines, also those that a compaction replaced: Claude Code leaves them out itself."""
+        """Returns all lines, including those that a compaction replaced: Claude Code itself leaves them out."""
         return await self._lines(thread_id(**key))
 
     async def list_sessions(self, project_key: str) -> list[Any]:
@@ -87,8 +87,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     async def list_session_summaries(self, project_key: str) -> list[Any]:
         """Returns the summaries that the SDK derives from the lines.
 
-        They repeat parts of messages, so they are not stored, where an erasure would miss them. A transcript that has
-        not changed since it was last listed by this object is not read again.
+        They repeat parts of messages, so they are not stored: an erasure would miss them. A transcript is read again
+        only if it has changed since this object last listed it.
         """
         found = []
         for names, thread in await self._threads(project_key):
@@ -104,14 +104,14 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return found
 
     async def delete(self, key: Any) -> None:
-        """Hides a transcript, or erases it, as `on_delete` says. With that of a session go those of its subagents."""
+        """Hides or erases a transcript, as `on_delete` says; for a session, those of its subagents as well."""
         name = thread_id(**key)
         names = [name]
         if not key.get("subpath"):
             prefix = (key["project_key"], key["session_id"])
             names += [thread.thread_id for _, thread in await self._threads(*prefix)]
         method, options = ("erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
-        # The session goes last: if the process ends before that, it is still listed, and can be deleted again.
+        # The session is deleted last: if the process ends before that, it is still listed and can be deleted again.
         for each in reversed(names):
             self._known.pop(each, None)
             self._summaries.pop(each, None)
@@ -133,7 +133,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return known
 
     async def _compact(self, name: str, known: _Known) -> _Known:
-        """Records the boundaries, each once the next message is there: that is the summary, if there is one."""
+        """Records each boundary once the next message is there: if there is a summary, it is that message."""
         for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
             while True:
                 view = await self._call("view", name)
@@ -153,14 +153,14 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             known.boundaries.pop(seq, None)
             known.following.pop(seq, None)
             thread = await self._call("thread", name, hidden=True)
-            # Lines that others have appended meanwhile are not known yet: the old head lets the next append find them.
+            # Lines that others have appended since are not known yet; with the old head, the next append finds them.
             known = known._replace(head=thread.head if thread.last_seq == known.last_seq else known.head)
         return known
 
     # ---- reading
 
     async def _read(self, name: str) -> _Known:
-        """Reads what is new in a thread since it was read last, or all of it."""
+        """Reads a thread's new lines since the last call, or all lines."""
         thread = await self._thread(name)
         if thread is None:
             return _Known(None, 0, None, {}, {}, {})
@@ -265,7 +265,7 @@ def _unknown(entries: list[Any], seqs: dict[str, int]) -> list[Any]:
 
 
 def _note(known: _Known, seq: int, entry: Payload) -> None:
-    """Adds a line that is stored to what is known of the thread."""
+    """Adds a stored line to what is known of the thread."""
     if isinstance(own := entry.get("uuid"), str):
         known.seqs[own] = seq
     if entry.get("type") == "system" and entry.get("subtype") == "compact_boundary":
@@ -286,7 +286,7 @@ def _preserved(boundary: Payload) -> list[str]:
 
 
 def _summary(line: Payload) -> str | None:
-    """Returns the text of a summary's line; None if the line is no summary."""
+    """Returns the text of a summary line; None for any other line."""
     message = line.get("message")
     content = message.get("content") if line.get("isCompactSummary") is True and isinstance(message, dict) else None
     if isinstance(content, str):

@@ -1,7 +1,7 @@
 """A session service of Google's Agent Development Kit (ADK) that keeps each session as a thread of the store.
 
-A compaction of the ADK becomes a record that folds the events it covers. State of an app and of a user has a thread of
-its own, to which changes are appended, so that two sessions never overwrite each other's.
+A compaction by the ADK becomes a record that folds the events it covers. The state of an app, and of a user, is a
+separate thread to which changes are appended, so two sessions never overwrite each other's changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FOLD_STATE = 200
 
 
 class _Stored(NamedTuple):
-    """A session's initial state, and its events, each with its seq; 0 for a compaction's."""
+    """A session's initial state, and its events with their seqs; a compaction has seq 0."""
 
     started: Payload
     events: list[tuple[int, Payload]]
@@ -54,7 +54,7 @@ class _Stored(NamedTuple):
 
 
 class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the framework is an extra
-    """Sessions as threads, each named by `thread_id`.
+    """Keeps sessions as threads, each named by `thread_id`.
 
     With a `Store`, calls run in a thread; an `AsyncStore` works on the loop that it was opened on. `on_delete` says
     what `delete_session` does: it hides the session, or erases its thread for good. `actor` is recorded with
@@ -93,7 +93,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        """Returns the session with all its events, also those that compactions cover; the ADK leaves these out."""
+        """Returns the session with all events, including those that compactions cover: the ADK leaves these out."""
         thread = await self._thread(thread_id(app_name, user_id, session_id))
         if thread is None:
             return None
@@ -112,7 +112,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         )  # fmt: skip
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Returns the sessions of an app, or of one of its users, without events, the last updated one last."""
+        """Returns the sessions of an app, or of one of its users, without events, by the time of the last update."""
         found = []
         for thread in await self._list("threads", after=_prefix(app_name, user_id)):
             if not thread.thread_id.startswith(_prefix(app_name, user_id)):
@@ -145,7 +145,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return await self._state(app_name, user_id)
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Appends an event, also to a session that others have written to since it was read: both are stored."""
+        """Appends an event, even if others have written to the session since it was read: both events are stored."""
         if event.partial:
             return event
         name = thread_id(session.app_name, session.user_id, session.id)
@@ -173,7 +173,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             view = await self._call("view", name)
             first, last = compaction["startTimestamp"], compaction["endTimestamp"]
             seqs = {seq for seq, event in stored.events if first <= event["timestamp"] <= last}
-            # An element that is covered only in part keeps its own compaction, as in the ADK's requests.
+            # An earlier compaction that is covered only in part stays, as in the ADK's requests.
             whole = [set(range(element.seq, element.end_seq + 1)) <= seqs for element in view.elements]
             begin, stop = _longest(whole)
             if begin == stop:
@@ -186,18 +186,18 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
                 )  # fmt: skip
                 return True
             except Conflict:
-                # Another writer came first: look again.
+                # Another writer came first: read again.
                 continue
 
     async def _stored(self, thread: Thread) -> _Stored | None:
-        """Returns what a thread has of its session: what came after the last deletion."""
+        """Reads a session from its thread: everything after the last deletion."""
         name, after = thread.thread_id, thread.hidden_seq or 0
         messages = await self._list("replay", name, after=after)
         if not messages:
             return None
         started = messages[0].payload
         if started is None or started.get("type") != _STARTED:
-            # Its start was erased, or it was deleted while an event was appended.
+            # The session's first message was erased, or the session was deleted while an event was appended.
             started = {"type": _STARTED, "state": {}, "timestamp": messages[0].created_at.timestamp()}
         events = [(m.pos, m.seq, m.payload) for m in messages if m.payload and "actions" in m.payload]
         if thread.last_number:
@@ -216,7 +216,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
 
     async def _state(self, *names: str) -> Payload:
-        """Returns the state of an app or a user. Many changes are folded into one: the view stays short."""
+        """Returns the state of an app or a user. Folds many changes into one, so that the view stays short."""
         try:
             view = await self._call("view", _name(names))
         except ThreadNotFound:
@@ -226,7 +226,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             state.update(message["state"] if message else {})
         if len(view.elements) > _FOLD_STATE:
             folded = {"type": _STATE, "state": state}
-            # Where another did it, there is nothing to do.
+            # Another process has folded it already.
             with suppress(Conflict):
                 await self._call("adopt", _name(names), [folded], view=view, reason="state", actor=self._actor)
         return state

@@ -1,7 +1,6 @@
-"""The messages of LangChain as they are stored: as chat messages, with their other fields under "langchain".
+"""Converts LangChain's messages for the store: to chat messages, with their other fields under "langchain".
 
-This is the form in which `import` stores them too. Fields with their default values are left out. Nothing else is: a
-message comes back as it was.
+`import` stores them in the same form. Only fields with default values are left out, so every message can be restored.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ def message_types(given: Any) -> MessageTypes:
 
 
 def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
-    """Returns a message as it is stored. A class that is not LangChain's must be one of `types`.
+    """Converts a message for the store.
 
-    Without `types`, a message of any class and with any values is taken, and a value that is not JSON is replaced by
-    the name of its class.
+    A class that is not LangChain's must be one of `types`. If `types` is None, any class and any value is accepted, and
+    a value that is not JSON is replaced by the name of its class.
     """
     if not isinstance(message, lc.BaseMessage):
         raise InvalidInput(f"a message must be a LangChain message, not {type(message).__name__}")
     own = type(message)
     if types is not None and own is not _KINDS.get(message.type) and types.get(own.__name__) is not own:
         raise InvalidInput(f"message_types must have the class of the message: {own.__name__}")
-    # model_dump warns of values that its fields do not declare, and quotes them.
+    # model_dump warns about values of undeclared types, and quotes them.
     found = message.model_dump(exclude_defaults=True, warnings=False)
     found = _json(found, _described if types is None else _refused)
     found.pop("type", None)
@@ -74,7 +73,7 @@ def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
 
 
 def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
-    """Returns the message that is stored so. The store's own summaries, and other dicts, become messages of text."""
+    """Converts a stored message back. The store's own summaries, and other dicts, become text messages."""
     ours = payload.get(OURS)
     ours = ours if isinstance(ours, dict) else {}
     role = ours.get("role", payload.get("role"))
@@ -96,7 +95,7 @@ def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
 
 
 def as_user(payload: Payload) -> Payload:
-    """The store puts no system message in place of others: its role is kept beside."""
+    """A replacement must not be a system message, so the role is stored in another field."""
     if payload.get("role") not in {"system", "developer"}:
         return payload
     return {**payload, "role": "user", OURS: {**payload.get(OURS, {}), "role": payload["role"]}}
@@ -137,7 +136,7 @@ def _loaded(call: Payload) -> Payload:
 
 
 def _json(value: Any, other: Callable[[Any], Any]) -> Any:
-    """Returns a value of JSON; `other` replaces what is none."""
+    """Converts a value to JSON; `other` replaces values that have no JSON form."""
     if isinstance(value, dict):
         if not all(type(name) is str for name in value):
             return other(value)
@@ -147,7 +146,7 @@ def _json(value: Any, other: Callable[[Any], Any]) -> Any:
     if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
         return value
     if isinstance(value, str):
-        # A TextAccessor, or a member of an Enum.
+        # A TextAccessor or an Enum member.
         return str.__str__(value)
     return other(value)
 

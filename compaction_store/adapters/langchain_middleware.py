@@ -24,7 +24,7 @@ except ImportError as error:
 
 
 class _Sent(NamedTuple):
-    """A request as it is sent, and the view that it has the messages of."""
+    """A request as it is sent, and the view whose messages it has."""
 
     request: Any
     thread_id: str
@@ -35,9 +35,9 @@ class _Sent(NamedTuple):
 class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework is an extra
     """Keeps an agent's messages as a thread, and sends the model the thread's view in place of the state's messages.
 
-    The thread is named by `thread_id`, or by that of the run's config. With `budget`, a view that is over it is first
+    The thread is named by `thread_id`, or else by the run's `thread_id`. With `budget`, a view that is over it is first
     compacted, by the callbacks that are registered with the store; the agent's state keeps all messages. `actor` is
-    recorded with what changes the view. With a `Store`, the agent may be invoked with and without `await`.
+    recorded with every change of the view. With a `Store`, the agent may be invoked with and without `await`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         view = yield from self._threads.view(thread_id)
         if view is not None and self._budget is not None:
             view = yield from self._threads.call("fit", thread_id, self._budget, actor=self._actor)
-        # A message of the state is sent as it is, with what has no JSON form.
+        # A message of the state is sent unchanged, including values that have no JSON form.
         given = {name(payload): (payload, message) for payload, message in zip(state, messages, strict=True)}
         shown = []
         for each in () if view is None else view.messages:
@@ -97,7 +97,7 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
     def _appended(self, sent: _Sent, response: Any) -> Work[None]:
         """Appends the reply, with the view that it was written from as its receipt."""
         for message in response.result:
-            # The state would give it one later, and then have another message.
+            # Otherwise the state would add an id later, and the message would differ.
             message.id = message.id or str(uuid4())
         replies = [to_payload(message) for message in response.result]
         if replies:

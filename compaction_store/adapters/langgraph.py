@@ -19,21 +19,22 @@ try:
     from langgraph.checkpoint.base import BaseCheckpointSaver
 except ImportError as error:
     raise MissingExtra("the checkpointer of LangGraph", "langgraph") from error
-# Outside of the try: if a release moves it, the error says so.
+# Outside the try: if a release moves this function, the error says so.
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 OnDelete = Literal["clear", "erase"]
-# Not every checkpointer has these; LangGraph looks at the class.
+# Not every checkpointer has these methods; LangGraph looks for them on the class.
 _OPTIONAL = ("delete_for_runs", "copy_thread", "prune")
 
 
 class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is an extra
     """A checkpointer that records the messages of its threads.
 
-    `inner` keeps the checkpoints, and the graph works with these as before. Beside it, the list in `channel` is kept
-    as the thread named by `thread_id`: messages that the graph removes, summarizes or leaves by going back to an older
-    checkpoint leave its view, by a record, and stay. `on_delete` says what `delete_thread` does to this thread: it
-    hides the messages, or erases it for good. `actor` is recorded with what changes the view.
+    `inner` keeps the checkpoints, and the graph works with them as before. In addition, the list in `channel` is kept
+    as the thread named by `thread_id`. If the graph removes or summarizes messages, or abandons them by going back to
+    an older checkpoint, a record takes them out of the thread's view, and they stay stored. `on_delete` says what
+    `delete_thread` does to this thread: it hides the messages, or erases the thread for good. `actor` is recorded with
+    every change of the view.
     """
 
     def __new__(cls, inner: Any = None, *_given: Any, **_options: Any) -> Self:
@@ -93,7 +94,9 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         await drive_async(self._copied(source_thread_id, target_thread_id))
 
     def _recorded(self, config: Any, checkpoint: Any, new_versions: Any) -> Work[None]:
-        """Records the messages of a checkpoint, before it is put: the graph has none that are not stored."""
+        """Records the messages of a checkpoint before the inner `put`, so that the store has every message of the
+        graph.
+        """
         about = config["configurable"]
         value = checkpoint["channel_values"].get(self._channel)
         value = value.value if isinstance(value, _DeltaSnapshot) else value
@@ -180,7 +183,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
 
 @cache
 def _without(kind: type[StoreSaver], names: tuple[str, ...]) -> type[StoreSaver]:
-    """Returns a class without some methods, as LangGraph sees it."""
+    """Returns a class that hides some methods from LangGraph."""
     return type(kind.__name__, (kind,), {name: getattr(BaseCheckpointSaver, name) for name in names}) if names else kind
 
 

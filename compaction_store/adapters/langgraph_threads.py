@@ -1,8 +1,9 @@
-"""Keeps a thread like the messages of a LangGraph state: what is new is appended, what is gone leaves the view.
+"""Makes a thread's view follow the messages of a LangGraph state: new messages are appended, removed ones leave the
+view.
 
-A state is the list that the framework would send. Messages that it lacks, or has others in place of, become one record
-each, and stay in the thread. A part of the view that the store compacted itself counts as the messages of the state
-that it was made from.
+A state is the list that the framework would send. Each range of messages that the state removed or replaced becomes one
+record; the messages stay in the thread. A part of the view that the store itself compacted counts as the messages that
+it was made from.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
-# The states of so many threads are kept, so that what is new is found without reading the view.
+# The states of this many threads are kept, so that new messages are found without reading the view.
 _KNOWN = 64
-# More differences than this in one state are one rewind instead.
+# If a state has more differences than this, one rewind replaces them.
 _ADOPTIONS = 8
-# A thread that others write to so often cannot follow a state.
+# After so many conflicts with other writers, the thread cannot follow a state.
 _CONFLICTS = 100
-# The records that follow a state. Those of other kinds are the store's own compactions.
+# The kinds of records that this module writes. Records of other kinds are the store's own compactions.
 _OF_STATES = ("adoption", "rewind", "clear")
 Covered = Mapping[int, frozenset[str]]
 
 
 class Item(NamedTuple):
-    """A message of the view, and its element. An erased message is None; a removal has an item without a message."""
+    """A message of the view, with its element. An erased message is None, and so is the message of a removal."""
 
     payload: Payload | None
     element: Element
@@ -42,9 +43,9 @@ class Item(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One step towards a state: items of the view from `start` to before `end` are replaced by `new`.
+    """One step towards a state: `new` replaces the items of the view from `start` up to, but not including, `end`.
 
-    Without an `end`, all items from `start` on are hidden, and `new` is appended.
+    If `end` is None, all items from `start` are hidden, and `new` is appended.
     """
 
     start: int
@@ -53,7 +54,7 @@ class Change(NamedTuple):
 
 
 class Threads:
-    """The threads of a store, as the states of a graph's threads."""
+    """Keeps a store's threads equal to the states of a graph's threads."""
 
     def __init__(self, store: Store | AsyncStore, actor: str | None) -> None:
         self.store = store
@@ -62,7 +63,7 @@ class Threads:
         self._originals: OrderedDict[tuple[Any, ...], frozenset[str]] = OrderedDict()
 
     def follow(self, thread_id: str, state: list[Payload], reason: str) -> Work[None]:
-        """Lets the view of a thread have the messages of a state."""
+        """Makes the view of a thread equal to a state."""
         head, before = self._known.pop(thread_id, (None, []))
         if head is not None and state[: len(before)] == before:
             try:
@@ -94,7 +95,7 @@ class Threads:
         return (yield Call(partial(getattr(self.store, method), *given, **options)))
 
     def remember(self, thread_id: str, head: bytes, state: list[Payload]) -> None:
-        """Notes the state that a thread follows, as long as it has this head."""
+        """Remembers the state of a thread, which is valid as long as the thread has this head."""
         self._known[thread_id] = (head, state)
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
@@ -127,7 +128,7 @@ class Threads:
 
     def _append(self, thread_id: str, state: list[Payload], place: int, head: bytes | None) -> Work[None]:
         for part in batches(state[place:]):
-            # Another writer may be the first one too, such as a middleware beside a checkpointer.
+            # Another writer may make the thread, such as a middleware beside a checkpointer.
             expected: dict[str, Any] = {"expected_seq": 0} if head is None else {"expected_head": head}
             appended = yield from self.call("append", thread_id, state[place:][part], **expected)
             head = appended.head
@@ -135,7 +136,7 @@ class Threads:
             self.remember(thread_id, head, state)
 
     def _hidden_head(self, thread_id: str) -> Work[bytes | None]:
-        """Returns the head of a thread that is hidden; None if there is none of this name."""
+        """Returns the head of a hidden thread; None if no hidden thread has this name."""
         try:
             thread = yield from self.call("thread", thread_id, hidden=True)
         except ThreadNotFound:
@@ -143,7 +144,9 @@ class Threads:
         return None if thread.erased_pos else thread.head
 
     def _covered(self, view: View, state: list[Payload]) -> Work[Covered]:
-        """Returns the names of the messages that the store's compactions fold, by the number of the compaction."""
+        """Returns the identities of the messages that each of the store's own compactions folds, by the compaction's
+        number.
+        """
         there = {name(payload) for payload in state}
         found: dict[int, frozenset[str]] = {}
         for element in view.elements:
@@ -173,7 +176,7 @@ async def _listed(found: Any) -> list[Any]:
 
 
 def name(payload: Payload) -> str:
-    """Returns what identifies a message: its id, else its content."""
+    """Returns the identity of a message: its id, or else its content."""
     found = payload.get("id")
     return found if isinstance(found, str) and found else json.dumps(payload, sort_keys=True)
 
@@ -190,11 +193,13 @@ def items_of(view: View) -> list[Item]:
 def difference(
     items: Sequence[Item], state: list[Payload], covered: Covered, *, may_adopt: bool = True
 ) -> tuple[Change | None, int]:
-    """Returns the first step from the view to the state. If none is left, what is missing from a place on is new."""
+    """Returns the first step from the view to the state; the last step appends the messages that are missing at the
+    end.
+    """
     i, j = _common(items, state, covered)
     if i == len(items):
         return None, j
-    # The items of one element are replaced together: those beside the difference stay beside the new ones.
+    # The items of one element are replaced together, so unchanged items beside the difference are repeated in `new`.
     first = next(place for place, item in enumerate(items) if item.element is items[i].element)
     found = _replacement(items, state, i, j) if may_adopt else None
     if found is None:
@@ -216,7 +221,7 @@ def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tu
     while i < len(items):
         payload, element, is_message = items[i]
         if is_message and payload is None:
-            # It was erased here, and not in the state.
+            # The message was erased here, but not in the state.
             i += 1
             if j < len(state) and not (i < len(items) and items[i].payload == state[j]):
                 j += 1
@@ -244,7 +249,7 @@ def _replacement(items: Sequence[Item], state: list[Payload], i: int, j: int) ->
             continue
         if place > i and other > j:
             return i, place, state[j:other]
-        # One side is empty: the message beside it stands on both.
+        # A replacement must not be empty on either side, so it takes in the neighbouring message.
         return i, place + 1, state[j : other + 1]
     if j < len(state) and _is_summary(state[j]):
         return i, len(items), [state[j]]

@@ -38,11 +38,11 @@ class _Item(NamedTuple):
 
 
 class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is an extra
-    """Messages by key, each key a thread of the same name.
+    """Keeps the messages of each key as a thread of the same name.
 
-    The methods without `await` are the framework's own interface, so it needs a `Store`; those with `await` run it in a
+    It needs a `Store`, because the framework's interface has synchronous methods; the asynchronous ones run them in a
     thread. `on_delete` says what `delete_messages` does: it hides the messages, or erases the thread for good. `actor`
-    is recorded with what changes the view.
+    is recorded with every change of the view.
     """
 
     _store: Store = PrivateAttr()
@@ -64,7 +64,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return "StoreChatStore"
 
     def set_messages(self, key: str, messages: Sequence[Any]) -> None:
-        """Makes these the messages of the view, and keeps what they replace."""
+        """Makes these the messages of the view. The messages that they replace stay in the thread."""
         given = [to_payload(message) for message in messages]
         while True:
             try:
@@ -105,7 +105,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
                 self._change(key, view, items, rest)
                 return from_payload(taken)
             except Conflict:
-                # Another writer came first: look again.
+                # Another writer came first: read again.
                 continue
 
     def delete_last_message(self, key: str) -> Any:
@@ -129,7 +129,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return True
 
     def _take_back(self, key: str, view: View, given: list[Payload]) -> bool:
-        """Revokes a delete_messages that is followed by a set_messages of the same messages, as in a memory's get."""
+        """Revokes a `delete_messages` if `set_messages` then sets the same messages, as a memory's `get` does."""
         for record in self._store.compactions(key, kind="clear", newest_first=True):
             if record.status != "active" or record.reason != _DELETED:
                 return False
@@ -141,7 +141,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return False
 
     def _change(self, key: str, view: View, items: list[_Item], given: list[Payload]) -> None:
-        """Lets the view have these messages."""
+        """Makes the view equal to these messages."""
         now = [item.payload for item in items]
         start = _common(now, given)
         if start == len(now):
@@ -152,14 +152,14 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         new = given[start : len(given) - kept]
         if kept and self._adopt(key, view, items, start, end, new):
             return
-        # Nothing after the change stays, or it cannot be replaced: the rest is hidden, and appended as given.
+        # No later message stays, or the change cannot be a replacement: hide the rest, and append it as given.
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)
         self._append(key, given[first:])
 
     def _adopt(self, key: str, view: View, items: list[_Item], start: int, end: int, new: list[Payload]) -> bool:
         if start == end or not new:
-            # One side is empty: the message beside it stands on both.
+            # A replacement must not be empty on either side, so it takes in the neighbouring message.
             new, end = [*new, items[end].payload], end + 1
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         last = max(place for place, item in enumerate(items) if item.element is items[end - 1].element)
@@ -202,7 +202,7 @@ def _common(one: Sequence[Payload], other: Sequence[Payload]) -> int:
 
 
 def _as_user(payload: Payload) -> Payload:
-    """The store puts no system message in place of others: its role is kept beside."""
+    """A replacement must not be a system message, so the role is stored in another field."""
     return {**payload, "role": "user", _ROLE: payload["role"]} if payload.get("role") in _SYSTEM else payload
 
 
@@ -217,7 +217,9 @@ def _as_given(payload: Payload) -> Payload:
 
 
 def to_payload(message: Any) -> Payload:
-    """Returns a message as it is stored: its blocks are its content, and its text and calls are the store's."""
+    """Converts a message for the store: its blocks become the content, in a form whose text and calls the store can
+    read.
+    """
     if not isinstance(message, ChatMessage):
         raise InvalidInput(f"a message must be a ChatMessage, not {type(message).__name__}")
     try:
@@ -228,13 +230,13 @@ def to_payload(message: Any) -> Payload:
     payload = {"role": found["role"], "content": [_block(block) for block in found["blocks"]]}
     if found["additional_kwargs"]:
         payload["additional_kwargs"] = found["additional_kwargs"]
-    # Where the store looks for them, so that it parts no call from its result.
+    # The store looks for calls there, so that it never separates one from its result.
     names = ("tool_call_id",) if any(b["type"] == "tool_use" for b in payload["content"]) else _CALLS
     return payload | {name: found["additional_kwargs"][name] for name in names if found["additional_kwargs"].get(name)}
 
 
 def from_payload(payload: Payload) -> Any:
-    """Returns the message that is stored so. The store's own summaries, and other dicts, become a message of text."""
+    """Converts a stored message back. The store's own summaries, and other dicts, become text messages."""
     content = payload.get("content")
     if not isinstance(content, list):
         return ChatMessage(role=payload.get("role", "user"), content=content if isinstance(content, str) else "")

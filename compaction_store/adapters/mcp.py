@@ -100,7 +100,7 @@ _OWN = (
 
 
 class McpTools:
-    """The server's tools over one reader; with a `thread_id`, of that thread alone."""
+    """The server's tools over one reader; with a `thread_id`, for that thread alone."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class McpTools:
         ]
 
     async def call(self, name: str, given: Payload | None) -> Recalled:
-        """Runs a call. Whatever is wrong with it becomes an error result, for the model to call again."""
+        """Runs a call. Any mistake in the call becomes an error result, so that the model can call again."""
         try:
             if self._counter.takes_long(0):
                 await in_thread(self._counter.prepare)

@@ -1,6 +1,6 @@
 """A session of the OpenAI Agents SDK whose history is a thread of the store.
 
-The SDK may pop items, clear the session and let OpenAI compact it: the items leave the view, and stay in the thread.
+If the SDK pops items, clears the session or lets OpenAI compact it, the items leave the view and stay in the thread.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class _Item(NamedTuple):
 
 
 class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
-    """The session named `session_id`, kept as the thread of this name.
+    """Keeps the session named `session_id` as the thread of this name.
 
     With a `Store`, calls run in a thread, so that the session works on any event loop, as in `Runner.run_sync`; an
     `AsyncStore` works on the loop that it was opened on. `on_clear` says what `clear_session` does: it hides the items,
-    or erases the thread for good. `actor` is recorded with what changes the view.
+    or erases the thread for good. `actor` is recorded with every change of the view.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> _CompactionSnapshot | None:
-        """Returns the newest items, and a function that adopts what OpenAI made of those from one place on.
+        """Returns the newest items, and a function that adopts OpenAI's replacement of the items from an index on.
 
-        Nothing is pruned: the items before it stay, as all do.
+        Nothing is pruned: all items stay in the thread.
         """
         del prune_prefix
         if not self._is_plain():
@@ -116,17 +116,17 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         return await self._replace(view, present[0], items)
 
     def _is_plain(self) -> bool:
-        """Returns whether no subclass changes what is read and written: the hooks would pass it by."""
+        """Returns whether no subclass changes reading or writing: the hooks would bypass such changes."""
         return all(getattr(type(self), name) is getattr(StoreSession, name) for name in _METHODS)
 
     # ---- on the store
 
     async def _replace(self, view: View, first: _Item, output: list[Any]) -> bool:
-        """Adopts items in place of the view from one on; returns False if the view has changed since."""
+        """Adopts items in place of the view from a seq on; returns False if the view has changed since."""
         now = await self._view()
         if now is None or (now.pos, now.head) != (view.pos, view.head):
             return False
-        # An element may have several items, such as the output of an earlier compaction: those before stay in it.
+        # An element may have several items, such as the output of an earlier compaction: the earlier items stay.
         kept = [payload for payload in first.element.messages[: first.place] if payload is not None]
         start = first.element.seq
         try:

@@ -2,8 +2,8 @@
 
 An entry is a message of the thread; its meta has the entry's id and that of the entry before it. The conversation's
 record is in the meta of the last message, so that both are written by one append. A record that is written without an
-entry, or is too long for a meta, is a message of its own, which is then hidden. The view of the thread is the
-conversation's history: what a branch leaves is hidden, and what it goes back to is appended again.
+entry, or is too long for a meta, becomes a separate message, which is then hidden. The view of the thread is the
+conversation's history: entries that a branch abandons are hidden, and entries that it returns to are appended again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ except ImportError as error:
     raise MissingExtra("the conversation store of Pydantic AI", "pydantic-ai") from error
 
 OnDelete = Literal["hide", "erase"]
-# A meta has 8 KiB, and the ids take some.
+# A meta may take 8 KiB, of which the ids take some.
 _LONGEST_RECORD = 7000
 _ONE_QUERY = 2000  # the most messages that one query reads
 _HIDDEN = {"rewind", "clear"}
@@ -61,11 +61,11 @@ class _State(NamedTuple):
 
 
 class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framework is an extra
-    """Conversations whose messages are never changed or deleted, one thread for each, of the same name.
+    """Keeps each conversation as the thread of the same name. Its messages are never changed or deleted.
 
     With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
     `on_delete` says what `delete` does: it hides the messages, or erases the thread for good. `actor` is recorded with
-    what changes the view.
+    every change of the view.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
@@ -116,7 +116,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
                 if await self._write(state, record, new):
                     return
             except (HeadConflict, SequenceConflict):
-                # Another writer came first: look again.
+                # Another writer came first: read again.
                 continue
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -170,7 +170,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return True
 
     async def _align(self, state: _State, record: Any, parent: str | None) -> tuple[int, list[Stored]] | None:
-        """Lets the view end at an entry. Returns the seq of its end, and what must be appended again to get there."""
+        """Makes the view end at an entry. Returns the seq at its end, and the entries that must be appended again."""
         name = record.conversation_id
         messages = await self._messages(name) if state.thread is not None else []
         if messages and not any(entry_id(each) or each.redacted or OURS in (each.payload or {}) for each in messages):
@@ -196,7 +196,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             after = place
             while after < len(path) and path[after].entry_id in inside:
                 after += 1
-            # A compaction that reaches beyond the entry is not of its history.
+            # A compaction that reaches beyond the entry is not part of its history.
             if after > place and path[after - 1].entry_id == ids.get(last):
                 place, end = after, last
             else:
@@ -209,7 +209,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return end, path[place:]
 
     async def _hide(self, name: str, after: int, reason: str) -> None:
-        """Hides what follows a seq. If another writer came first, its write has done so or is to be kept."""
+        """Hides everything after a seq. After another writer, it is hidden already, or the new message must stay."""
         view = await self.view(name)
         try:
             if view is not None:
@@ -245,14 +245,14 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return walk(state.record.head_id, await self._messages(conversation_id)) or []
 
     async def adopt(self, view: View, messages: list[Payload], start_seq: int, end_seq: int, reason: str) -> None:
-        """Records what replaces a part of a view."""
+        """Records the replacement of a part of a view."""
         await self._call(
             "adopt", view.thread_id, messages, view=view, start_seq=start_seq, end_seq=end_seq, reason=reason,
             actor=self.actor,
         )  # fmt: skip
 
     async def _thread_of(self, wanted: str) -> str:
-        """Searches all threads for an entry. Only an id that the store did not return is searched for."""
+        """Searches all threads for an entry. Only needed for an id that the store did not return."""
         for thread in await self._list("threads", hidden=True):
             if any(entry_id(message) == wanted for message in await self._messages(thread.thread_id)):
                 found: str = thread.thread_id

@@ -1,4 +1,4 @@
-"""A capability of Pydantic AI that records what another one compacts, so that it is paid for once."""
+"""A capability of Pydantic AI that records another capability's compactions, so that they are paid for once."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class _Shown(NamedTuple):
 
 @dataclass
 class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framework is an extra
-    """Sends the view of the conversation's thread, and records what the wrapped capability replaces in it.
+    """Sends the view of the conversation's thread, and records the messages that the wrapped capability replaces.
 
-    `wrapped` is a capability that compacts the messages of a request, or a history processor. What it puts in place of
-    stored messages is adopted as one record: later runs, in any process, begin with it. What it only leaves out, and
-    what it does with messages that are not saved yet, is not recorded.
+    `wrapped` is a capability that compacts the messages of a request, or a history processor. Its replacement for
+    stored messages is adopted as one record: later runs, in any process, begin with it. Messages that it only leaves
+    out, and its changes to messages that are not saved yet, are not recorded.
     """
 
     wrapped: Any
@@ -66,7 +66,9 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         return request
 
     async def _put_view(self, ctx: Any, request: Any) -> tuple[View | None, list[_Shown]]:
-        """Puts the view in place of the stored messages; returns it if the request begins with it."""
+        """Replaces the stored messages at the start of the request by the view. Returns the view if the request begins
+        with it.
+        """
         name = ctx.conversation_id
         view = None if name is None else await self.conversations.view(name)
         if view is None:
@@ -97,7 +99,7 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         end = len(before) - kept
         if not start < end <= len(shown) or start >= len(after) - kept:
             return
-        # An element may have several messages: those that stay are put beside the new ones.
+        # An element may have several messages: those that stay are repeated beside the new ones.
         first = next(place for place, each in enumerate(shown) if each.element is shown[start].element)
         last = max(place for place, each in enumerate(shown) if each.element is shown[end - 1].element)
         given = [*before[first:start], *after[start : len(after) - kept], *before[end : last + 1]]
@@ -112,9 +114,10 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
 
 
 def _end(messages: list[Any], known: list[Any]) -> int | None:
-    """Returns how many messages have the parts of the known ones; None if they do not begin with these.
+    """Returns how many of the messages have the parts of the known ones; None if the messages do not begin with those
+    parts.
 
-    The framework joins requests that follow each other, so messages are not compared one by one.
+    The framework joins consecutive requests, so messages cannot be compared one by one.
     """
     wanted, place = _parts(known), 0
     for count, message in enumerate(messages):

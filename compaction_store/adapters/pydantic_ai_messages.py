@@ -1,7 +1,7 @@
-"""The messages of Pydantic AI as they are stored.
+"""Converts Pydantic AI's messages for the store.
 
-Their parts are shaped as blocks whose texts and tool calls the store knows, so that it counts their tokens, searches
-their text and parts no call from its result. Nothing is left out: a message comes back as it was.
+Their parts become blocks whose text and tool calls the store can read, so it counts their tokens, searches their text
+and never separates a call from its result. Nothing is left out, so every message can be restored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EntryId(str):  # noqa: SLOT000 — it has an attribute
 
 
 class Stored(NamedTuple):
-    """An entry as it is stored: `payload` is its message. One that is not stored yet has the seq 0."""
+    """An entry as it is stored: `payload` is its message. An entry that is not stored yet has the seq 0."""
 
     entry_id: str
     parent_id: str | None
@@ -66,7 +66,7 @@ def entry_id(message: Message) -> str | None:
 
 
 def record_of(message: Message) -> tuple[bool, Payload | None]:
-    """Returns whether a message has a conversation's record, and the record; that of a deleted one is None."""
+    """Returns whether a message has a conversation's record, and the record: None for a deleted conversation."""
     if message.payload is not None and OURS in message.payload:
         return True, message.payload[OURS]
     found = _ours(message)
@@ -74,7 +74,7 @@ def record_of(message: Message) -> tuple[bool, Payload | None]:
 
 
 def walk(head_id: str, messages: Sequence[Message]) -> list[Stored] | None:
-    """Returns the entries up to one, as far as the messages have them; None if they do not have it."""
+    """Returns the entries up to an entry, as far as the messages have them; None if they lack the entry itself."""
     places = {entry_id(message): place for place, message in enumerate(messages)}
     path: list[Stored] = []
     current: str | None = head_id
@@ -101,14 +101,14 @@ def dumped(adapter: Any, value: Any) -> Any:
 
 
 def to_payload(message: Any) -> Payload:
-    """Returns a message as it is stored: its parts are shaped as blocks whose text and calls the store knows."""
+    """Converts a message for the store: its parts become blocks whose text and calls the store can read."""
     [found] = dumped(ModelMessagesTypeAdapter, [message])
     blocks = [_block(part) for part in found.pop("parts")]
     return {"role": _ROLES[found["kind"]], "content": blocks, **found}
 
 
 def from_payload(payload: Payload, created_at: datetime | None = None) -> Any:
-    """Returns the message that is stored so. The store's own summaries, and other dicts, become prompts of the user."""
+    """Converts a stored message back. The store's own summaries, and other dicts, become user prompts."""
     if payload.get("kind") not in _ROLES or not isinstance(payload.get("content"), list):
         text = payload.get("content")
         at = {} if created_at is None else {"timestamp": created_at}
