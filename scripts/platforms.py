@@ -25,6 +25,7 @@ import sqlalchemy as sa
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from reliability.rigs import pooler  # noqa: E402
 from support import platforms  # noqa: E402
 from support.platforms import PLATFORMS, Platform  # noqa: E402
 
@@ -53,6 +54,7 @@ class Trial:
     def steps(self) -> Iterator[tuple[str, Callable[[], str | None]]]:
         yield "migrate", self._migrate
         yield "application", self._application
+        yield "behind a transaction pooler", self._pooled
         yield "loader", self._loader
         yield "auditor", self._auditor
         yield "a login of the console", self._console
@@ -71,6 +73,15 @@ class Trial:
         with cs.Store.open(platforms.as_login(self.admin, "cs_platform_agents")) as store:
             use(store)
             self._bundle = list(store.export("kept"))
+
+    def _pooled(self) -> str | None:
+        """Does the same through pgbouncer, in another tenant."""
+        if pooler.program() is None:
+            return "not tried: pgbouncer is not installed"
+        login = platforms.as_login(self.admin, "cs_platform_agents")
+        with pooler.pooler(login) as url, cs.Store.open(url, tenant="pooled") as store:
+            use(store)
+        return None
 
     def _loader(self) -> None:
         empty = platforms.make_database(self._platform, self._url, "cs_platform_empty")

@@ -1,0 +1,110 @@
+"""Runs the functional tests with several Pythons and servers; --write puts what happened into docs/versions.md.
+
+The Python that runs this script is tried with an embedded Postgres and with each --server. Every --python is tried with
+an embedded Postgres, in an environment of its own. Servers must be disposable, and their logins superusers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "versions.md"
+SUITE = ("tests/pure", "tests/database", "tests/cli", "tests/importers")
+BEGIN, END = "<!-- Written by scripts/versions.py -->", "<!-- Up to here -->"
+
+
+class Tried(NamedTuple):
+    """One Python with one server, and how many tests passed, failed or were skipped."""
+
+    python: str
+    psycopg: str
+    postgres: str
+    tests: str
+    date: str
+
+
+def environment(python: str) -> str:
+    """Makes a virtual environment with the tests' libraries, and returns its Python."""
+    folder = ROOT / ".venv-versions" / version_of(python)
+    given = {**os.environ, "PYTHON": python, "environment": str(folder), "extras": "test"}
+    subprocess.run(["bash", "-c", "set -e; source scripts/venv"], cwd=ROOT, env=given, check=True)
+    return str(folder / "bin" / "python")
+
+
+def version_of(python: str, of: str = "platform.python_version()", imports: str = "platform") -> str:
+    return subprocess.check_output([python, "-c", f"import {imports}; print({of})"], text=True).strip()
+
+
+def tried(python: str, server: str | None, folders: Sequence[str]) -> Tried:
+    """Runs the tests; without a server, each worker starts an embedded one."""
+    given = {name: value for name, value in os.environ.items() if name != "COMPACTION_STORE_TEST_URL"}
+    postgres = "embedded"
+    if server is not None:
+        given["COMPACTION_STORE_TEST_URL"] = server
+        with psycopg.connect(server) as connection:
+            version = connection.info.server_version
+        postgres = f"{version // 10000}.{version % 10000}"
+    command = [python, "-m", "pytest", "-q", "-n", str(os.cpu_count() or 2), "--dist", "worksteal", *folders]
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+    print(done.stdout[-3000:], flush=True)
+    counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)", done.stdout.strip().splitlines()[-1])
+    driver = version_of(python, "psycopg.__version__", "psycopg")
+    return Tried(version_of(python), driver, postgres, ", ".join(counts), f"{datetime.now(UTC):%Y-%m-%d}")
+
+
+def all_tried(pythons: Sequence[str], servers: Sequence[str], folders: Sequence[str]) -> Iterator[Tried]:
+    for server in (None, *servers):
+        yield tried(sys.executable, server, folders)
+    for python in pythons:
+        yield tried(environment(python), None, folders)
+
+
+def written(page: str) -> Iterator[Tried]:
+    """Yields the rows that the page has."""
+    for line in page.partition(BEGIN)[2].partition(END)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == len(Tried._fields) and cells[0][0].isdigit():
+            yield Tried(*cells)
+
+
+def table(rows: Iterable[Tried], folders: Sequence[str]) -> str:
+    lines = ["| Python | psycopg | Postgres | tests | date |", "|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in sorted(rows, key=lambda row: (_numbers(row.python), row.postgres))]
+    return "\n".join([*lines, "", f"The tests are those in {', '.join(f'`{folder}`' for folder in folders)}."])
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="another Python; repeatable")
+    parser.add_argument("--server", action="append", default=[], metavar="URL", help="a disposable server; repeatable")
+    parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other tests")
+    parser.add_argument("--write", action="store_true", help=f"replace these rows of {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    page = PAGE.read_text(encoding="utf-8")
+    rows = {(row.python, row.postgres): row for row in written(page)}
+    for row in all_tried(given.python, given.server, given.tests):
+        rows[row.python, row.postgres] = row
+        made = table(rows.values(), given.tests)
+        if given.write:
+            before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+            PAGE.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{after}", encoding="utf-8")
+    print(made)
+
+
+if __name__ == "__main__":
+    main()
