@@ -61,6 +61,7 @@ HASH = re.compile("[0-9a-f]{64}")
 SALT = re.compile("[0-9a-f]{32}")
 UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KIND = re.compile("[a-z][a-z0-9_]{0,62}")
+ROLE = re.compile("[!-~]{1,64}")
 MOMENT = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z")
 STUB = re.compile("erased:" + UUID.pattern)
 
@@ -234,7 +235,8 @@ def is_document(line: Line, content: str) -> bool:
     if said is None:
         return False
     if line["type"] == "message":
-        return line["role"] is None or said.get("role") == line["role"]
+        role = said.get("role")
+        return bool(line["role"] == (role if type(role) is str and ROLE.fullmatch(role) else None))
     if (
         line["type"] == "compaction"
         and line["outcome"] == "applied"

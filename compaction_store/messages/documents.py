@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, Literal, cast
@@ -25,6 +26,7 @@ BODY_LEVELS = 210
 DIGITS = 4300
 MOST_BYTES: dict[Kind, int] = {"payload": 16 * 1024 * 1024, "meta": 8 * 1024, "metadata": 8 * 1024}
 
+_ROLE = re.compile(r"[!-~]{1,64}")
 _BRACKETS = b"{[}]"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
 _STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
@@ -59,12 +61,18 @@ def record_fault(kind: str, outcome: str, text: str) -> str | None:
 
 
 def message_fault(role: str | None, text: str) -> str | None:
-    """Returns what is wrong with a message's payload, or None. A role column that is not null must equal its role."""
+    """Returns what is wrong with a message's payload, or None. The role column must be its role."""
     try:
         said = read("payload", text)
     except ValueError as refusal:
         return str(refusal)
-    return None if role is None or said.get("role") == role else "the role is not the message's"
+    return None if role_of(said) == role else "the role is not the message's"
+
+
+def role_of(payload: Payload) -> str | None:
+    """Returns a message's role as it is stored in a column; None if it has none, or one that fits no column."""
+    role = payload.get("role")
+    return role if type(role) is str and _ROLE.fullmatch(role) else None
 
 
 def read(kind: Kind, text: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ Pydantic's writer and parser are several times faster than Python's own, which h
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -33,7 +32,6 @@ MAX_META_BYTES = documents.MOST_BYTES["meta"]
 # The longest integer that Python itself will read back, 4,300 digits, has this many bits.
 _MAX_INTEGER_BITS = 14_285
 _MAX_INTEGER = 10**4300
-_ROLE = re.compile(r"[!-~]{1,64}")
 
 
 class Encoded(NamedTuple):
@@ -151,10 +149,7 @@ def encode(message: Any) -> Encoded:
         raise InvalidMessage(str(refusal)) from None
     if size > MAX_MESSAGE_BYTES:
         raise MessageTooLarge(f"a message must be at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,}")
-    role = payload.get("role")
-    if type(role) is not str or not _ROLE.fullmatch(role):
-        role = None
-    return Encoded(text, size, role, payload)
+    return Encoded(text, size, documents.role_of(payload), payload)
 
 
 def is_simple(value: Any) -> bool:

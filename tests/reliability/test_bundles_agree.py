@@ -43,6 +43,20 @@ def test_a_payload_that_no_append_takes_is_found_by_both(payload: str) -> None:
     assert apart.judged(message(payload))
 
 
+@pytest.mark.parametrize(
+    ("payload", "role", "found"),
+    [
+        ('{"role":"user"}', "user", False), ('{"role":"user"}', None, True), ('{"role":"user"}', "tool", True),
+        ("{}", "user", True), ('{"role":"two words"}', None, False), ('{"role":"two words"}', "two words", True),
+        ('{"role":7}', None, False), ('{"role":"a","role":"b"}', "b", False), ('{"role":"a","role":"b"}', "a", True),
+    ],
+)  # fmt: skip
+def test_a_role_that_is_not_the_payloads_is_found_by_both(payload: str, role: str | None, found: bool) -> None:
+    made = Thread()
+    made.message(payload, role=role)
+    assert bool(apart.judged(made.lines())) == found
+
+
 @pytest.mark.parametrize("meta", ["x", "[]", "5", '{"a":1,"a":2}', '{"a":"' + "x" * 9000 + '"}'])
 def test_a_meta_that_no_append_takes_is_found_by_both(meta: str) -> None:
     assert apart.judged(message("{}", meta))
