@@ -17,9 +17,12 @@ depends_on = None
 
 _SQL = Path(__file__).parent.parent / "sql"
 
-# An SQL-language function comes after the functions it calls, because its body is checked when it is created.
+# An SQL-language function comes after the functions it calls, because its body is checked when it is created. So does a
+# table with a function in a check.
 _FILES = (
     "roles/roles.sql",
+    "functions/microseconds.sql",
+    "functions/born_in.sql",
     "tables/threads.sql",
     "tables/heads.sql",
     "tables/messages.sql",
@@ -29,11 +32,9 @@ _FILES = (
     "tables/turns.sql",
     "functions/refuse_no_tenant.sql",
     "functions/tenant.sql",
-    "functions/microseconds.sql",
     "functions/is_distributed.sql",
     "functions/find_thread.sql",
     "functions/new_thread_uid.sql",
-    "functions/born_in.sql",
     "functions/name_commitment.sql",
     "functions/genesis.sql",
     "functions/fields.sql",

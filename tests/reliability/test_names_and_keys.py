@@ -202,6 +202,12 @@ def test_no_plain_update_changes_a_name_a_key_a_mark_or_a_login(guarded: Threads
     assert guarded.found() == []
 
 
+_INSERT = (
+    "INSERT INTO threads (thread_uid, tenant, thread_id, salt, commitment, created_at)"
+    " SELECT '{key}', 'acme', '{name}', {salt}, sha256(''), created_at FROM threads WHERE {{beta_row}}"
+)
+
+
 @pytest.mark.parametrize(
     ("name", "salt", "sqlstate"),
     [
@@ -216,12 +222,17 @@ def test_no_plain_update_changes_a_name_a_key_a_mark_or_a_login(guarded: Threads
     ],
 )
 def test_no_plain_insert_makes_a_thread_of_such_a_name(guarded: Threads, name: str, salt: str, sqlstate: str) -> None:
-    insert = (
-        "INSERT INTO threads (thread_uid, tenant, thread_id, salt, commitment, created_at)"
-        f" VALUES ('{{same_time}}', 'acme', '{name}', {salt}, sha256(''), now())"
-    )
-    assert guarded.refusal(insert) == sqlstate
+    assert guarded.refusal(_INSERT.format(key="{same_time}", name=name, salt=salt)) == sqlstate
     assert guarded.found() == []
+
+
+@pytest.mark.parametrize("key", ["{version_4}", "{no_variant}", "{other_time}"])
+def test_no_plain_insert_makes_a_thread_of_such_a_key(guarded: Threads, key: str) -> None:
+    """Only a key of the time of the thread's birth is taken."""
+    assert guarded.refusal(_INSERT.format(key=key, name="nobody", salt=SALT)) == "23514"
+    assert guarded.found() == []
+    if key == "{other_time}":
+        guarded.run(_INSERT.format(key="{same_time}", name="nobody", salt=SALT))
 
 
 def test_without_the_triggers_the_constraints_still_refuse_bad_names(threads: Threads) -> None:

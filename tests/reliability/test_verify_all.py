@@ -350,7 +350,8 @@ def test_a_walk_of_many_threads_goes_in_pages_and_comes_by_each_once(
     )
     superuser.execute(
         "INSERT INTO compaction_store.threads (thread_uid, tenant, thread_id, salt, commitment, created_at)"
-        " SELECT gen_random_uuid(), 'acme', 'n' || i, '', '', now() FROM generate_series(1, 700) AS i"
+        " SELECT compaction_store.new_thread_uid(now()), 'acme', 'n' || i, '', '', now()"
+        " FROM generate_series(1, 700) AS i"
     )
     superuser.execute(
         "INSERT INTO compaction_store.messages"

@@ -1,5 +1,6 @@
--- One row for each thread; its unique index on the name leads to the thread's key. salt and commitment are those of the
--- name. An erased thread is a stub: its name is "erased:" and its key, and the salt is gone.
+-- One row for each thread; its unique index on the name leads to the thread's key, which begins with the time of the
+-- thread's birth. salt and commitment are those of the name. An erased thread is a stub: its name is "erased:" and its key,
+-- and the salt is gone.
 CREATE TABLE compaction_store.threads (
     thread_uid uuid NOT NULL,
     tenant text COLLATE "C" NOT NULL,
@@ -11,6 +12,7 @@ CREATE TABLE compaction_store.threads (
     CONSTRAINT threads_pkey PRIMARY KEY (thread_uid),
     CONSTRAINT threads_tenant_check CHECK (octet_length(tenant) BETWEEN 1 AND 255),
     CONSTRAINT threads_thread_id_check CHECK (octet_length(thread_id) BETWEEN 1 AND 255),
+    CONSTRAINT threads_thread_uid_check CHECK (compaction_store.born_in(thread_uid, created_at)),
     CONSTRAINT threads_stub_check CHECK (
         (salt IS NULL) = starts_with(thread_id, 'erased:')
         AND (salt IS NOT NULL OR thread_id = 'erased:' || thread_uid)

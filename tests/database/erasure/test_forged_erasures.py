@@ -23,7 +23,8 @@ from compaction_store.integrity import chain, erasure
 def tampered(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     for table in ("messages", "compactions", "events", "threads", "heads"):
         superuser.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL".encode())
-    superuser.execute("ALTER TABLE compaction_store.threads DROP CONSTRAINT threads_stub_check")
+    for constraint in ("threads_stub_check", "threads_thread_uid_check"):
+        superuser.execute(f"ALTER TABLE compaction_store.threads DROP CONSTRAINT {constraint}".encode())
     return superuser
 
 
