@@ -13,7 +13,7 @@ from compaction_store.rendering.view import View
 
 
 def message(row: tuple[Any, ...]) -> Message:
-    seq, pos, role, text, count, created_at, meta_text, redacted_pos = row
+    seq, pos, role, text, count, created_at, meta_text, redacted_pos, *_ = row
     payload, fault = (None, None) if text is None else documents.parsed("payload", text)
     meta, meta_fault = (None, None) if meta_text is None else documents.parsed("meta", meta_text)
     return Message(

@@ -194,7 +194,7 @@ def _lists(
 def replay(
     connection: Connection, thread: ThreadKey, after: int, until: int | None, limit: int
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of messages, oldest first."""
+    """Returns a page of messages, oldest first. The first row has the thread's key."""
     return fetch(
         connection, "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)",
         (*thread, after, until, limit),
@@ -459,15 +459,15 @@ def thread_uid(key: ThreadKey) -> Any:
     return sa.select(t.thread_uid).where(t.tenant == key.tenant, t.thread_id == key.thread_id).scalar_subquery()
 
 
-def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None] | None:
-    """Returns the pos of a message and the receipt stored with it."""
+def receipt(connection: Connection, key: ThreadKey, seq: int) -> tuple[int, str | None, UUID] | None:
+    """Returns the pos of a message, the receipt stored with it, and the thread's key."""
     m, h = schema.messages.c, schema.heads.c
     found = thread_uid(key)
     query = (
-        sa.select(m.pos, m.receipt)
+        sa.select(m.pos, m.receipt, m.thread_uid)
         .join(schema.heads, h.thread_uid == m.thread_uid)
         .where(m.thread_uid == found, h.thread_uid == found, m.seq == seq, m.seq <= h.last_seq)
     )
     with transaction(connection, key.tenant, read_only=True):
         rows = select(connection, query)
-    return (rows[0][0], rows[0][1]) if rows else None
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 from uuid import UUID
 
 from compaction_store import arguments
@@ -125,6 +126,8 @@ async def events(db: AsyncConnections, thread: ThreadKey, after: int) -> AsyncIt
             yield erasure.event(thread.thread_id, row)
         if len(rows) < _PAGE:
             return
+        # By its key from here on: the name may be another thread's by now.
+        thread = thread._replace(uid=rows[0][-1])
         after = rows[-1][0]
 
 
@@ -137,13 +140,22 @@ async def redaction_of(db: AsyncConnections, thread: ThreadKey, message: Message
     return None
 
 
-async def receipt_of(db: AsyncConnections, thread: ThreadKey, seq: int) -> tuple[int, Payload | None] | None:
-    """Returns the pos of a message and its receipt, None if it has none; None if there is no such message."""
+class WithReceipt(NamedTuple):
+    """The pos of a message, its receipt, and the key of its thread."""
+
+    pos: int
+    receipt: Payload | None
+    thread: ThreadKey
+
+
+async def receipt_of(db: AsyncConnections, thread: ThreadKey, seq: int) -> WithReceipt | None:
+    """Returns the receipt of a message; None if there is no such message."""
     found = await db.call(queries.receipt, thread, seq)
     if found is None:
         return None
-    pos, text = found
-    return pos, None if text is None else receipts.read_receipt(text, seq, thread.thread_id)
+    pos, text, uid = found
+    receipt = None if text is None else receipts.read_receipt(text, seq, thread.thread_id)
+    return WithReceipt(pos, receipt, thread._replace(uid=uid))
 
 
 async def due(db: AsyncConnections, tenant: str, budget: TokenBudget) -> AsyncIterator[Thread]:

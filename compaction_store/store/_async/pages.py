@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from compaction_store.arguments import about
+from compaction_store.errors import MessageNotFound
 from compaction_store.models import Message, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
@@ -25,15 +27,25 @@ async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: i
             yield typed_rows.message(row)
         if len(rows) < limit:
             return
+        # By its key from here on: the name may be another thread's by now.
+        thread = thread._replace(uid=thread.uid or rows[0][-1])
         after = rows[-1][0]
         limit = _next_limit(rows, limit)
+
+
+async def message(db: AsyncConnections, thread: ThreadKey, seq: int) -> Message:
+    """Returns the message at a seq."""
+    rows = await db.call(queries.replay, thread, seq - 1, seq, 1)
+    if not rows:
+        raise MessageNotFound(f"no seq {seq}{about(thread.thread_id)}")
+    return typed_rows.message(rows[0])
 
 
 async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> AsyncIterator[Message]:
     """Yields the newest messages, oldest first."""
     if count > _LONGEST_PAGE:
-        newest = await db.call(queries.newest, thread, 1)
-        until = newest[0][0] if newest else 0
+        found = typed_rows.thread(await db.call(queries.thread, thread))
+        thread, until = thread._replace(uid=found.thread_uid), found.last_seq
         async for message in messages(db, thread, max(0, until - count), until):
             yield message
         return

@@ -210,10 +210,7 @@ class AsyncReader:
         """Returns the message at a seq."""
         key = self._key(thread_id)
         arguments.number(seq, "seq", least=1)
-        rows = await self._db.call(queries.replay, key, seq - 1, seq, 1)
-        if not rows:
-            raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
-        return typed_rows.message(rows[0])
+        return await pages.message(self._db, key, seq)
 
     async def view(self, thread_id: str, *, at: int | datetime | Compaction | None = None) -> View:
         """Returns what the model should see: every active compaction folds its span.
@@ -225,9 +222,12 @@ class AsyncReader:
         if isinstance(at, Compaction):
             if at.thread_id != thread_id:
                 raise InvalidInput(f"at must be a compaction of thread {thread_id!r}, not of {at.thread_id!r}")
-            at = at.pos
+            key, at = key._replace(uid=at.thread_uid), at.pos
         if isinstance(at, datetime):
             arguments.moment(at, "at")
+            # Both calls by its key: the name may be another thread's in between.
+            found = typed_rows.thread(await self._db.call(queries.thread, key))
+            key = key._replace(uid=found.thread_uid)
             at = await self._db.call(queries.pos_at, key, at)
             if at == 0:
                 raise PositionNotFound(f"the thread has nothing before that time{arguments.about(thread_id)}")
@@ -341,7 +341,9 @@ class AsyncReader:
         arguments.instance(compaction, Compaction, "compaction")
         if compaction.start_seq is None or compaction.end_seq is None:
             raise InvalidInput(f"compaction {compaction.number} has no span{arguments.about(compaction.thread_id)}")
-        return self.replay(compaction.thread_id, after=compaction.start_seq - 1, until=compaction.end_seq)
+        # By its key: the name may be another thread's by now.
+        key = self._key(compaction.thread_id)._replace(uid=compaction.thread_uid)
+        return pages.messages(self._db, key, compaction.start_seq - 1, compaction.end_seq)
 
     async def tree(self, compaction: Compaction) -> CompactionTree:
         """Returns a record with the records it was made from, down to messages."""
@@ -374,16 +376,20 @@ class AsyncReader:
         In a fork, also returns where the message was appended. `tools` and `system` are compared with the hashes in the
         receipt of a reply.
         """
-        wanted = receipts.digests(tools, system)
-        message = await self.message(thread_id, seq)
-        log = [record async for record in self.compactions(thread_id, covering=seq)]
-        key = self._key(thread_id)
+        key, wanted = self._key(thread_id), receipts.digests(tools, system)
+        arguments.number(seq, "seq", least=1)
+        # All calls by its key: the name may be another thread's in between.
+        thread = await self.thread(thread_id, hidden=True)
+        key = key._replace(uid=thread.thread_uid)
+        message = await pages.message(self._db, key, seq)
+        log = [record async for record in self._log(None, CompactionFilter(thread.thread_uid, covering=seq))]
         rows = await self._db.call(queries.element, key, seq)
         if not rows:
             raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
         [element] = typed_rows.view(thread_id, rows).elements
         redaction = await auditing.redaction_of(self._db, key, message)
-        _, receipt = await auditing.receipt_of(self._db, key, seq) or (0, None)
+        found = await auditing.receipt_of(self._db, key, seq)
+        receipt = None if found is None else found.receipt
         origin = await forking.origin(self._db, key, seq, message.pos)
         same_tools = receipts.has_digest(receipt, "tools", wanted.tools)
         same_system = receipts.has_digest(receipt, "system", wanted.system)
@@ -423,11 +429,12 @@ class AsyncReader:
         if found is None:
             await self.thread(thread_id, hidden=True)
             raise MessageNotFound(f"no seq {seq}{arguments.about(thread_id)}")
-        pos, receipt = found
+        pos, receipt, key = found
         if receipt is None:
             if seq == 1:
                 raise MessageNotFound(f"there is nothing before seq {seq}{arguments.about(thread_id)}")
-            return SeenView("reconstructed", await self.view(thread_id, at=pos - 1), None)
+            view = typed_rows.view(thread_id, await self._db.call(queries.view, key, pos - 1))
+            return SeenView("reconstructed", view, None)
         view, is_proved = await forking.seen_in(self._db, key, pos, receipt)
         return SeenView("proved" if is_proved else "differs", view, receipt)
 

@@ -24,7 +24,7 @@ async def repair(
     record = await reader.compaction(work.thread_id, number)
     check_repairable(record)
     view = await reader.view(work.thread_id)
-    if not any(element.number == number for element in view.elements):
+    if not any((element.number, element.created_at) == (number, record.created_at) for element in view.elements):
         raise Conflict(f"compaction {number} is not active: run the repair again{about(work.thread_id)}")
     inside = await reader.view(work.thread_id, at=record.pos - 1)
     callback: Any = Repair(record, summarize, reason=reason, **options)

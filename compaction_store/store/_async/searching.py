@@ -10,22 +10,23 @@ from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import CompactionFilter, ThreadKey
 from compaction_store.store._async import auditing, pages
 from compaction_store.store.text_search import TextSearch
-from compaction_store.store.thread_keys import thread_key
 
 
 async def search_all(db: AsyncConnections, tenant: str, wanted: TextSearch, after: str) -> AsyncIterator[Found]:
     async for thread in pages.threads(db, tenant, after, hidden=True):
-        async for found in _found(db, thread_key(tenant, thread.thread_id), thread, wanted):
+        async for found in _found(db, tenant, thread, wanted):
             yield found
 
 
 async def search_thread(db: AsyncConnections, thread: ThreadKey, wanted: TextSearch) -> AsyncIterator[Found]:
     row = await db.call(queries.thread, thread)
-    async for found in _found(db, thread, typed_rows.thread(row), wanted):
+    async for found in _found(db, thread.tenant, typed_rows.thread(row), wanted):
         yield found
 
 
-async def _found(db: AsyncConnections, key: ThreadKey, thread: Thread, wanted: TextSearch) -> AsyncIterator[Found]:
+async def _found(db: AsyncConnections, tenant: str, thread: Thread, wanted: TextSearch) -> AsyncIterator[Found]:
+    # By its key: the name may be another thread's by now.
+    key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
     if (found := wanted.in_thread(thread)) is not None:
         yield found
     if thread.erased_pos is not None:
@@ -34,6 +35,6 @@ async def _found(db: AsyncConnections, key: ThreadKey, thread: Thread, wanted: T
         if (found := wanted.in_message(thread.thread_id, message)) is not None:
             yield found
     if thread.last_number:
-        async for record in auditing.compaction_log(db, key.tenant, CompactionFilter(thread.thread_uid)):
+        async for record in auditing.compaction_log(db, tenant, CompactionFilter(thread.thread_uid)):
             if (found := wanted.in_record(record)) is not None:
                 yield found

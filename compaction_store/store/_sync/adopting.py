@@ -35,6 +35,9 @@ def adopt(
     has_span = start_seq is not None and end_seq is not None
     if made.stand_ins is None and made.record is None and not (made.is_boundary and has_span):
         made = adoption.of_record(_observed(reader, thread.thread_id, made))
+    if made.record is not None:
+        # By its key: the name may be another thread's by now.
+        thread = thread._replace(uid=made.record.thread_uid)
     base = reader.view(thread.thread_id) if view is None else view.view if isinstance(view, Rendered) else view
     first, last = _range(made, base, start_seq, end_seq)
     plan = adoption.parts(base.elements, first, last, made.stand_ins)

@@ -90,9 +90,10 @@ def append(
             written = _write(db.with_time_left_since(start), shared_commits, new, seen)
     if written.replayed:
         # The tokens and metas of the first call are stored, whatever this one gave.
+        found = thread._replace(uid=written.thread_uid)
         after, count = written.first_seq - 1, len(batch.new)
         with call.after_write(key.text, thread.thread_id):
-            rows = db.with_time_left_since(start).call(queries.replay, thread, after, after + count, count)
+            rows = db.with_time_left_since(start).call(queries.replay, found, after, after + count, count)
         return Appended(map(typed_rows.message, rows), written.head, durable=durable)
     stored = Appended(_appended(written, batch), written.head, durable=durable)
     known_threads.put(thread.thread_id, known, KnownThread(written.thread_uid, stored[-1].seq))

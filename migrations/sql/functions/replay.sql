@@ -1,9 +1,10 @@
--- Returns a page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded.
+-- Returns a page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded. The first
+-- row has the thread's key: the next page is read by it, because the name may be another thread's by then.
 CREATE FUNCTION compaction_store.replay(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_until bigint, p_limit integer
 ) RETURNS TABLE (
     seq bigint, pos bigint, role text, payload text, tokens integer, created_at timestamptz, meta text,
-    redacted_pos bigint
+    redacted_pos bigint, thread_uid uuid
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -25,7 +26,8 @@ BEGIN
     -- No COALESCE in the condition: under row-level security it could not use the index.
     p_until := least(p_until, v_last_seq);
     RETURN QUERY
-        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos
+        SELECT m.seq, m.pos, m.role, m.payload::text, m.tokens, m.created_at, m.meta::text, m.redacted_pos,
+            CASE WHEN m.seq = p_after + 1 THEN p_thread_uid END
         FROM compaction_store.messages AS m
         WHERE m.thread_uid = p_thread_uid AND m.seq > p_after AND m.seq <= p_until
         ORDER BY m.seq

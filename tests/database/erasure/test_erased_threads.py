@@ -262,6 +262,40 @@ def test_another_store_that_used_the_name_before_the_erasure_gets_the_new_thread
         other.append("t", HI, view=seen)
 
 
+def test_a_reader_that_began_before_the_erasure_stays_on_its_thread(thread: Face) -> None:
+    """Pages are read one after the other: the name may lead to another thread in between."""
+    thread.append("t", [HI] * 200)
+    for _ in range(120):
+        thread.hold("t", reason="old")
+    thread.release("t", reason="old")
+    old = thread.thread("t")
+    messages, events_of = iter(thread.replay("t")), iter(thread.events("t"))
+    first = [next(messages) for _ in range(3)]
+    assert next(events_of).body == {"reason": "old"}
+    thread.erase("t", reason="r")
+    thread.append("t", [{"role": "user", "content": "new"}] * 300)
+    thread.hold("t", reason="new")
+    rest = list(messages)
+    assert [m.seq for m in (*first, *rest)] == list(range(1, old.last_seq + 1))
+    assert "new" not in {m.payload["content"] for m in rest if m.payload is not None}
+    assert rest[-1].redacted
+    assert [e.body["reason"] for e in events_of] == ["old"] * 120 + ["r"]
+
+
+def test_a_record_of_the_erased_thread_leads_to_that_thread(thread: Face) -> None:
+    thread.append("t", {"role": "assistant", "content": [{"type": "compaction", "content": "a summary"}]})
+    [observed] = thread.compactions("t")
+    thread.compact("t", span(1, 4))
+    applied = thread.compaction("t", 2)
+    thread.erase("t", reason="r")
+    thread.append("t", [{"role": "user", "content": "new"}] * 20)
+    assert [m.redacted for m in thread.originals(applied)] == [True] * 4
+    assert thread.view("t", at=applied).messages[0] is None
+    with pytest.raises(cs.ThreadErased):
+        thread.adopt("t", observed)
+    assert thread.thread("t").last_number == 0
+
+
 def test_two_stores_that_append_under_a_freed_name_in_turn_share_one_thread(faces: Faces, url: str) -> None:
     one, other = faces.open(url), faces.open(url)
     for turn in range(5):
