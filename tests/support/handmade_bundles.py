@@ -221,6 +221,36 @@ def rich(tenant: str = "default", thread_id: str = "t-1") -> Thread:
     return thread
 
 
+def forked(tenant: str = "default", thread_id: str = "t-2") -> Thread:
+    """A fork, with the records and events of rewinds, clears, adoptions, refusals and forks."""
+    parent, thread = rich(tenant), Thread(tenant, thread_id)
+    entry_there = parent.entries[1]["entry"]
+    thread.event("origin", f'{{"parent":"{parent.uid}","pos":2,"seq":2,"entry":"{entry_there}","reason":"what if?"}}')
+    for line in parent.entries[:2]:
+        thread.message(line["payload"], meta=line["meta"], key=line["key"], receipt=line["receipt"])
+    thread.message('{"type":"function_call","call_id":"c","name":"look","arguments":"{}"}')
+    nobody: Line = {"callback": None, "counter": None, "tokens_after": 0}
+    thread.compaction('{"replacement":[],"reason":"no"}', start=3, end=3, kind="rewind", trigger="manual", **nobody)
+    thread.message('{"role":"user","content":"größe?"}')
+    adopted = '{"replacement":[{"type":"compaction","encrypted_content":"🔒"}],"unreadable":true}'
+    by_provider = {"callback": "provider:responses.compact", "trigger": "provider", "inputs": [1]}
+    thread.compaction(adopted, start=1, end=4, kind="adoption", **by_provider)
+    thread.compaction('{"replacement":[]}', start=1, end=4, kind="clear", trigger="hide", actor="größe", **nobody)
+    undone = {"tokens_before": 0, "tokens_after": 28, "outcome": "applied", "callback": None, "counter": None}
+    thread.compaction('{"reason":"not so"}', start=1, end=4, kind="revocation", revokes=3, trigger="revoke", **undone)
+    thread.event("hold", '{"reason":"audit","authority":{"ticket":"X-1"}}')
+    refused = {
+        "refused": "redact",
+        "because": "the thread is held since pos 10",
+        "forbidden_by": [10],
+        "seqs": [[1, 1]],
+    }
+    thread.event("refusal", json.dumps(refused | {"reason": "asked"}, separators=(",", ":")), "clerk")
+    child = new_key(tenant, "t-3")
+    thread.event("fork", f'{{"child":"{child}","pos":11,"seq":4,"head":"{thread.entries[-1]["entry"]}"}}')
+    return thread
+
+
 def golden() -> dict[str, list[bytes]]:
     """Makes the bundles that never change, by the names of their files."""
     full = rich()
@@ -231,4 +261,5 @@ def golden() -> dict[str, list[bytes]]:
         "bundle-1.jsonl": full.lines(),
         "bundle-1-withheld.jsonl": full.lines(lambda line: line["type"] == "compaction" or line["pos"] % 3 == 0),
         "bundle-1-erased.jsonl": erased.lines(),
+        "bundle-1-fork.jsonl": forked().lines(),
     }
