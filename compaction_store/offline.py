@@ -50,7 +50,9 @@ DATA = re.compile(b'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 LAST_LINE = re.compile(b'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
 LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
 # The kinds that are known, of events with whether they are critical. Other kinds may come from a later release.
-EVENTS = {"redaction": True} | dict.fromkeys(("hold", "release", "retention", "refusal", "fork", "origin"), False)
+EVENTS = {"redaction": True} | dict.fromkeys(
+    ("hold", "release", "retention", "refusal", "fork", "origin", "verdict"), False
+)
 KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 MOST_UNKNOWN = 20
 SPANS = ("start_seq", "end_seq", "tokens_before", "tokens_after", "source_count")

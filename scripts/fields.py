@@ -254,6 +254,22 @@ FIELDS: dict[str, dict[str, str]] = {
         "change": "By how many tokens the view changed; None if the record does not say.",
         "number": "The number of the record; None for messages.",
     },
+    "Outline": {
+        "pos": "The pos of the view.",
+        "tokens": "The size of the view, in tokens.",
+        "parts": "Its parts, in order.",
+    },
+    "Part": {
+        "seq": "The first seq.",
+        "end_seq": "The last seq.",
+        "number": "The number of the record that folds them; None if they are messages.",
+    },
+    "Verdict": {
+        "number": "The number of the record that was judged.",
+        "verdict": "`good`, `bad` or `unsure`.",
+        "note": "The reviewer's note.",
+        "sample": "The sample that the record was drawn for.",
+    },
     "Span": {},
     "Attempt": {
         "callback": "The name of the callback.",

@@ -125,8 +125,8 @@ class Trial:
                 return "not needed"
             connection.execute("GRANT compaction_store_owner TO cs_platform_other WITH INHERIT TRUE, SET TRUE")
             connection.execute(
-                "GRANT compaction_store_app, compaction_store_loader, compaction_store_auditor TO cs_platform_other"
-                " WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
+                "GRANT compaction_store_app, compaction_store_loader, compaction_store_auditor,"
+                " compaction_store_reviewer TO cs_platform_other WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
             )
         expect(self._by_other("cs_platform_granted"), [])
         url = platforms.as_login(self._database("cs_platform_granted"), "cs_platform_other")

@@ -66,7 +66,11 @@ STORE: dict[str, tuple[str, ...]] = {
         "search",
         "seen_by",
         "token_steps",
+        "outline",
+        "elements",
+        "name_of",
         "events",
+        "review",
     ),
     "Verifying": ("verify", "verify_all", "checkpoint"),
     "Erasing": ("redact", "erase", "hold", "release", "retain"),
@@ -107,7 +111,7 @@ SECTIONS = (
         (
             "ToLoad", "Observed", "Loaded", "ThreadLoaded", "Imported", "Forked", "Origin", "RedactedFork", "Span",
             "TokenStep",
-            "Attempt", "CompactionTree", "Found", "Measured",
+            "Attempt", "CompactionTree", "Found", "Measured", "Outline", "Part", "Verdict",
         ),
     ),
     Section(

@@ -79,11 +79,12 @@ class Role(StrEnum):
     auditor = "auditor"
     loader = "loader"
     owner = "owner"
+    reviewer = "reviewer"
 
 
 def grant(
     login: Annotated[str, typer.Argument(metavar="LOGIN", help="The database login.", show_default=False)],
-    role: Annotated[Role, typer.Argument(metavar="ROLE", help="application, auditor, loader or owner.")],
+    role: Annotated[Role, typer.Argument(metavar="ROLE", help="application, auditor, loader, owner or reviewer.")],
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the role instead.")] = False,
     url: Url = None,
     as_json: AsJson = None,
@@ -91,8 +92,8 @@ def grant(
     """Grants a login one of the schema's roles, with the permissions for one task and no others.
 
     application reads, and writes through the schema's functions; it cannot change stored rows. auditor only reads.
-    loader imports. owner migrates; do not use it for an application. compaction-store docs threats lists what each role
-    can do.
+    loader imports. owner migrates; do not use it for an application. reviewer only records verdicts on compaction
+    records. compaction-store docs threats lists what each role can do.
     """
     out = Output(as_json=as_json)
     with reachable(url) as address:

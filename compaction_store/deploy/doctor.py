@@ -36,7 +36,7 @@ _SETTINGS = (
     "default_transaction_isolation", "statement_timeout", "transaction_timeout", "max_connections", "autovacuum",
     "zero_damaged_pages", "ignore_checksum_failure", "server_encoding",
 )  # fmt: skip
-_ROLES = ("owner", "app", "auditor", "loader")
+_ROLES = ("owner", "app", "auditor", "loader", "reviewer")
 _SKEW_SECONDS = 5.0
 _FAR_SECONDS = 0.02
 _SHORT_TIMEOUT_MS = 30_000

@@ -15,7 +15,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
 from compaction_store.postgres import connections, engines, queries, role_members
 
-Role = Literal["owner", "application", "loader", "auditor"]
+Role = Literal["owner", "application", "loader", "auditor", "reviewer"]
 
 # docs/threats.md says what each may do.
 ROLES: dict[Role, str] = {
@@ -23,6 +23,7 @@ ROLES: dict[Role, str] = {
     "application": "compaction_store_app",
     "loader": "compaction_store_loader",
     "auditor": "compaction_store_auditor",
+    "reviewer": "compaction_store_reviewer",
 }
 _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
@@ -54,7 +55,8 @@ def grant(url: str, login: str, role: Role) -> None:
     """Makes a login a member of one of the schema's roles; does nothing if it is one already.
 
     owner owns the schema and may change it: use it for migrations only. application reads its tenant's rows and calls
-    the functions that write. loader reads, loads messages and imports whole threads. auditor reads.
+    the functions that write. loader reads, loads messages and imports whole threads. auditor reads. reviewer records
+    verdicts on compaction records, and nothing else.
     """
     name = _checked(login, role)
     _run(url, lambda connection: _grant(connection, login, role, name))

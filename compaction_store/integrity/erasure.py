@@ -91,7 +91,7 @@ def check_text(value: object, what: str, *, optional: bool = False) -> None:
         raise InvalidInput(f"{what} must be at most {MOST_REASON_BYTES:,} bytes, not {size:,}")
 
 
-def body(**parts: str | Payload | None) -> str:
+def body(**parts: str | int | Payload | None) -> str:
     """Makes an event's body of the parts that are not None, in their order."""
     # ASCII with escapes, because UTF-8 cannot carry a lone surrogate.
     return json.dumps({name: part for name, part in parts.items() if part is not None}, separators=(",", ":"))

@@ -210,7 +210,12 @@ def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
 
 def authority(given: object) -> Payload | None:
     """Checks the authority of a call, and returns a copy of it as plain JSON."""
-    return None if given is None else decode_object(_encode_object(given, "authority", InvalidInput))
+    return json_object(given, "authority")
+
+
+def json_object(given: object, what: str) -> Payload | None:
+    """Checks an object that a caller gives, if any, and returns a copy of it as plain JSON."""
+    return None if given is None else decode_object(_encode_object(given, what, InvalidInput))
 
 
 def _encode_object(given: object, what: str, error: type[InvalidInput]) -> str:

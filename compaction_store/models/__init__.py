@@ -3,8 +3,10 @@
 from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Span, Summary
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
+from compaction_store.models.outlines import Outline, Part
 from compaction_store.models.reports import Explanation, Finding, Found, Report
 from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread, TokenStep
+from compaction_store.models.verdicts import Verdict
 
 __all__ = [
     "Appended",
@@ -23,6 +25,8 @@ __all__ = [
     "Message",
     "Observed",
     "Origin",
+    "Outline",
+    "Part",
     "Payload",
     "RedactedFork",
     "Redaction",
@@ -33,4 +37,5 @@ __all__ = [
     "ThreadLoaded",
     "ToLoad",
     "TokenStep",
+    "Verdict",
 ]

@@ -9,8 +9,9 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.postgres import queries
 
-_OWNER, _APP, _AUDITOR, _LOADER = ROLES = (
+_OWNER, _APP, _AUDITOR, _LOADER, _REVIEWER = ROLES = (
     "compaction_store_owner", "compaction_store_app", "compaction_store_auditor", "compaction_store_loader",
+    "compaction_store_reviewer",
 )  # fmt: skip
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
@@ -82,7 +83,7 @@ def read(connection: Connection) -> list[Member]:
 
 def also_in(connection: Connection, group: str) -> list[str]:
     """Returns the logins that have a role of the schema, not the owner's, and can use this other role too."""
-    parameters = {"granted": [_APP, _AUDITOR, _LOADER], "group": group, "owner": _OWNER}
+    parameters = {"granted": [_APP, _AUDITOR, _LOADER, _REVIEWER], "group": group, "owner": _OWNER}
     rows = queries.fetch(connection, _HELD.format(whom="r.rolcanlogin") + _ALSO_IN, parameters)
     return [login for (login,) in rows]
 

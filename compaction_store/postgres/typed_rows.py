@@ -8,7 +8,8 @@ from typing import Any
 from compaction_store.arguments import about
 from compaction_store.errors import Unreadable
 from compaction_store.messages import documents
-from compaction_store.models import Element, Message, Payload, Thread
+from compaction_store.models import Compaction, Element, Message, Outline, Part, Payload, Thread
+from compaction_store.models.outlines import outlined
 from compaction_store.rendering.view import View
 
 
@@ -65,3 +66,26 @@ def _read(kind: documents.Kind, text: str, what: str, thread_id: str) -> Payload
 
 def _unreadable(fault: str, what: str, thread_id: str) -> Unreadable:
     return Unreadable(f"{what} cannot be read: {fault}; run verify{about(thread_id)}")
+
+
+def outline(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> Outline:
+    """Makes an outline of the row of the view and those of its active records."""
+    (at, last_seq, tokens, *_), *folds = rows
+    parts = outlined(last_seq, [Part(start_seq, end_seq, number) for *_, number, start_seq, end_seq in folds])
+    return Outline(thread_id, at, tokens, parts)
+
+
+def message_element(found: Message) -> Element:
+    """Returns a message as the element of a view that does not fold it."""
+    return Element(
+        found.seq, found.seq, found.pos, (found.payload,), found.tokens, None, found.created_at, None, None
+    )  # fmt: skip
+
+
+def record_element(found: Compaction) -> Element:
+    """Returns an applied record as the element of a view that it folds its span in."""
+    messages: tuple[Any, ...] = (None,) if found.body is None else tuple(found.replacement or ())
+    return Element(
+        found.start_seq or 0, found.end_seq or 0, found.pos, messages, found.tokens_after or 0, found.number,
+        found.created_at, found.kind, found.callback,
+    )  # fmt: skip

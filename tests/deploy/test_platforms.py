@@ -22,7 +22,7 @@ from compaction_store.deploy.conditions import Check, State
 pytestmark = pytest.mark.alters_roles
 _NAME = "cs_platform_doctor"
 _ADMIN = "cs_platform_admin"
-_GRANTED = "compaction_store_app, compaction_store_loader, compaction_store_auditor"
+_GRANTED = "compaction_store_app, compaction_store_loader, compaction_store_auditor, compaction_store_reviewer"
 
 
 def found(url: str, *names: str, platform: str | None = None) -> list[Check]:

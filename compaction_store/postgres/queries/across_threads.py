@@ -99,6 +99,8 @@ class CompactionFilter(NamedTuple):
     actor: str | None = None
     model: str | None = None
     callback: str | None = None
+    login: str | None = None
+    trigger: str | None = None
     run_id: UUID | None = None
     since: datetime | None = None
     until: datetime | None = None

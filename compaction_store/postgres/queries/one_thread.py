@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import psycopg
 import sqlalchemy as sa
 
+from compaction_store.errors import PermissionDenied
 from compaction_store.messages.keys import Key
 from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import (
@@ -230,6 +232,13 @@ def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
     return int(rows[0][0])
 
 
+def outline(connection: Connection, key: ThreadKey, at: int | None) -> list[tuple[Any, ...]]:
+    """Returns the pos, last seq and tokens of a view, then its active records in order."""
+    return fetch(
+        connection, "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8)", (*key, at)
+    )
+
+
 def thread(connection: Connection, key: ThreadKey) -> tuple[Any, ...]:
     return fetch(connection, "SELECT * FROM compaction_store.thread(%b::uuid, %b::text, %b::text)", tuple(key))[0]
 
@@ -274,6 +283,23 @@ def record_event(
         "SELECT * FROM compaction_store.record_event(%b::uuid, %b::text, %b::text, %b::text, %b::text, %b, %b::text)",
         (*key, kind, actor, salt, body),
     )[0]  # fmt: skip
+
+
+def record_verdict(
+    connection: Connection, key: ThreadKey, number: int, actor: str | None, salt: bytes, body: str
+) -> tuple[Any, ...]:
+    """Records a verdict on a compaction record; returns its pos, its time and the login."""
+    try:
+        return fetch(
+            connection,
+            "SELECT * FROM compaction_store.record_verdict"
+            "(%b::uuid, %b::text, %b::text, %b::int8, %b::text, %b, %b::text)",
+            (*key, number, actor, salt, body),
+        )[0]
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise PermissionDenied(
+            "a verdict needs a role: grant this login compaction_store_reviewer", sqlstate=error.sqlstate
+        ) from None
 
 
 def redact(

@@ -1,4 +1,4 @@
-"""Erases messages and threads, and records the holds and retentions that forbid it."""
+"""Erases messages and threads, records the holds and retentions that forbid it, and records verdicts."""
 
 from __future__ import annotations
 
@@ -73,3 +73,10 @@ async def record_event(db: AsyncConnections, thread: ThreadKey, kind: str, body:
     salt = os.urandom(16)
     pos, created_at, login = await db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
     return erasure.event(thread.thread_id, (pos, kind, False, actor, login, created_at, body, None))
+
+
+async def record_verdict(db: AsyncConnections, thread: ThreadKey, number: int, body: str, actor: str | None) -> Event:
+    """Records a verdict on a compaction record."""
+    salt = os.urandom(16)
+    pos, created_at, login = await db.call(queries.record_verdict, thread, number, actor, salt, body, key=salt.hex())
+    return erasure.event(thread.thread_id, (pos, "verdict", False, actor, login, created_at, body, None))

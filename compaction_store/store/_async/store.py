@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from compaction_store import arguments
 from compaction_store.bundles import verification
@@ -29,7 +29,17 @@ from compaction_store.errors import ActorRequired, CompactionStoreError, Invalid
 from compaction_store.integrity import erasure
 from compaction_store.messages import encoding
 from compaction_store.messages.keys import Key
-from compaction_store.models import Appended, Compaction, Event, Forked, Imported, Loaded, Redaction, ThreadLoaded
+from compaction_store.models import (
+    Appended,
+    Compaction,
+    Event,
+    Forked,
+    Imported,
+    Loaded,
+    Redaction,
+    ThreadLoaded,
+)
+from compaction_store.models.verdicts import VERDICTS
 from compaction_store.postgres import call, queries
 from compaction_store.postgres.queries import ThreadKey
 from compaction_store.rendering.view import Rendered, View
@@ -623,6 +633,32 @@ class AsyncStore(AsyncReader):
         """Forbids erasing from a thread before a time. The newest retention replaces earlier ones."""
         end = erasure.until_text(until)
         return await self._record_event(thread_id, "retention", reason, actor, authority, until=end)
+
+    async def review(
+        self,
+        thread_id: str,
+        number: int,
+        verdict: Literal["good", "bad", "unsure"],
+        *,
+        note: str | None = None,
+        sample: Mapping[str, Any] | None = None,
+        actor: str | None = None,
+    ) -> Event:
+        """Records a verdict on a compaction record, as an event of the thread. Earlier verdicts stay.
+
+        `sample` says which sample the record was drawn for. Only a login with the role `compaction_store_reviewer` may
+        do this, and that role may do nothing else. Notes are kept forever, also when the record is erased: they should
+        quote nothing.
+        """
+        thread = self._writable_key(thread_id)
+        arguments.number(number, "number", least=1)
+        arguments.instance(verdict, str, "verdict")
+        arguments.one_of(verdict, VERDICTS, "verdict")
+        erasure.check_text(note, "note", optional=True)
+        drawn = encoding.json_object(sample, "sample")
+        actor = self._chosen_actor(actor)
+        body = erasure.body(number=number, verdict=verdict, note=note, sample=drawn)
+        return await erasing.record_verdict(self._db, thread, number, body, actor)
 
     async def _record_event(
         self,

@@ -32,7 +32,7 @@ def check_filter(wanted: CompactionFilter) -> CompactionFilter:
         arguments.number(wanted.covering, "covering", least=1)
     arguments.one_of(wanted.kind, _KINDS, "kind")
     arguments.one_of(wanted.outcome, _OUTCOMES, "outcome")
-    for what in ("actor", "model", "callback"):
+    for what in ("actor", "model", "callback", "login", "trigger"):
         arguments.optional_name(getattr(wanted, what), what)
     for what in ("since", "until"):
         if getattr(wanted, what) is not None:

@@ -1,4 +1,4 @@
-"""Erases messages and threads, and records the holds and retentions that forbid it."""
+"""Erases messages and threads, records the holds and retentions that forbid it, and records verdicts."""
 
 from __future__ import annotations
 
@@ -73,3 +73,10 @@ def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor
     salt = os.urandom(16)
     pos, created_at, login = db.call(queries.record_event, thread, kind, actor, salt, body, key=salt.hex())
     return erasure.event(thread.thread_id, (pos, kind, False, actor, login, created_at, body, None))
+
+
+def record_verdict(db: Connections, thread: ThreadKey, number: int, body: str, actor: str | None) -> Event:
+    """Records a verdict on a compaction record."""
+    salt = os.urandom(16)
+    pos, created_at, login = db.call(queries.record_verdict, thread, number, actor, salt, body, key=salt.hex())
+    return erasure.event(thread.thread_id, (pos, "verdict", False, actor, login, created_at, body, None))

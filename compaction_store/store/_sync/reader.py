@@ -6,7 +6,7 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable, Mapping, Sequence
+from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -30,10 +30,13 @@ from compaction_store.integrity.thread import Level
 from compaction_store.models import (
     Compaction,
     CompactionTree,
+    Element,
     Event,
     Explanation,
     Found,
     Message,
+    Outline,
+    Part,
     Payload,
     Report,
     Thread,
@@ -233,6 +236,39 @@ class Reader:
             arguments.number(at, "at", least=1)
         return typed_rows.view(thread_id, self._db.call(queries.view, key, at))
 
+    def outline(self, thread_id: str, *, at: int | None = None) -> Outline:
+        """Returns the present view, or that at a pos, without its messages: which records fold which spans.
+
+        Use it where a view may be too large to be read whole, and `elements` for the parts of it that are wanted. Also
+        of a thread that `clear` has hidden.
+        """
+        key = self._key(thread_id)
+        if at is not None:
+            arguments.number(at, "at", least=1)
+        return typed_rows.outline(thread_id, self._db.call(queries.outline, key, at))
+
+    def elements(self, thread_id: str, parts: Iterable[Part]) -> list[Element]:
+        """Returns the elements of these parts of an outline, in order."""
+        wanted = list(parts)
+        for part in wanted:
+            arguments.instance(part, Part, "every part in parts")
+        numbers = [part.number for part in wanted if part.number is not None]
+        log = self._log(thread_id, CompactionFilter(numbers=numbers)) if numbers else None
+        records = {} if log is None else {record.number: record for record in log}
+        found: list[Element] = []
+        for part in wanted:
+            if part.number is None:
+                messages = self.replay(thread_id, after=part.seq - 1, until=part.end_seq)
+                found += [typed_rows.message_element(message) for message in messages]
+            elif part.number in records:
+                found.append(typed_rows.record_element(records[part.number]))
+        return found
+
+    def name_of(self, thread_uid: UUID) -> str | None:
+        """Returns the name that the thread with a key has now; None if the tenant has no such thread."""
+        arguments.instance(thread_uid, UUID, "thread_uid")
+        return self._db.call(queries.name_of, ThreadKey(thread_uid, self._tenant, ""))
+
     def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[TokenStep]:
         """Returns how the tokens of a thread's view changed over its life, for a chart: one step for each record.
 
@@ -286,6 +322,8 @@ class Reader:
         actor: str | None = None,
         model: str | None = None,
         callback: str | None = None,
+        login: str | None = None,
+        trigger: str | None = None,
         run_id: UUID | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -299,8 +337,8 @@ class Reader:
         records whose authority has at least these members. `after` continues after a record.
         """
         wanted = CompactionFilter(
-            covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, run_id=run_id,
-            since=since, until=until, authority=authority,
+            covering=covering, kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login,
+            trigger=trigger, run_id=run_id, since=since, until=until, authority=authority,
         )  # fmt: skip
         wanted = auditing.check_filter(wanted)
         if after is not None:

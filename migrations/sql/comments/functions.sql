@@ -7,6 +7,8 @@ COMMENT ON FUNCTION compaction_store.append_observed IS
     'Appends messages with records of compactions that a provider made by itself.';
 COMMENT ON FUNCTION compaction_store.append_together IS
     'Appends for several callers in one commit, and leaves out the calls that must be repeated alone.';
+COMMENT ON FUNCTION compaction_store.outline IS
+    'Returns which records fold which spans in the view of a thread at a pos.';
 COMMENT ON FUNCTION compaction_store.set_metadata IS
     'Sets the metadata of a thread.';
 COMMENT ON FUNCTION compaction_store.commit_compactions IS
@@ -21,6 +23,8 @@ COMMENT ON FUNCTION compaction_store.stalled IS
     'Returns the newest rejected attempts of a thread, for a worker that decides whether to try again.';
 COMMENT ON FUNCTION compaction_store.record_event IS
     'Records a hold, a release or a retention.';
+COMMENT ON FUNCTION compaction_store.record_verdict IS
+    'Records the verdict of a reviewer on a compaction record.';
 COMMENT ON FUNCTION compaction_store.redact IS
     'Erases the content of some messages and of every record that may repeat it.';
 COMMENT ON FUNCTION compaction_store.erase IS

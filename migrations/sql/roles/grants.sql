@@ -13,15 +13,16 @@ BEGIN
     END LOOP;
     REVOKE ALL ON SCHEMA compaction_store FROM PUBLIC;
 
-    SELECT count(*) = 4 INTO v_may FROM pg_roles WHERE rolname IN (
-        'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor', 'compaction_store_loader'
+    SELECT count(*) = 5 INTO v_may FROM pg_roles WHERE rolname IN (
+        'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor', 'compaction_store_loader',
+        'compaction_store_reviewer'
     );
     IF NOT v_may THEN
         RETURN;
     END IF;
 
     GRANT USAGE ON SCHEMA compaction_store
-        TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
+        TO compaction_store_app, compaction_store_auditor, compaction_store_loader, compaction_store_reviewer;
     -- A role needs CREATE on the schema to become the owner of its tables.
     GRANT USAGE, CREATE ON SCHEMA compaction_store TO compaction_store_owner;
     GRANT SELECT, INSERT, UPDATE, DELETE ON compaction_store.alembic_version TO compaction_store_owner;
@@ -43,10 +44,10 @@ BEGIN
         actor, login, model, inputs, source_before, source_end
     ) ON compaction_store.staged TO compaction_store_loader;
     -- Opening a store reads the revision of the schema.
-    GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader;
+    GRANT SELECT ON compaction_store.alembic_version TO compaction_store_loader, compaction_store_reviewer;
     GRANT EXECUTE ON FUNCTION
         compaction_store.tenant, compaction_store.refuse_no_tenant, compaction_store.replay, compaction_store.newest,
-        compaction_store.view, compaction_store.element, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
+        compaction_store.view, compaction_store.outline, compaction_store.element, compaction_store.pos_at, compaction_store.thread, compaction_store.entries,
         compaction_store.thread_state, compaction_store.events, compaction_store.reported
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader;
     -- Not granted to applications, which could block all checkpoints with it.
@@ -62,6 +63,9 @@ BEGIN
         compaction_store.find_load, compaction_store.load, compaction_store.load_threads, compaction_store.observe,
         compaction_store.begin_import, compaction_store.finish_import
         TO compaction_store_loader;
+
+    -- Not granted to applications: nobody judges their own compactions.
+    GRANT EXECUTE ON FUNCTION compaction_store.record_verdict TO compaction_store_reviewer;
 
     BEGIN
         FOR v_object IN

@@ -1,0 +1,44 @@
+"""Verdicts of reviewers on compaction records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
+
+from compaction_store.jsonable import AsDict
+from compaction_store.models.messages import Payload
+from compaction_store.models.threads import Event
+
+VERDICTS = ("good", "bad", "unsure")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(AsDict):
+    """A verdict on a compaction record, as an event of kind `verdict` has it.
+
+    `sample` is the sample that the record was drawn for. `actor` is the reviewer by the program's word, `login` the
+    database login that wrote it.
+    """
+
+    thread_id: str
+    number: int
+    verdict: str
+    note: str | None = field(repr=False)
+    sample: Payload | None
+    pos: int
+    actor: str | None
+    login: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, event: Event) -> Self | None:
+        """Returns the verdict in an event; None if the event has none. A body from a bundle may hold anything."""
+        number, verdict = event.body.get("number"), event.body.get("verdict")
+        if event.kind != "verdict" or type(number) is not int or verdict not in VERDICTS:
+            return None
+        note, sample = event.body.get("note"), event.body.get("sample")
+        return cls(
+            event.thread_id, number, verdict, note if isinstance(note, str) else None,
+            sample if isinstance(sample, dict) else None, event.pos, event.actor, event.login, event.created_at,
+        )  # fmt: skip
