@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,10 @@ from compaction_store.cli.options import Tenant, Url
 from compaction_store.cli.output import note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
-from compaction_store.store import AsyncReader
+from compaction_store.store import AsyncReader, AsyncStore
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
-_AUDITOR = "compaction_store_auditor"
+_AUDITOR, _REVIEWER = "compaction_store_auditor", "compaction_store_reviewer"
 _READ_ONLY = {"default_transaction_read_only": "on", "statement_timeout": "20s"}
 
 
@@ -66,17 +67,35 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    review: Annotated[
+        bool,
+        typer.Option(
+            "--review",
+            help="Let readers record verdicts on records. The login must be a member of compaction_store_reviewer too.",
+        ),
+    ] = False,
+    actor: Annotated[
+        str | None,
+        typer.Option(
+            "--actor", metavar="NAME", help="Without --auth: the name of the reader.", show_default="user@host"
+        ),
+    ] = None,
     as_login: Annotated[
-        bool, typer.Option("--as-login", help="Use the login's own rights, not those of the auditor's role.")
+        bool, typer.Option("--as-login", help="Use the login's own rights, not those of the roles.")
     ] = False,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
     """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
 
-    Nothing can be written. The session takes the role compaction_store_auditor, which the login must be a member of,
-    and ends every statement after 20 seconds. With --window, the threads that are due for compaction are listed.
+    Nothing can be written, but verdicts with --review. The session takes the role compaction_store_auditor, which the
+    login must be a member of, and ends every statement after 20 seconds. With --window, the threads that are due for
+    compaction are listed.
     """
+    if review and not content:
+        raise misuse("must not be given with --no-content: nobody can judge words that are not shown", "--review")
+    if actor is not None and auth is not None:
+        raise misuse("must not be given with --auth, which names the reader", "--actor")
     host, port = _address(listen, "--listen")
     if auth is None and not _is_loopback(host):
         raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
@@ -86,15 +105,24 @@ def serve(
     budget = options.budget(window, reserve, trigger, target)
     log = open_log(checkpoints, public_key)
     _log_access_to(access_log)
-    access = web.OneTimeToken() if auth is None else web.BehindProxy(auth)
+    access = web.OneTimeToken(actor or options.user_at_host()) if auth is None else web.BehindProxy(auth)
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
 
     async def run() -> None:
         role = None if as_login else _AUDITOR
-        async with AsyncReader.open(url, tenant=tenant, pool_size=4, role=role, settings=_READ_ONLY) as reader:
-            app = web.audit_app(
-                reader, access=access, hosts=hosts, tenant=tenant, content=content, budget=budget, checkpoints=log
+        async with AsyncExitStack() as stack:
+            reader = await stack.enter_async_context(
+                AsyncReader.open(url, tenant=tenant, pool_size=4, role=role, settings=_READ_ONLY)
             )
+            reviews = None
+            if review:
+                reviews = await stack.enter_async_context(
+                    AsyncStore.open(url, tenant=tenant, pool_size=1, role=None if as_login else _REVIEWER)
+                )
+            app = web.audit_app(
+                reader, access=access, hosts=hosts, tenant=tenant, content=content, budget=budget, checkpoints=log,
+                reviews=reviews,
+            )  # fmt: skip
             await _serve_pages(app, access, host, port)
 
     with options.naming(tenant):

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Protocol
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from compaction_store.errors import InvalidInput
 
 ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
+_LONGEST_FORM = 64 * 1024
 _HEADERS = {
     # No script, no frame, nothing from elsewhere; the style sheet and the charts are the pages' own.
     "Content-Security-Policy": (
@@ -43,17 +45,18 @@ class Access(Protocol):
 class OneTimeToken:
     """Lets in the browser that opens the address with the token, once. It gets a cookie for as long as the server runs.
 
-    `token` is for the address; a new process has a new one.
+    `token` is for the address; a new process has a new one. `reader` is who opens it, for the access log.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reader: str = "the holder of the token") -> None:
+        self._reader = reader
         self.token = secrets.token_urlsafe(32)
         self._cookie = secrets.token_urlsafe(32)
         self._is_used = False
 
     def who(self, request: Request) -> str | Response:
         if hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), self._cookie.encode()):
-            return "the holder of the token"
+            return self._reader
         given = request.query_params.get("token", "")
         if not hmac.compare_digest(given.encode(), self.token.encode()):
             return _refused("open the address that `compaction-store serve` printed")
@@ -90,11 +93,15 @@ def _refused(why: str) -> Response:
 
 
 class Guard:
-    """Checks the Host header and the reader, refuses every method but GET and HEAD, and sets the headers."""
+    """Checks the Host header and the reader, and sets the headers of every response.
 
-    def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str]) -> None:
+    It refuses every method but GET and HEAD, and POST where a form is sent to.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str], forms: Iterable[str] = ()) -> None:
         self._app = app
         self._access = access
+        self._forms = frozenset(forms)
         self._hosts = frozenset(host.casefold() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,13 +120,17 @@ class Guard:
         app: ASGIApp = self._app
         if _host(request.headers) not in self._hosts:
             app = PlainTextResponse("Not allowed: the address has another host than this server's.\n", 421)
-        elif request.method not in ("GET", "HEAD"):
-            app = PlainTextResponse("Not allowed: these pages are only read.\n", 405, {"Allow": "GET, HEAD"})
+        elif request.method not in ("GET", "HEAD") and not self._is_form(request):
+            app = PlainTextResponse("Not allowed: this page is only read.\n", 405, {"Allow": "GET, HEAD"})
         elif isinstance(reader := self._access.who(request), Response):
             app = reader
         else:
             scope["reader"] = reader
         await app(scope, receive, with_headers)
+
+    def _is_form(self, request: Request) -> bool:
+        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+        return request.method == "POST" and path in self._forms
 
 
 def _host(headers: Headers) -> str:
@@ -132,8 +143,34 @@ def _host(headers: Headers) -> str:
     return bare.casefold()
 
 
-def log_content(request: Request, page: str, **what: Any) -> None:
-    """Notes that a reader was shown content: who, what, when. A text that was searched for is only measured."""
+class FormTokens:
+    """Makes and checks the tokens of forms: only a page that this reader was shown has the right one."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+
+    def made(self, reader: str) -> str:
+        return hmac.digest(self._key, reader.encode(errors="surrogatepass"), "sha256").hex()
+
+    def is_right(self, reader: str, given: str) -> bool:
+        return hmac.compare_digest(self.made(reader).encode(), given.encode(errors="surrogatepass"))
+
+
+async def form(request: Request) -> dict[str, str]:
+    """Reads the fields of a form that was sent, the first of each name. Raises ValueError if it cannot."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise ValueError("it must be a form")
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > _LONGEST_FORM:
+            raise ValueError(f"a form must be at most {_LONGEST_FORM:,} bytes")
+    fields = parse_qs(data.decode("ascii"), keep_blank_values=True, max_num_fields=50)
+    return {name: values[0] for name, values in fields.items()}
+
+
+def log_access(request: Request, page: str, **what: Any) -> None:
+    """Notes what a reader was shown or wrote: who, what, when. A text that was searched for is only measured."""
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": shown(request.scope["reader"]),
         "page": page, **{name: value for name, value in what.items() if value is not None},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import json
+import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 from compaction_store import __version__
@@ -15,6 +16,8 @@ from compaction_store.checkpoints import CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
 from compaction_store.display.comparing import Said, element_texts
+from compaction_store.display.events import described
+from compaction_store.display.sampling import MOST_DRAWN
 from compaction_store.display.visible import lines, shown
 from compaction_store.errors import (
     CompactionNotFound,
@@ -26,8 +29,11 @@ from compaction_store.errors import (
     ThreadErased,
     ThreadNotFound,
 )
+from compaction_store.integrity.thread import LEVELS
 from compaction_store.jsonable import plain
-from compaction_store.store import AsyncReader
+from compaction_store.models import Report
+from compaction_store.models.verdicts import VERDICTS
+from compaction_store.store import AsyncReader, AsyncStore
 
 try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -35,22 +41,22 @@ try:
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request
-    from starlette.responses import HTMLResponse, Response
+    from starlette.responses import HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
 except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
 from compaction_store.messages.encoding import canonical
 from compaction_store.web import gathering
-from compaction_store.web.access import Access, Guard, log_content
+from compaction_store.web.access import Access, FormTokens, Guard, form, log_access
+from compaction_store.web.asked import Asked, Wrong
 
 _MISSING = (CompactionNotFound, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound)
-_AGO = re.compile(r"(\d{1,6})([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_FILTERS = ("kind", "outcome", "actor", "model", "callback")
+_FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
+_MORE_FILTERS = ("run_id", "covering", "authority")
+_VERDICT = "/verdict"
 # A larger thread is verified on the command line.
 _MOST_VERIFIED = 20_000
-_LONGEST_SAMPLE = 50
 # Seconds. A longer search is run on the command line.
 _LONGEST_SEARCH = 10.0
 
@@ -70,6 +76,7 @@ def audit_app(
     content: bool = True,
     budget: TokenBudget | None = None,
     checkpoints: CheckpointLog | None = None,
+    reviews: AsyncStore | None = None,
 ) -> Starlette:
     """Returns the pages as an ASGI application, to serve alone or to mount in another one.
 
@@ -77,8 +84,13 @@ def audit_app(
     the auditor's role. `access` says who may read. `hosts` are the names under which it is reached: a request to any
     other is refused. Without `content`, pages show everything but words. With a `budget`, the threads that are due are
     listed, and with `checkpoints` the newest one.
+
+    With `reviews`, readers can give verdicts on records, which this store writes: open it with the role
+    `compaction_store_reviewer`, which can write nothing else. Without it, nothing can be written.
     """
-    pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints)
+    if reviews is not None and not content:
+        raise InvalidInput("reviews must be None without content: nobody can judge words that are not shown")
+    pages = _Pages(reader, tenant, content=content, budget=budget, checkpoints=checkpoints, reviews=reviews)
     routes = [
         Route("/", pages.page(pages.threads), name="threads"),
         Route("/thread", pages.page(pages.thread), name="thread"),
@@ -95,55 +107,10 @@ def audit_app(
         Route("/chart.svg", pages.page(pages.chart), name="chart"),
         Route("/style.css", pages.page(pages.style), name="style"),
     ]
-    guard = Middleware(Guard, access=access, hosts=tuple(hosts))
+    if reviews is not None:
+        routes.append(Route(_VERDICT, pages.page(pages.verdict), name="verdict", methods=["POST"]))
+    guard = Middleware(Guard, access=access, hosts=tuple(hosts), forms=(_VERDICT,) if reviews is not None else ())
     return Starlette(routes=routes, middleware=[guard])
-
-
-class _Wrong(Exception):
-    """A parameter of the address that cannot be read."""
-
-
-class _Asked:
-    """The parameters of an address."""
-
-    def __init__(self, request: Request) -> None:
-        self._given = request.query_params
-
-    def text(self, name: str) -> str:
-        found = self.optional(name)
-        if found is None:
-            raise _Wrong(f"{name} must be given")
-        return found
-
-    def optional(self, name: str) -> str | None:
-        return self._given.get(name) or None
-
-    def number(self, name: str, least: int = 0) -> int | None:
-        text = self.optional(name)
-        if text is None:
-            return None
-        if not (text.isascii() and text.isdecimal() and len(text) < 16) or int(text) < least:  # noqa: PLR2004
-            raise _Wrong(f"{name} must be an integer >= {least}")
-        return int(text)
-
-    def needed(self, name: str) -> int:
-        found = self.number(name, 1)
-        if found is None:
-            raise _Wrong(f"{name} must be given")
-        return found
-
-    def moment(self, name: str) -> datetime | None:
-        """Returns a time: `7d` ago, or ISO 8601, in UTC if it does not say."""
-        text = self.optional(name)
-        if text is None:
-            return None
-        if ago := _AGO.fullmatch(text):
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        try:
-            found = datetime.fromisoformat(text)
-        except ValueError:
-            raise _Wrong(f"{name} must be a time such as 2026-05-01T12:30, or 7d for seven days ago") from None
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 class _Pages:
@@ -155,8 +122,12 @@ class _Pages:
         content: bool,
         budget: TokenBudget | None,
         checkpoints: CheckpointLog | None,
+        reviews: AsyncStore | None,
     ) -> None:
         self._reader = reader
+        self._reviews = reviews
+        self._form_tokens = FormTokens()
+        self._verified: dict[str, tuple[datetime, Report]] = {}
         self._tenant = tenant
         self._content = content
         self._budget = budget
@@ -169,21 +140,21 @@ class _Pages:
             "text": Lines, "number": _number, "moment": _moment, "json": _json, "hex": bytes.hex, "quoted": shlex.quote,
         }  # fmt: skip
         self._templates.globals |= {
-            "tenant": tenant, "content": content, "version": __version__, "texts": self._texts,
-            "has_checkpoints": checkpoints is not None,
+            "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
+            "has_checkpoints": checkpoints is not None, "reviews": reviews is not None, "verdicts_of_form": VERDICTS,
         }  # fmt: skip
         self._css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
 
     def _texts(self, element: Any) -> list[Said]:
         return element_texts(element, content=self._content)
 
-    def page(self, show: Callable[[Request, _Asked], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def page(self, show: Callable[[Request, Asked], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Wraps a page: a wrong address, a missing thread and a database that is away have pages too."""
 
         async def shown_page(request: Request) -> Response:
             try:
-                return await show(request, _Asked(request))
-            except _Wrong as error:
+                return await show(request, Asked(request))
+            except Wrong as error:
                 return self._error(request, 400, "This address is wrong", str(error))
             except _MISSING as error:
                 return self._error(request, 404, "Not found", str(error))
@@ -200,36 +171,39 @@ class _Pages:
     def _html(self, request: Request, name: str, found: dict[str, Any], status: int = 200) -> Response:
         root: str = request.scope.get("root_path", "")
 
-        def link(page: str, **parameters: Any) -> str:
+        def link(page: str, /, **parameters: Any) -> str:
             given = {key: value for key, value in parameters.items() if value not in (None, "")}
             return root + page + (f"?{urlencode(given)}" if given else "")
 
-        text = self._templates.get_template(name).render(link=link, here=request.url.path, **found)
+        form_token = self._form_tokens.made(request.scope["reader"]) if self._reviews is not None else ""
+        text = self._templates.get_template(name).render(
+            link=link, here=request.url.path, form_token=form_token, **found
+        )
         return HTMLResponse(text, status)
 
     def _seen(self, request: Request, page: str, **what: Any) -> None:
         if self._content:
-            log_content(request, page, **what)
+            log_access(request, page, **what)
 
     # ---- pages
 
-    async def threads(self, request: Request, asked: _Asked) -> Response:
+    async def threads(self, request: Request, asked: Asked) -> Response:
         after = asked.optional("after") or ""
         found = await gathering.threads(self._reader, after, self._budget)
         return self._html(request, "threads.html", {"title": "Threads", "after": after, **found})
 
-    async def thread(self, request: Request, asked: _Asked) -> Response:
+    async def thread(self, request: Request, asked: Asked) -> Response:
         name = asked.text("id")
         found = await gathering.thread(self._reader, name, asked.number("before", 1), asked.number("after") or 0)
         self._seen(request, "thread", thread_id=name)
         return self._html(request, "thread.html", {"title": f"Thread {name}", "chart": charts, **found})
 
-    async def chart(self, request: Request, asked: _Asked) -> Response:  # noqa: ARG002 — as all pages
+    async def chart(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         name = asked.text("id")
         line = await gathering.course(self._reader, name)
         return Response(charts.svg(line, shown(f"Tokens of the view of thread {name}")), media_type="image/svg+xml")
 
-    async def view(self, request: Request, asked: _Asked) -> Response:
+    async def view(self, request: Request, asked: Asked) -> Response:
         name, at, beside = asked.text("id"), asked.number("at", 1), asked.number("beside", 1)
         found = await gathering.view(
             self._reader, name, at, beside, asked.number("from") or 0, only_changes=asked.optional("all") is None
@@ -237,26 +211,55 @@ class _Pages:
         self._seen(request, "view", thread_id=name, at=found["at"], beside=beside)
         return self._html(request, "view.html", {"title": f"View of {name} at pos {found['at']}", **found})
 
-    async def record(self, request: Request, asked: _Asked) -> Response:
+    async def record(self, request: Request, asked: Asked) -> Response:
         name, number = asked.text("id"), asked.needed("number")
         after = asked.number("after") or 0
         found = await gathering.record(self._reader, name, number, after, content=self._content)
         self._seen(request, "record", thread_id=name, number=number)
-        return self._html(request, "record.html", {"title": f"Record {number} of {name}", "id": name, **found})
+        drawn_for = asked.json_object("sample")
+        more = {"title": f"Record {number} of {name}", "id": name, "sample": drawn_for}
+        return self._html(request, "record.html", {**more, **found})
 
-    async def message(self, request: Request, asked: _Asked) -> Response:
+    async def verdict(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — the form has the parameters
+        """Writes the verdict that a form sends, and leads back to the sample, or to the record."""
+        assert self._reviews is not None  # noqa: S101 — there is no such page otherwise
+        reader: str = request.scope["reader"]
+        try:
+            given = await form(request)
+        except ValueError as error:
+            raise Wrong(str(error)) from None
+        if not self._form_tokens.is_right(reader, given.get("token", "")):
+            return self._error(
+                request, 403, "Not allowed", "the form is not one that these pages showed you: open it again"
+            )
+        name, number = given.get("id", ""), given.get("number", "")
+        if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
+            raise Wrong("number must be an integer >= 1")
+        sample = _object(given.get("sample", ""))
+        await self._reviews.review(
+            name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
+            sample=sample, actor=reader,
+        )  # fmt: skip
+        log_access(request, "verdict", thread_id=name, number=int(number), verdict=given["verdict"])
+        root: str = request.scope.get("root_path", "")
+        if sample is None:
+            return RedirectResponse(f"{root}/record?{urlencode({'id': name, 'number': number})}", status_code=303)
+        parameters = {key: value for key, value in sample.items() if key != "population"}
+        return RedirectResponse(f"{root}/sample?{urlencode(parameters)}", status_code=303)
+
+    async def message(self, request: Request, asked: Asked) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
         found = await gathering.message(self._reader, name, seq, asked.number("part", 1) or 1, content=self._content)
         self._seen(request, "message", thread_id=name, seq=seq)
         return self._html(request, "message.html", {"title": f"Message {seq} of {name}", "id": name, **found})
 
-    async def reply(self, request: Request, asked: _Asked) -> Response:
+    async def reply(self, request: Request, asked: Asked) -> Response:
         name, seq = asked.text("id"), asked.needed("seq")
         found = await gathering.reply(self._reader, name, seq, asked.number("from") or 0)
         self._seen(request, "reply", thread_id=name, seq=seq)
         return self._html(request, "reply.html", {"title": f"Reply {seq} of {name} and its view", "id": name, **found})
 
-    async def records(self, request: Request, asked: _Asked) -> Response:
+    async def records(self, request: Request, asked: Asked) -> Response:
         wanted = self._wanted(asked)
         name, number = asked.optional("after_id"), asked.number("after", 1)
         after = (name, number) if name is not None and number is not None else None
@@ -264,14 +267,16 @@ class _Pages:
         found = await gathering.records(self._reader, thread_id, wanted, after)
         if found["records"].rows:
             self._seen(request, "records", thread_id=thread_id)
-        given = {key: asked.optional(key) for key in ("id", *_FILTERS, "since", "until")}
+        given = {key: asked.optional(key) for key in ("id", *_FILTERS, *_MORE_FILTERS, "since", "until")}
         return self._html(request, "records.html", {"title": "Records", "given": given, **found})
 
-    def _wanted(self, asked: _Asked) -> dict[str, Any]:
+    def _wanted(self, asked: Asked) -> dict[str, Any]:
         wanted: dict[str, Any] = {name: asked.optional(name) for name in _FILTERS}
+        wanted |= {"run_id": asked.uuid("run_id"), "covering": asked.number("covering", 1)}
+        wanted |= {"authority": asked.json_object("authority")}
         return wanted | {"since": asked.moment("since"), "until": asked.moment("until")}
 
-    async def search(self, request: Request, asked: _Asked) -> Response:
+    async def search(self, request: Request, asked: Asked) -> Response:
         text, thread_id = asked.optional("q"), asked.optional("id")
         found = None
         if text is not None and self._content:
@@ -280,7 +285,7 @@ class _Pages:
             self._seen(request, "search", thread_id=thread_id, characters=len(text), found=len(found.rows))
         return self._html(request, "search.html", {"title": "Search", "q": text, "id": thread_id, "found": found})
 
-    async def erasures(self, request: Request, asked: _Asked) -> Response:
+    async def erasures(self, request: Request, asked: Asked) -> Response:
         thread_id, kind = asked.optional("id"), asked.optional("kind")
         found = await gathering.erasures(self._reader, thread_id, kind)
         self._seen(request, "erasures", thread_id=thread_id)
@@ -288,39 +293,77 @@ class _Pages:
             request, "erasures.html", {"title": "Erasures and holds", "id": thread_id, "kind": kind, **found}
         )
 
-    async def certificate(self, request: Request, asked: _Asked) -> Response:
+    async def certificate(self, request: Request, asked: Asked) -> Response:
         name, pos = asked.text("id"), asked.needed("pos")
-        event = await gathering.event(self._reader, name, pos)
-        thread = await self._reader.thread(name, hidden=True)
+        found = await gathering.certificate(self._reader, name, pos)
         self._seen(request, "certificate", thread_id=name, at=pos)
-        newest = self._newest()
-        found = {"event": event, "thread": thread, "newest": newest, "now": datetime.now(UTC)}
-        return self._html(request, "certificate.html", {"title": f"{event.kind} of {name} at pos {pos}", **found})
+        more = {"newest": self._newest(), "now": datetime.now(UTC)}
+        return self._html(
+            request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
+        )
 
     def _newest(self) -> Any:
         return None if self._checkpoints is None else self._checkpoints.last()
 
-    async def integrity(self, request: Request, asked: _Asked) -> Response:
-        name = asked.optional("id")
+    async def integrity(self, request: Request, asked: Asked) -> Response:
+        """Verifies a thread, and lists what these pages have verified since they were started."""
+        name, level = asked.optional("id"), asked.optional("level")
         report = thread = None
+        chosen: Any = level or ("content" if self._checkpoints is None else "checkpoint")
         if name is not None:
             thread = await self._reader.thread(name, hidden=True)
             if thread.last_pos <= _MOST_VERIFIED:
-                level: Any = "content" if self._checkpoints is None else "checkpoint"
-                report = await self._reader.verify(name, level=level, checkpoints=self._checkpoints)
+                report = await self._reader.verify(name, level=chosen, checkpoints=self._checkpoints)
+                self._verified = {name: (datetime.now(UTC), report), **self._verified}
+                self._verified = dict(list(self._verified.items())[: gathering.ROWS])
         newest = self._newest()
         found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}
-        return self._html(request, "integrity.html", {"title": "Integrity", "most": _MOST_VERIFIED, **found})
+        more = {
+            "title": "Integrity",
+            "most": _MOST_VERIFIED,
+            "level": chosen,
+            "levels": LEVELS,
+            "verified": self._verified,
+        }
+        return self._html(request, "integrity.html", {**more, **found})
 
-    async def sample(self, request: Request, asked: _Asked) -> Response:
-        count = min(asked.number("count", 1) or 10, _LONGEST_SAMPLE)
-        found = await gathering.sample(self._reader, self._wanted(asked), asked.number("seed") or 1, count)
-        self._seen(request, "sample", found=len(found["drawn"]))
+    async def sample(self, request: Request, asked: Asked) -> Response:
+        """Draws a sample. Its address has the seed and fixed times, so that it draws the same records again."""
+        title = {"title": "Sample", "most": MOST_DRAWN}
         given = {key: asked.optional(key) for key in (*_FILTERS, "since", "until")}
-        return self._html(request, "sample.html", {"title": "Sample", "given": given, **found})
+        seed = asked.number("seed")
+        if seed is None:
+            given["until"] = given["until"] or datetime.now(UTC).isoformat(timespec="seconds")
+            start = {"given": given, "seed": secrets.randbelow(1_000_000), "count": 10, "name": None}
+            return self._html(request, "sample.html", {**title, **start})
+        wanted = self._wanted(asked)
+        count = min(asked.number("count", 1) or 10, MOST_DRAWN)
+        fixed = {
+            **{key: value for key, value in given.items() if value is not None},
+            **{key: wanted[key].isoformat() for key in ("since", "until") if wanted[key] is not None},
+            "until": (wanted["until"] or datetime.now(UTC)).isoformat(),
+        }  # fmt: skip
+        if fixed != {key: value for key, value in given.items() if value is not None}:
+            root: str = request.scope.get("root_path", "")
+            address = urlencode({"seed": seed, "count": count, **fixed})
+            return RedirectResponse(f"{root}/sample?{address}", status_code=303)
+        found = await gathering.sample(self._reader, wanted, fixed, seed, count)
+        self._seen(request, "sample", found=len(found["drawn"]))
+        return self._html(request, "sample.html", {**title, "given": given, **found})
 
-    async def style(self, request: Request, asked: _Asked) -> Response:  # noqa: ARG002 — as all pages
+    async def style(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Parses what a form says of a sample."""
+    try:
+        found = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        found = ""
+    if found is not None and not isinstance(found, dict):
+        raise Wrong("sample must be a JSON object")
+    return found
 
 
 def _visible(value: object) -> object:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import random
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
 from compaction_store.display.comparing import Sources, original, replacements
 from compaction_store.display.marks import Facts, Piece
+from compaction_store.display.sampling import MOST_POPULATION, coverage, draw
 from compaction_store.display.saying import said
+from compaction_store.display.view_changes import Change, compared
 from compaction_store.errors import CompactionNotFound
-from compaction_store.models import Compaction, Element, Event, Thread
-from compaction_store.rendering.view import View
+from compaction_store.integrity import erasure
+from compaction_store.messages.encoding import canonical
+from compaction_store.models import Compaction, Element, Event, Thread, Verdict
+from compaction_store.models.outlines import window
 from compaction_store.store import AsyncReader
 
 T = TypeVar("T")
@@ -23,8 +29,8 @@ T = TypeVar("T")
 ROWS = 50
 #: The length of a page of one message.
 MESSAGE_PAGE = 100_000
-#: From how many records a sample is drawn at most.
-MOST_POPULATION = 20_000
+# An erasure or a verdict is not looked for beyond so many events.
+_MOST_EVENTS = 2000
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
 
@@ -72,7 +78,26 @@ async def thread(reader: AsyncReader, thread_id: str, before: int | None, after_
     start = None if before is None else await reader.compaction(thread_id, before)
     records = await first(reader.compactions(thread_id, newest_first=True, after=start))
     events = await first(reader.events(thread_id, after=after_pos))
-    return {"thread": found, "records": records, "events": events, "marks": _marks(found, records.rows, events.rows)}
+    return {
+        "thread": found, "records": records, "events": events, "marks": _marks(found, records.rows, events.rows),
+        "names": await _fork_names(reader, events.rows),
+    }  # fmt: skip
+
+
+async def _fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[tuple[str, int], str | None]:
+    """Returns the names of the threads that events name as fork or as parent, by the places of the events."""
+    return {
+        (event.thread_id, event.pos): await _name(reader, event.body.get("child", event.body.get("parent")))
+        for event in events
+        if event.kind in ("fork", "origin")
+    }
+
+
+async def _name(reader: AsyncReader, uid: object) -> str | None:
+    try:
+        return await reader.name_of(UUID(uid)) if isinstance(uid, str) else None
+    except ValueError:
+        return None
 
 
 class ChartMark(NamedTuple):
@@ -115,32 +140,40 @@ class Row(NamedTuple):
     right: Element | None
 
 
-def _parts(view: View) -> dict[tuple[int, int, int | None], Element]:
-    return {(e.seq, e.end_seq, e.number): e for e in view.elements}
-
-
 async def view(
     reader: AsyncReader, thread_id: str, at: int | None, beside: int | None, start: int, *, only_changes: bool
 ) -> dict[str, Any]:
-    """Gathers the view at a pos, and beside it the one at another."""
+    """Gathers the view at a pos, and beside it the one at another. Of a view of any length, one page is read."""
     found = await reader.thread(thread_id, hidden=True)
     at = found.last_pos if at is None else at
-    left = await reader.view(thread_id, at=at)
-    if beside is None:
-        rows = [Row(e, None) for e in left.elements]
-    else:
-        before, after = _parts(left), _parts(await reader.view(thread_id, at=beside))
-        keys = sorted(before.keys() | after.keys(), key=lambda key: (key[0], -key[1], key[2] or 0))
-        rows = [Row(before.get(key), after.get(key)) for key in keys]
-        if only_changes:
-            rows = [row for row in rows if row.left is None or row.right is None]
-    changed = sum(row.left is None or row.right is None for row in rows) if beside is not None else 0
+    left = await reader.outline(thread_id, at=at)
+    right = left if beside is None else await reader.outline(thread_id, at=beside)
+    changes = compared(left.parts, right.parts)
+    changed = sum(change.part.size for change in changes if not (change.is_left and change.is_right))
+    if beside is not None and only_changes:
+        changes = [change for change in changes if not (change.is_left and change.is_right)]
+    count = sum(change.part.size for change in changes)
     return {
-        "thread": found, "at": at, "beside": beside, "tokens": left.tokens, "rows": rows[start : start + ROWS],
-        "start": start, "more": len(rows) > start + ROWS, "count": len(rows), "changed": changed,
+        "thread": found, "at": at, "beside": beside, "tokens": left.tokens,
+        "tokens_beside": right.tokens, "rows": await _rows(reader, thread_id, changes, start),
+        "start": start, "more": count > start + ROWS, "count": count, "changed": changed,
         "only_changes": only_changes, "positions": _positions(found.last_pos),
         "records": await _around(reader, found, at),
     }  # fmt: skip
+
+
+async def _rows(reader: AsyncReader, thread_id: str, changes: list[Change], start: int) -> list[Row]:
+    """Reads a page of two views."""
+    pieces = list(window((change.part for change in changes), start, ROWS))
+    # A part of messages is cut at the ends of the page.
+    sides = {(change.part.number, change.part.end_seq): change for change in changes}
+    ends = sorted(change.part.end_seq for change in changes if change.part.number is None)
+    found = []
+    for element in await reader.elements(thread_id, pieces):
+        end_seq = element.end_seq if element.number is not None else ends[bisect_left(ends, element.seq)]
+        side = sides[element.number, end_seq]
+        found.append(Row(element if side.is_left else None, element if side.is_right else None))
+    return found
 
 
 def _positions(last: int) -> list[int]:
@@ -170,7 +203,10 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     """Gathers a record, the originals of its span, and what its summary kept, lost and invented."""
     found = await reader.compaction(thread_id, number)
     branch = await reader.tree(found)
-    shared = {"record": found, "inside": [part.record for part in branch.inside], "content": content}
+    shared = {
+        "record": found, "inside": [part.record for part in branch.inside], "content": content,
+        "verdicts": await _verdicts(reader, thread_id, number, found.pos),
+    }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
         return shared | {"originals": None, "after": after, "replaced": [], "compared": False}
     replaced = replacements(found) if content else []
@@ -249,6 +285,24 @@ async def erasures(reader: AsyncReader, thread_id: str | None, kind: str | None)
     return {"events": Listed(found[::-1][: 10 * ROWS], more or len(found) > 10 * ROWS), "kinds": _ERASURES}
 
 
+async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str, Any]:
+    """Gathers an event, and the places that it names."""
+    found = await event(reader, thread_id, pos)
+    erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
+    forks = found.body.get("forks", found.body.get("spared_forks"))
+    return {
+        "event": found, "thread": await reader.thread(thread_id, hidden=True),
+        "seqs": _first_of(erased.seqs) if erased else [], "numbers": _first_of(erased.records) if erased else [],
+        "forks": [(uid, await _name(reader, uid)) for uid in forks[:ROWS]] if isinstance(forks, list) else [],
+        "names": await _fork_names(reader, [found]),
+    }  # fmt: skip
+
+
+def _first_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
+    numbers = (number for start, end in ranges for number in range(start, end + 1))
+    return list(islice(numbers, ROWS))
+
+
 async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
     async for found in reader.events(thread_id, after=pos - 1):
         if found.pos == pos:
@@ -257,8 +311,10 @@ async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
     raise CompactionNotFound(f"no event at pos {pos} (thread {thread_id!r})")
 
 
-async def sample(reader: AsyncReader, wanted: dict[str, Any], seed: int, count: int) -> dict[str, Any]:
-    """Draws records at random. The same seed draws the same ones as long as the population is the same."""
+async def sample(
+    reader: AsyncReader, wanted: dict[str, Any], given: dict[str, Any], seed: int, count: int
+) -> dict[str, Any]:
+    """Draws records at random, and gathers the verdicts on them that were given for this sample."""
     population: list[Compaction] = []
     more = False
     async for found in reader.compactions(**wanted):
@@ -267,6 +323,25 @@ async def sample(reader: AsyncReader, wanted: dict[str, Any], seed: int, count: 
         if len(population) == MOST_POPULATION:
             more = True
             break
-    drawn = random.Random(seed).sample(population, min(count, len(population)))  # noqa: S311 — repeatable
-    drawn.sort(key=lambda each: (each.created_at, each.thread_id, each.number))
-    return {"population": len(population), "more": more, "drawn": drawn, "seed": seed, "count": count}
+    drawn = draw(seed, count, population)
+    name = {"seed": seed, "count": len(drawn), "population": len(population), **given}
+    verdicts = [
+        verdict
+        for thread_id in dict.fromkeys(record.thread_id for record in drawn)
+        for verdict in await _verdicts(reader, thread_id)
+        if verdict.sample == name
+    ]
+    numbers = {(record.thread_id, record.number) for record in drawn}
+    verdicts = [verdict for verdict in verdicts if (verdict.thread_id, verdict.number) in numbers]
+    return {
+        "population": len(population), "more": more, "drawn": drawn, "seed": seed, "count": count, "name": name,
+        "judged": {(verdict.thread_id, verdict.number): verdict for verdict in verdicts},
+        "coverage": coverage(len(population), len(drawn), verdicts),
+    }  # fmt: skip
+
+
+async def _verdicts(reader: AsyncReader, thread_id: str, number: int | None = None, after: int = 0) -> list[Verdict]:
+    """Returns the verdicts on the records of a thread, or on one of them, oldest first."""
+    events = await first(reader.events(thread_id, kind="verdict", after=after), _MOST_EVENTS)
+    found = [verdict for event in events.rows if (verdict := Verdict.of(event)) is not None]
+    return [verdict for verdict in found if number in (None, verdict.number)]

@@ -86,7 +86,8 @@ ADDRESSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/certificate", {"id": THREAD, "pos": 20}),
     ("/integrity", {}),
     ("/integrity", {"id": THREAD}),
-    ("/sample", {"seed": 3}),
+    ("/sample", {"seed": 3, "until": "2100-01-01T00:00:00+00:00"}),
+    ("/sample", {}),
     ("/chart.svg", {"id": THREAD}),
     ("/style.css", {}),
 )
