@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An event, which changes no view."""
+    """An event. One of the kind redaction took content away: see `Model.redact`."""
 
     kind: str
 
@@ -73,8 +73,12 @@ class Refused(Exception):
 
 
 class Model:
+    """A thread. `lost` has the pos of the redaction of each erased seq, `gone` that of each erased record."""
+
     def __init__(self) -> None:
         self.log: list[Appended | Record | Event] = []
+        self.lost: dict[int, int] = {}
+        self.gone: dict[int, int] = {}
 
     def appended(self, at: int) -> list[Appended]:
         return [entry for entry in self.log[:at] if isinstance(entry, Appended)]
@@ -85,6 +89,7 @@ class Model:
     def in_force(self, at: int) -> list[Record]:
         applied = [record for record in self.records(at) if record.outcome == "applied"]
         revoked = {record.revokes for record in applied}
+        revoked |= {number for number, pos in self.gone.items() if pos <= at}
         return [record for record in applied if record.kind != "revocation" and record.number not in revoked]
 
     def view(self, at: int) -> list[Piece]:
@@ -98,9 +103,11 @@ class Model:
             (seq, owner), *rest = group
             end = rest[-1][0] if rest else seq
             if isinstance(owner, Record):
-                pieces.append(Piece(seq, end, owner.number, owner.kind, owner.after or 0, owner.messages))
+                messages = (None,) if owner.number in self.gone else owner.messages
+                pieces.append(Piece(seq, end, owner.number, owner.kind, owner.after or 0, messages))
             else:
-                pieces.append(Piece(seq, end, None, None, owner.tokens, (owner.message,)))
+                message = None if seq in self.lost else owner.message
+                pieces.append(Piece(seq, end, None, None, owner.tokens, (message,)))
         return pieces
 
     def active(self, at: int) -> set[int]:
@@ -109,6 +116,8 @@ class Model:
     def status(self, record: Record) -> str | None:
         if record.outcome != "applied" or record.kind == "revocation":
             return None
+        if record.number in self.gone:
+            return "redacted"
         assert record.start is not None
         assert record.end is not None
         for other in self.records(len(self.log)):
@@ -179,8 +188,30 @@ class Model:
         """Returns the model of a fork, which begins with its origin event, and adds the fork's event to this one."""
         made = Model()
         made.log = [Event("origin"), *self.log[:at]]
+        made.lost = {seq: min(pos, at + 1) + 1 for seq, pos in self.lost.items() if seq <= len(self.appended(at))}
+        made.gone = {n: min(pos, at + 1) + 1 for n, pos in self.gone.items() if n <= len(self.records(at))}
+        if any(pos == at + 2 for pos in (*made.lost.values(), *made.gone.values())):
+            made.log.append(Event("redaction"))
         self.log.append(Event("fork"))
         return made
+
+    def unerased(self, last: int) -> list[int]:
+        """Returns the seqs up to one whose messages are not erased."""
+        return [seq for seq in range(1, last + 1) if seq not in self.lost]
+
+    def redact(self, last: int) -> None:
+        """Erases the messages up to a seq, and every record that may repeat them. A rewind or a clear repeats none."""
+        wanted = self.unerased(last)
+        if not wanted:
+            return
+        records = [r for r in self.records(len(self.log)) if r.number not in self.gone]
+        found = {r.number for r in records if r.kind not in HIDES and any(map(r.holds, wanted))}
+        for record in records:
+            if found.intersection(record.inputs):
+                found.add(record.number)
+        self.log.append(Event("redaction"))
+        self.lost |= dict.fromkeys(wanted, len(self.log))
+        self.gone |= dict.fromkeys(found, len(self.log))
 
     def write(self, records: list[Record]) -> list[Record]:
         first = len(self.records(len(self.log))) + 1
