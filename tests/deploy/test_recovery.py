@@ -72,7 +72,9 @@ def test_a_restore_to_a_moment_loses_the_end_and_only_a_checkpoint_shows_it(
         restored.start()
         at = restored.at(url.partition("@/")[2].partition("?")[0])
         with cs.Store.open(at) as store:
-            assert [m.payload["content"] for m in store.replay("t")] == [f"message {n}" for n in range(6)]
+            assert [m.text for m in store.replay("t")] == [
+                f'{{"role":"user","content":"message {n}"}}' for n in range(6)
+            ]
             assert findings(store, None) == []
             assert findings(store, early) == []
             assert findings(store, late) == ["a checkpoint was made over pos 11, and the chain ends at pos 7"]
