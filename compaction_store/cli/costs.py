@@ -15,6 +15,7 @@ from compaction_store.cli.output import Column, figures, number
 # The APIs' names for input tokens, cached ones included, and for output tokens.
 _IN = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "prompt_tokens")
 _OUT = ("output_tokens", "completion_tokens")
+_MOST = 2**53
 _Key = tuple[str, str, str, str]
 
 COLUMNS: list[str | Column] = [
@@ -34,8 +35,7 @@ class Cost:
 
     def add(self, usage: Any, *, failed: bool) -> None:
         counts: Mapping[str, Any] = usage if isinstance(usage, Mapping) else {}
-        requests = counts.get("requests")
-        self.calls += requests if type(requests) is int else 1
+        self.calls += _count(counts, "requests") if type(counts.get("requests")) is int else 1
         self.failed += failed
         self.tokens_in += sum(_count(counts, name) for name in _IN)
         self.tokens_out += sum(_count(counts, name) for name in _OUT)
@@ -54,7 +54,10 @@ class Costs:
 
     def add(self, record: Compaction) -> None:
         for failed in record.failed_before:
-            self._of(record, failed.get("summarizer"), failed.get("model")).add(failed.get("usage"), failed=True)
+            names = (failed.get("summarizer"), failed.get("model"))
+            self._of(record, *(name if isinstance(name, str) else None for name in names)).add(
+                failed.get("usage"), failed=True
+            )
         # If all summarizers failed, `failed_before` already lists the last one.
         if record.summarizer is not None and not (record.failed_before and record.outcome == "failed"):
             self._of(record, record.summarizer, record.model).add(record.usage, failed=record.outcome != "applied")
@@ -82,5 +85,6 @@ class Costs:
 
 
 def _count(counts: Mapping[str, Any], name: str) -> int:
+    # A body may hold anything that is JSON.
     value = counts.get(name)
-    return value if type(value) is int else 0
+    return value if type(value) is int and 0 <= value < _MOST else 0

@@ -78,7 +78,7 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
 
 def failure(failed: Payload) -> str:
     """Describes the failure of a summarizer that a fallback replaced."""
-    who = ", ".join(name for name in (failed.get("summarizer"), failed.get("model")) if name)
+    who = ", ".join(str(name) for name in (failed.get("summarizer"), failed.get("model")) if name)
     return f"{who}: {error(failed)}"
 
 
@@ -179,15 +179,25 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
     return [*lines, *(part for part in (allowed, problem) if part)]
 
 
+def _ranges(found: object) -> str:
+    """Returns the ranges in an event's body, which may hold anything that is JSON."""
+    pairs = found if isinstance(found, list) else []
+    return ", ".join(
+        span(*pair)
+        for pair in pairs
+        if isinstance(pair, list) and len(pair) == 2 and all(type(number_) is int for number_ in pair)  # noqa: PLR2004
+    )
+
+
 def event_cells(value: Event) -> list[str]:
     """Returns an event's cells: pos, time, kind, erased seqs and records, actor, login, authority, reason."""
     what, erased = value.kind, ["", ""]
     if value.kind == "redaction":
         what = "thread erased" if "whole" in value.body else "messages erased"
-        erased = [", ".join(span(*pair) for pair in value.body.get(name) or ()) for name in ("seqs", "records")]
+        erased = [_ranges(value.body.get(name)) for name in ("seqs", "records")]
     elif value.kind == "refusal":
         what = f"refused to {value.body.get('refused', 'erase')}"
-        erased[0] = ", ".join(span(*pair) for pair in value.body.get("seqs") or ())
+        erased[0] = _ranges(value.body.get("seqs"))
     elif value.kind == "retention":
         what = f"retention until {value.body.get('until', '')}"
     elif value.kind == "origin":
