@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from compaction_store.compaction.plan import EVERYTHING
 from compaction_store.errors import InvalidInput, InvalidSpan
 from compaction_store.messages import documents, encoding, provider_compactions
 from compaction_store.messages.tool_pairs import is_system
@@ -175,6 +176,9 @@ def to_json(
         is_last = bool(part.replacement) or made.stand_ins is None
         body = {"replacement": list(part.replacement), **stated, **(about if is_last else {})}
         numbers = [element.number for element in part.elements if element.number is not None]
+        if is_last and made.record is None:
+            # The provider was sent more than this part: what is between system messages, and these.
+            numbers.insert(0, EVERYTHING)
         columns = {
             "kind": "adoption", "outcome": "applied", "start_seq": part.elements[0].seq,
             "end_seq": part.elements[-1].end_seq, "tokens_after": _tokens(part, made, count),

@@ -264,3 +264,18 @@ def test_an_applied_record_is_not_adopted(store: Face) -> None:
     run = store.compact("t", lambda ctx: ctx.compact(1, 2, "The train leaves at 10:07."))
     with pytest.raises(InvalidInput, match="must be an observed summary, not applied"):
         store.adopt("t", run.records[0])
+
+
+def test_an_erasure_reaches_the_stand_ins_of_everything_that_the_provider_was_sent(store: Face) -> None:
+    """The stand-ins take the place of what follows the last system message, and may repeat what is before it."""
+    store.append("t", [*TALK, SYSTEM, *TALK])
+    summary = {"role": "user", "content": "A talk of 10:07 and 18:32."}
+    written = store.adopt("t", [summary], view=store.view("t"))
+    assert [(record.start_seq, record.end_seq) for record in written] == [(1, 4), (6, 9)]
+    for seq in (2, 5):
+        assert store.redact("t", seq, reason="case 1", dry_run=True).records[-1] == 2
+    store.append("t", TALK)
+    assert store.redact("t", 12, reason="case 2").records == ()
+    assert store.redact("t", 2, reason="case 1").records == (1, 2)
+    assert summary not in store.view("t").messages
+    assert not store.verify("t").findings
