@@ -18,7 +18,9 @@ BEGIN
         RETURN false;
     ELSIF NOT FOUND THEN
         v_thread_uid := compaction_store.find_thread(p_tenant, p_thread_id);
-        PERFORM FROM compaction_store.messages AS m WHERE m.thread_uid = v_thread_uid AND m.key = p_key;
+        PERFORM FROM compaction_store.messages AS m
+        JOIN compaction_store.heads AS h ON h.thread_uid = m.thread_uid AND m.seq <= h.last_seq
+        WHERE m.thread_uid = v_thread_uid AND m.key = p_key;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the turn is lost' USING ERRCODE = 'CS030';
         END IF;

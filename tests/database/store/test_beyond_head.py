@@ -13,7 +13,7 @@ from support.faces import Face
 from support.keys import key_of
 
 import compaction_store as cs
-from compaction_store.errors import ThreadDamaged
+from compaction_store.errors import ThreadDamaged, TurnLost
 
 TENANT = "default"
 FORGED = "FORGED"
@@ -139,6 +139,22 @@ def test_a_key_beyond_the_head_is_no_answer(busy: Face, superuser: psycopg.Conne
     with pytest.raises(ThreadDamaged):
         busy.load("t", [HI], key="k")
     assert busy.append("t", HI, key="other")[0].seq == 10
+
+
+def test_a_key_beyond_the_head_does_not_let_a_lost_turn_append(
+    busy: Face, superuser: psycopg.Connection[Any], url: str
+) -> None:
+    """Only an append that is stored already goes on without its turn."""
+    forge_message(superuser, 50, key="k")
+
+    def append_in_a_lost_turn() -> None:
+        with cs.Store.open(url) as store, store.turn("t") as turn:
+            superuser.execute("DELETE FROM compaction_store.turns")
+            turn.append(HI, key="k")
+
+    with pytest.raises(TurnLost):
+        append_in_a_lost_turn()
+    assert busy.thread("t").last_seq == 9
 
 
 def _tries(superuser: psycopg.Connection[Any], table: str) -> None:
