@@ -619,6 +619,11 @@ class Walk:
             if ordinal != due:
                 self.find(f"{ORDINAL[kind]} {ordinal} is where {due} should be", pos)
             self._ordinal[kind] = ordinal
+        if kind == "compaction" and line["kind"] in KINDS:
+            if line["end_seq"] is not None and line["end_seq"] > self._ordinal["message"]:
+                self.find("the record has a span of messages that come after it", pos)
+            if not all(0 <= number < line["number"] for number in line["inputs"]):
+                self.find("the record has inputs that are not numbers of earlier records", pos)
         if line["microseconds"] < self._time:
             self.find("time goes back from the entry before", pos)
         self._time = line["microseconds"]

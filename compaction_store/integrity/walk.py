@@ -20,6 +20,7 @@ from compaction_store.messages import documents
 
 # The years 1 to 9999 as microseconds since 1970. Postgres has more of them than Python can read.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
+_INPUTS = chain.COLUMNS["compaction"].index("inputs")
 _MOST_HEADERS = 4096
 _MOST_UNKNOWN = 20
 
@@ -93,6 +94,7 @@ class Walk:
                 self.findings.in_message(before, entry.ordinal)
         elif entry.kind == "compaction":
             _, outcome, start, end, *_ = entry.columns
+            self._check_record(entry)
             if outcome == "applied":
                 self.findings.folded_by(entry.ordinal, start, end)
             self.hiding.record(entry)
@@ -195,6 +197,17 @@ class Walk:
         else:
             if expected != entry.entry:
                 self._find(entry, "the entry does not follow from its columns and the entry before")
+
+    def _check_record(self, entry: Entry) -> None:
+        """Finds a record whose span or inputs are not before it. Columns of stored rows may be of any type."""
+        kind, _, _, end, *_ = entry.columns
+        if kind not in chain.RECORD_KINDS:
+            return
+        if type(end) is int and end > self.ordinals["message"]:
+            self._find(entry, "the span of the record ends after the last message before it")
+        inputs = entry.columns[_INPUTS]
+        if type(inputs) is list and not all(type(n) is int and 0 <= n < entry.ordinal for n in inputs):
+            self._find(entry, "the inputs of the record are not numbers of earlier ones")
 
     def _check_kind(self, entry: Entry) -> None:
         """Notes an entry of a kind that this release does not know; finds a known event that is marked wrongly."""

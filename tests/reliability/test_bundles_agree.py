@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from support.handmade_bundles import Thread, said, sealed
@@ -85,3 +86,16 @@ def test_a_time_that_no_store_writes_is_found_by_both(microseconds: int) -> None
     made.message("{}")
     manifest, line = said(made.lines())
     assert apart.judged(apart.rechained([manifest, line | {"microseconds": microseconds}], made.genesis))
+
+
+@pytest.mark.parametrize("outcome", ["failed", "rejected", "observed"])
+@pytest.mark.parametrize(
+    "columns",
+    [{"start_seq": 1, "end_seq": 2**63 - 1}, {"start_seq": 2, "end_seq": 2}, {"inputs": [1]}, {"inputs": [-1]}],
+)
+def test_a_record_of_what_is_not_before_it_is_found_by_both(outcome: str, columns: dict[str, Any]) -> None:
+    made = Thread()
+    made.message("{}")
+    made.compaction("{}", outcome=outcome, **columns)
+    made.message("{}")
+    assert apart.judged(made.lines())

@@ -291,6 +291,35 @@ def test_a_record_that_the_library_would_not_write_is_refused_in_sql(
     assert len(store.view("t").elements) == 2
 
 
+@pytest.mark.parametrize("outcome", ["failed", "rejected", "observed"])
+@pytest.mark.parametrize(
+    ("columns", "state"),
+    [
+        ({"start_seq": 1, "end_seq": 2**63 - 1}, "CS007"),
+        ({"start_seq": 4, "end_seq": 4}, "CS007"),
+        ({"inputs": [1]}, "CS019"),
+        ({"inputs": [2**63 - 1]}, "CS019"),
+        ({"inputs": [-1]}, "CS019"),
+        ({"inputs": [-(2**63)]}, "22003"),
+        ({"inputs": [None]}, "CS019"),
+    ],
+)
+@pytest.mark.one_server("it calls functions without a key")
+def test_a_record_of_what_is_not_before_it_is_refused_in_sql(
+    login: psycopg.Connection[Any], columns: dict[str, Any], state: str, outcome: str, store: Any
+) -> None:
+    """A span that no thread has would keep every later erasure from being made."""
+    store.append("t", [{"role": "user", "content": "hi"}] * 3)
+    record = _record("{}", outcome=outcome, **columns)
+    assert _refused(login, _COMMIT, uuid.uuid4(), *_base(store), record) == state
+    login.execute("SET ROLE compaction_store_loader")
+    observe = "SELECT compaction_store.observe(NULL, 'default', 't', %s, %s)"
+    if outcome == "observed":
+        assert _refused(login, observe, uuid.uuid4(), record) == state
+    assert store.redact("t", 1, reason="case 1").seqs == (1,)
+    assert store.verify("t").findings == ()
+
+
 @pytest.mark.one_server("it calls a function without a key")
 def test_a_system_message_is_shortened_by_a_system_message_in_sql_too(
     login: psycopg.Connection[Any], store: Any

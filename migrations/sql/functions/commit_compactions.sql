@@ -92,6 +92,12 @@ BEGIN
         END IF;
         v_body := v_record ->> 'body';
         PERFORM compaction_store.refuse_bad_record(v_row, v_body);
+        IF v_row.end_seq > v_head.last_seq THEN
+            RAISE EXCEPTION 'no span %..%', v_row.start_seq, v_row.end_seq USING ERRCODE = 'CS007';
+        END IF;
+        IF (0 <= ALL (v_row.inputs) AND v_row.number > ALL (v_row.inputs)) IS NOT TRUE THEN
+            RAISE EXCEPTION 'inputs must be numbers of earlier records' USING ERRCODE = 'CS019';
+        END IF;
         v_row.body := v_body::json;
         v_row.commitment := compaction_store.commitment(v_row.salt, v_body);
         v_row.source_before := NULL;

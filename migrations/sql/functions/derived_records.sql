@@ -8,6 +8,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_last_number bigint;
+    v_last_seq bigint;
     v_numbers bigint[];
     v_pos bigint[];
     v_starts bigint[];
@@ -16,7 +17,8 @@ DECLARE
     v_inputs bigint[];
     v_derived int8multirange;
 BEGIN
-    SELECT h.last_number INTO v_last_number FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
+    SELECT h.last_number, h.last_seq INTO v_last_number, v_last_seq
+    FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid;
     -- Rows are read into arrays first, because a statement that Citus sends to a shard cannot call seq_at, which reads.
     SELECT array_agg(c.number), array_agg(c.pos),
         array_agg(CASE WHEN 0 = ANY (c.inputs) THEN 1 ELSE coalesce(c.start_seq, 1) END),
@@ -29,8 +31,13 @@ BEGIN
     FROM compaction_store.compactions AS c CROSS JOIN LATERAL unnest(c.inputs) AS i (input)
     WHERE c.thread_uid = p_thread_uid AND c.redacted_pos IS NULL AND c.number <= v_last_number;
     WITH RECURSIVE derived (number) AS (
-        SELECT r.number FROM unnest(v_numbers, v_pos, v_starts, v_ends) AS r (number, pos, first, last)
-        WHERE int8range(r.first, coalesce(r.last, compaction_store.seq_at(p_thread_uid, r.pos)), '[]') && p_seqs
+        SELECT r.number
+        FROM unnest(v_numbers, v_pos, v_starts, v_ends) AS r (number, pos, first, last)
+        CROSS JOIN LATERAL (
+            SELECT least(coalesce(r.last, compaction_store.seq_at(p_thread_uid, r.pos)), v_last_seq) AS until
+        ) AS s
+        -- No range for a span that ends past the thread, which a record of a later release could have.
+        WHERE int8range(least(r.first, s.until), s.until, '[]') && p_seqs
         UNION
         SELECT m.maker FROM derived AS r JOIN unnest(v_makers, v_inputs) AS m (maker, input) ON m.input = r.number
     )

@@ -1,5 +1,6 @@
--- Checks the applied records of an imported thread: each must match the messages of its span, and the view must contain
--- every message exactly once. commit_compactions ensures this for the records it writes; a chain can be valid without it.
+-- Checks the records of an imported thread: an applied one must match the messages of its span, and the view must contain
+-- every message exactly once; whatever the outcome, the span and the inputs are of entries before the record.
+-- commit_compactions ensures this for the records it writes; a chain can be valid without it.
 -- Records of unknown kinds are left out: views refuse a thread that has one.
 CREATE FUNCTION compaction_store.refuse_unsound_records(p_thread_uid uuid) RETURNS void
 LANGUAGE plpgsql
@@ -24,6 +25,16 @@ BEGIN
             AND (c.kind NOT IN ('rewind', 'clear') OR n.pos IS NULL OR n.pos > c.pos)
     END) IS NOT TRUE
     LIMIT 1;
+    IF v_number IS NULL THEN
+        SELECT c.number INTO v_number
+        FROM compaction_store.compactions AS c
+        LEFT JOIN compaction_store.messages AS m ON m.thread_uid = c.thread_uid AND m.seq = c.end_seq
+        WHERE c.thread_uid = p_thread_uid
+            AND c.kind IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+            AND ((m.pos < c.pos) IS NOT TRUE AND c.end_seq IS NOT NULL
+                OR (0 <= ALL (c.inputs) AND c.number > ALL (c.inputs)) IS NOT TRUE)
+        LIMIT 1;
+    END IF;
     IF v_number IS NULL THEN
         -- Sorted by start, a span in force that begins inside an earlier one must also end inside it.
         SELECT f.number INTO v_number FROM (

@@ -91,7 +91,7 @@ def full_record(start: int, end: int) -> dict[str, Any]:
     return {
         "kind": "summary", "outcome": "applied", "start_seq": start, "end_seq": end, "tokens_after": 5,
         "callback": "app.compact", "trigger": "budget", "actor": "me", "model": "model-1", "counter": "bytes/4",
-        "inputs": [1, 2],
+        "inputs": [0],
     }  # fmt: skip
 
 
