@@ -62,6 +62,12 @@ ORDINAL = {"message": "seq", "compaction": "number"}
 HASH = re.compile("[0-9a-f]{64}")
 SALT = re.compile("[0-9a-f]{32}")
 UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+COPIED = {
+    kind: re.compile(
+        rf'\{{"{other}":"{UUID.pattern}","pos":([0-9]{{1,18}}),"seq":[0-9]{{1,18}},"{entry}":"{HASH.pattern}"[,}}]'
+    )
+    for kind, other, entry in (("origin", "parent", "entry"), ("fork", "child", "head"))
+}
 KIND = re.compile("[a-z][a-z0-9_]{0,62}")
 ROLE = re.compile("[!-~]{1,64}")
 MOMENT = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z")
@@ -249,6 +255,8 @@ def is_document(line: Line, content: str) -> bool:
         if stand_ins and line["kind"] in ("rewind", "clear"):
             return False
         return type(stand_ins) is list and all(type(message) is dict for message in stand_ins)
+    if line["type"] == "event" and line["kind"] in COPIED:
+        return COPIED[line["kind"]].match(content) is not None
     return True
 
 
@@ -552,6 +560,7 @@ class Walk:
         self._ordinal = {"message": 0, "compaction": 0}
         self._time = -(2**63)
         self._last_kind = ""
+        self._copied_to = 0
         self._claims: dict[int, dict[str, Ranges]] = {}
         self._erasure: int | None = None
 
@@ -678,6 +687,9 @@ class Walk:
                 self.find("the content is not that of the commitment", pos)
             elif not is_document(line, content):
                 self.find("the content breaks the rule for documents", pos)
+            elif pos == 1 and self._last_kind == "origin":
+                said = COPIED["origin"].match(content)
+                self._copied_to = int(said[1]) + 1 if said else 0
             found = None if meta is None else sha256(b"\x04", salt, meta.encode("utf-8")).hex()
             if found != line.get("meta_commitment"):
                 self.find("the meta is not that of its commitment", pos)
@@ -725,6 +737,8 @@ class Walk:
             self.find("the thread was erased, but has its name", self._erasure)
         if self._born is not None and not is_born(uid_of(self.manifest), self._born):
             self.find("the thread_uid is not a UUID of version 7 with the time of the first entry", line=1)
+        if self._copied_to > self.pos:
+            self.find("the origin says that more entries were copied than are there", 1, 2)
         self._note_unknown()
         self._head(self.manifest)
         self._note_checkpoint(self.manifest)

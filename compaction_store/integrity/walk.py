@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from compaction_store.integrity import chain
+from compaction_store.integrity import chain, origins
 from compaction_store.integrity.entry import ORDINALS, ChainEnd, Entry, KnownEntry, header, message_header
 from compaction_store.integrity.erasure import Range
 from compaction_store.integrity.findings import Findings
@@ -52,6 +52,8 @@ class Walk:
         self.first_at: int | None = None
         self.last_at: int | None = None
         self.last_kind = ""
+        # The last pos of the copies in a fork.
+        self._copied_to = 0
         self.findings = Findings()
         self.redactions = Redactions(self._find_at)
         self.hiding = Hiding()
@@ -122,6 +124,8 @@ class Walk:
             self._find_end(f"the head is at pos {end.last_pos}, the last entry at {self.pos}", end.line)
         elif not self.is_at(end):
             self._find_end("the head is not the last entry", end.line)
+        if self._copied_to > self.pos:
+            self._find_at(1, "the origin says that more entries were copied than there are")
         for kind, last in (("message", end.last_seq), ("compaction", end.last_number)):
             if self.ordinals[kind] != last:
                 name = ORDINALS[kind]
@@ -266,6 +270,9 @@ class Walk:
             self._find(entry, "the content is not what was committed to")
         elif (fault := _fault(entry, body)) is not None:
             self._find(entry, fault)
+        elif entry.pos == 1 and self.last_kind == "origin":
+            parent = origins.origin(body)
+            self._copied_to = 0 if parent is None else parent.pos + 1
         meta = None if entry.meta is None else chain.meta_commitment(salt, entry.meta.encode())
         if meta != entry.meta_commitment:
             self._find(entry, "the meta is not what was committed to")
@@ -290,4 +297,9 @@ def _fault(entry: Entry, body: str) -> str | None:
         return documents.message_fault(entry.columns[0], body)
     if entry.kind == "compaction" and entry.columns[0] in chain.RECORD_KINDS:
         return documents.record_fault(entry.columns[0], entry.columns[1], body)
-    return documents.fault("body", body)
+    fault = documents.fault("body", body)
+    if fault is None and entry.kind == "event":
+        kind = entry.columns[0]
+        if (kind == "origin" and origins.origin(body) is None) or (kind == "fork" and not origins.is_fork(body)):
+            return f"the {kind} does not say what was copied"
+    return fault

@@ -48,6 +48,20 @@ BEGIN
     ) THEN
         RAISE EXCEPTION 'a retention must begin with until' USING ERRCODE = 'CS019';
     END IF;
+    -- Origins and forks are read by the start of their bodies. A fork must have as many copies as its origin says, because
+    -- the entries after them are its own.
+    IF EXISTS (
+        SELECT FROM compaction_store.staged AS s
+        WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event' AND (CASE s.kind
+            WHEN 'fork' THEN (compaction_store.fork_of(s.body)).child IS NULL
+            WHEN 'origin' THEN s.body !~ (
+                '^[{]"parent":"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}","pos":[0-9]{1,18},"seq":[0-9]{1,18},'
+                '"entry":"[0-9a-f]{64}"[,}]'
+            ) OR (s.pos = 1 AND substring(s.body FROM '"pos":([0-9]+)')::bigint >= p_last_pos)
+        END) IS TRUE
+    ) THEN
+        RAISE EXCEPTION 'an origin or a fork does not say what was copied' USING ERRCODE = 'CS019';
+    END IF;
     SELECT min(s.created_at) INTO v_first_at
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.pos = 1;
     IF compaction_store.born_in(p_thread_uid, v_first_at) IS NOT TRUE THEN

@@ -17,6 +17,8 @@ DECLARE
     v_found json[] := '{}';
     v_child uuid;
     v_child_until bigint;
+    v_copied_seq bigint;
+    v_last_pos bigint;
     v_name text;
     v_salt bytea;
     v_copied bigint;
@@ -27,17 +29,25 @@ BEGIN
     FOR i IN 1 .. 1000000 LOOP
         EXIT WHEN i > cardinality(v_queue);
         v_copied := compaction_store.copied_to(v_queue[i]);
+        SELECT h.last_pos INTO v_last_pos FROM compaction_store.heads AS h WHERE h.thread_uid = v_queue[i];
         FOR v_child, v_child_until IN
             SELECT f.child, f.at_seq
             FROM compaction_store.events AS e CROSS JOIN LATERAL compaction_store.fork_of(e.body::text) AS f
-            WHERE e.thread_uid = v_queue[i] AND e.pos > v_copied AND e.kind = 'fork' AND f.child IS NOT NULL
+            WHERE e.thread_uid = v_queue[i] AND e.pos > v_copied AND e.pos <= v_last_pos AND e.kind = 'fork'
+                AND f.child IS NOT NULL
             ORDER BY e.pos
         LOOP
             CONTINUE WHEN v_child = ANY (v_queue);
             PERFORM compaction_store.queue_up(v_child);
             SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = v_child FOR UPDATE;
             CONTINUE WHEN NOT FOUND;
-            v_child_until := least(v_until[i], v_child_until);
+            -- An imported thread can name any thread as its fork, so the other one must say so too.
+            SELECT substring(
+                e.body::text FROM format('^[{]"parent":"%s","pos":[0-9]{1,18},"seq":([0-9]{1,18}),', v_queue[i])
+            )::bigint INTO v_copied_seq
+            FROM compaction_store.events AS e WHERE e.thread_uid = v_child AND e.pos = 1 AND e.kind = 'origin';
+            CONTINUE WHEN v_copied_seq IS NULL;
+            v_child_until := least(v_until[i], v_child_until, v_copied_seq);
             v_queue := v_queue || v_child;
             v_until := v_until || v_child_until;
             v_salt := substring(sha256(p_salt || uuid_send(v_child)) FOR 16);

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 from support.databases import TEMPLATE, Server, database
 from support.faces import Face, Faces
+from support.handmade_bundles import Thread
 
 import compaction_store as cs
 from compaction_store import offline
 
-from .conftest import message, said, shown
+from .conftest import message, shown
+from .conftest import said as said_by
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def test_parent_and_forks_are_imported_in_any_order(whole: Face, other: Face, or
 def test_a_fork_is_whole_without_its_parent(whole: Face, other: Face) -> None:
     whole.fork("p", "f")
     other.import_bundle(exported(whole, "f"))
-    assert said(other.replay("f")) == said(whole.replay("p"))
+    assert said_by(other.replay("f")) == said_by(whole.replay("p"))
     assert other.seen_by("f", 9).evidence == "proved"
     assert other.verify("f").findings == ()
     assert "not here" in other.verify("f").notes[0]
@@ -69,3 +72,66 @@ def test_a_redaction_leaves_out_forks_that_are_not_here(whole: Face, other: Face
     whole.fork("p", "f")
     other.import_bundle(exported(whole, "p"))
     assert other.redact("p", 3, reason="case 3").forks == ()
+
+
+def named(kind: str, other: UUID, pos: int) -> tuple[str, str]:
+    """Returns the kind and the body of an origin or a fork."""
+    name, entry = ("parent", "entry") if kind == "origin" else ("child", "head")
+    return kind, f'{{"{name}":"{other}","pos":{pos},"seq":{pos},"{entry}":"{"00" * 32}"}}'
+
+
+def handmade(name: str, *events: tuple[str, str]) -> list[bytes]:
+    made = Thread("default", name)
+    for kind, body in events:
+        made.event(kind, body)
+    for i in range(1, 4):
+        made.message(f'{{"role":"user","content":"message {i}"}}')
+    return made.lines()
+
+
+def test_an_imported_thread_that_calls_another_its_fork_has_no_part_of_it_erased(parent: Face) -> None:
+    """The other thread must say so too: here, one says nothing, and one is a fork of another thread."""
+    parent.fork("p", "f")
+    for victim in ("p", "f"):
+        parent.import_bundle(handmade(f"of {victim}", named("fork", parent.thread(victim).thread_uid, 10**17)))
+        before = said_by(parent.replay(victim))
+        assert parent.redact(f"of {victim}", [1, 2], reason="case 9").forks == ()
+        assert said_by(parent.replay(victim)) == before
+        assert parent.erase(f"of {victim}", reason="case 9").forks == ()
+    parent.hold("p", reason="case 10")
+    parent.import_bundle(handmade("held", named("fork", parent.thread("p").thread_uid, 3)))
+    assert parent.redact("held", 1, reason="case 9").seqs == (1,)
+
+
+@pytest.mark.parametrize("pos", [4, 5, 10**17])
+def test_an_origin_of_more_copies_than_there_are_is_found_and_refused(parent: Face, pos: int) -> None:
+    """Forks of the thread that are made later would be taken for copies, which a redaction does not reach."""
+    lines = handmade("x", named("origin", UUID(int=7), pos))
+    assert [finding.pos for finding in cs.verify_bundle(lines).findings] == [1]
+    assert [found[1] for found in offline.check(io.BytesIO(b"".join(lines))).findings] == [1]
+    with pytest.raises(cs.InvalidBundle):
+        parent.import_bundle(lines)
+
+
+def test_forks_of_an_imported_fork_are_reached(parent: Face) -> None:
+    parent.import_bundle(handmade("x", named("origin", UUID(int=7), 3)))
+    parent.fork("x", "y")
+    assert [fork.thread_id for fork in parent.redact("x", 1, reason="case 9").forks] == ["y"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"pos":1,"parent":"00000000-0000-0000-0000-000000000007"}', "{}", '{"parent":5,"pos":1e400}',
+        '{"parent":"00000000-0000-0000-0000-000000000007","pos":' + "9" * 30 + ',"seq":1,"entry":"' + "00" * 32 + '"}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["origin", "fork"])
+def test_an_origin_or_a_fork_that_does_not_say_what_was_copied_is_found_and_refused(
+    parent: Face, kind: str, body: str
+) -> None:
+    lines = handmade("x", (kind, body))
+    assert [finding.pos for finding in cs.verify_bundle(lines).findings] == [1]
+    assert [found[1] for found in offline.check(io.BytesIO(b"".join(lines))).findings] == [1]
+    with pytest.raises(cs.InvalidBundle):
+        parent.import_bundle(lines)
