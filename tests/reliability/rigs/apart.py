@@ -30,6 +30,11 @@ def _nested(levels: int, leaf: str = "1") -> str:
     return '{"a":' * (levels - 1) + f'{{"b":{leaf}}}' + "}" * (levels - 1)
 
 
+def _copied(other: str, entry: str, pos: int) -> str:
+    """Makes the body of an origin or a fork."""
+    return f'{{"{other}":"{UUID(int=pos)}","pos":{pos},"seq":{pos},"{entry}":"{"00" * 32}","reason":"r"}}'
+
+
 def _digits(count: int, sign: str = "") -> str:
     return f'{{"n":{sign}{"9" * count}}}'
 
@@ -50,6 +55,9 @@ DOCUMENTS = (
     '{"seqs":[[1.0,1]],"records":[]}', '{"seqs":[[1,99999999999999999999]],"records":[]}',
     '{"seqs":[[1,1,1]],"records":[]}',
     '{"seqs":[],"records":[],"whole":false}', '{"seqs":[],"records":[],"whole":7}', '{"seqs":"ab","records":[]}',
+    _copied("parent", "entry", 1), _copied("parent", "entry", 10**18), _copied("child", "head", 3),
+    _copied("child", "head", 1) + " ", " " + _copied("parent", "entry", 1), '{"parent":5}', '{"pos":1e400}',
+    '{"refused":"redact","seqs":5}', '{"refused":"erase","because":5,"seqs":[[5]]}',
     '{"until":"2031-01-31T00:00:00.000000Z"}', '{"until":"2001","until":"2099"}',
     _digits(4300), _digits(4301), _digits(4300, "-"), _digits(4301, "-"), _digits(5000),
     *(_nested(levels) for levels in (199, 200, 201, 209, 210, 211, 300, 1000, 3000)),
@@ -74,9 +82,11 @@ _TEXTS = (
 def thread(chance: random.Random) -> Thread:
     """Makes a valid thread of up to nine entries, with everything that a store writes."""
     made = Thread(chance.choice(("default", "größe", 't"\\')), chance.choice(("t-1", "\x1f", "会話", "x" * 255)))
+    if chance.random() < 0.15:
+        made.event("origin", _copied("parent", "entry", chance.choice((0, 1, 2, 5, 9))))
     for _ in range(chance.randrange(1, 10)):
         seqs = made._count("message")
-        kind = chance.randrange(8)
+        kind = chance.randrange(12)
         if kind == 0 and seqs:
             start = chance.randrange(1, seqs + 1)
             body = json.dumps({"summary_text": "s", "replacement": [{"role": "user"}] * chance.randrange(3)})
@@ -87,12 +97,35 @@ def thread(chance: random.Random) -> Thread:
             made.event(chance.choice(("hold", "release", "retention", "import")), '{"reason":"r"}', "me")
         elif kind == 3 and seqs:
             made.redact({chance.randrange(1, seqs + 1)}, set(), reason="r")
+        elif kind == 6 or (kind in {4, 5, 7} and seqs):
+            _add_newer(made, chance, kind, seqs)
         else:
             role = chance.choice(("user", "assistant"))
             made.message(json.dumps({"role": role, "content": "x"}), meta=chance.choice((None, '{"n":1}')))
     if seqs and chance.random() < 0.15:
         made.erase()
     return made
+
+
+def _add_newer(made: Thread, chance: random.Random, kind: int, seqs: int) -> None:
+    """Adds a rewind or a clear, an adoption, an event of a fork, or an observed record."""
+    if kind == 4:
+        hides = chance.choice((("rewind", "manual"), ("clear", "manual"), ("clear", "hide")))
+        start = 1 if hides[0] == "clear" else chance.randrange(1, seqs + 1)
+        made.compaction('{"replacement":[]}', start=start, end=seqs, kind=hides[0], trigger=hides[1], tokens_after=0)
+    elif kind == 5:
+        start, records = chance.randrange(1, seqs + 1), made._count("compaction")
+        made.compaction(
+            '{"replacement":[{"role":"user"}],"provider":{"id":"x"}}', start=start, end=seqs, kind="adoption",
+            inputs=sorted(chance.sample(range(records + 1), chance.randrange(min(2, records) + 1))),
+        )  # fmt: skip
+    elif kind == 6:
+        made.event(*chance.choice((
+            ("fork", _copied("child", "head", 1)), ("refusal", '{"refused":"redact","because":"b","seqs":[[1,1]]}'),
+            ("later", '{"x":1}'),
+        )))  # fmt: skip
+    elif kind == 7:
+        made.compaction("{}", start=1, end=seqs, kind=chance.choice(("later", "summary")), outcome="observed")
 
 
 def rechained(lines: list[Line], genesis: bytes) -> list[bytes]:
