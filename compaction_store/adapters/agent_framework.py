@@ -7,8 +7,8 @@ from typing import Any
 
 from compaction_store import arguments
 from compaction_store.adapters.batches import batches
+from compaction_store.adapters.calling import Calls
 from compaction_store.compaction.budget import TokenBudget
-from compaction_store.drivers import in_thread
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.models import Payload
 from compaction_store.rendering.view import View
@@ -48,12 +48,11 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         actor: str | None = None,
         **options: Any,
     ) -> None:
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
         if budget is not None:
             arguments.instance(budget, TokenBudget, "budget")
         arguments.optional_name(actor, "actor")
         super().__init__(source_id, **options)
+        self._call = Calls(store)
         self.store = store
         self._budget = budget
         self._actor = actor
@@ -91,12 +90,6 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         except ThreadNotFound:
             return []
         return [from_payload(payload) for payload in view.messages if payload is not None]
-
-    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
-        function = getattr(self.store, method)
-        if isinstance(self.store, Store):
-            return await in_thread(function, *given, **options)
-        return await function(*given, **options)
 
 
 def _checked(session_id: str | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.adapters.batches import batches
-from compaction_store.drivers import in_thread
+from compaction_store.adapters.calling import Calls
 from compaction_store.errors import Conflict, HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
@@ -50,10 +50,9 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
         arguments.one_of(on_delete, ("hide", "erase"), "on_delete")
         arguments.optional_name(actor, "actor")
+        self._call = Calls(store)
         self.store = store
         self._on_delete = on_delete
         self._actor = actor
@@ -169,7 +168,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         if old is not None and old.thread is not None and old.thread.thread_uid == thread.thread_uid:
             known = old if old.last_seq >= start else known
         last = known.last_seq
-        for message in await self._list("replay", name, after=last):
+        for message in await self._call.listed("replay", name, after=last):
             last = message.seq
             if message.payload is not None and "line" in message.payload:
                 _note(known, message.seq, _entry(message.payload))
@@ -177,7 +176,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             # Something was appended between the two reads.
             return await self._read(name)
         if known.boundaries:
-            records = await self._list("compactions", name, callback=_BOUNDARY)
+            records = await self._call.listed("compactions", name, callback=_BOUNDARY)
             done = {((record.body or {}).get("provider") or {}).get("uuid") for record in records} - {None}
             for seq in [seq for seq, line in known.boundaries.items() if line.get("uuid") in done]:
                 del known.boundaries[seq]
@@ -189,13 +188,13 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         thread = await self._thread(name)
         if thread is None or thread.hidden:
             return None
-        found = await self._list("replay", name, after=thread.hidden_seq or 0)
+        found = await self._call.listed("replay", name, after=thread.hidden_seq or 0)
         return [_entry(each.payload) for each in found if each.payload is not None and "line" in each.payload]
 
     async def _threads(self, *names: str) -> list[tuple[list[str], Thread]]:
         """Returns the threads below a project or a session."""
         prefix, found = _name(names)[:-1] + ", ", []
-        for thread in await self._list("threads", after=prefix):
+        for thread in await self._call.listed("threads", after=prefix):
             if not thread.thread_id.startswith(prefix):
                 break
             if not thread.erased_pos:
@@ -207,18 +206,6 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             found: Thread = await self._call("thread", name, hidden=True)
             return found
         return None
-
-    async def _list(self, method: str, *given: Any, **options: Any) -> list[Any]:
-        function = getattr(self.store, method)
-        if isinstance(self.store, Store):
-            return await in_thread(lambda: list(function(*given, **options)))
-        return [each async for each in function(*given, **options)]
-
-    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
-        function = getattr(self.store, method)
-        if isinstance(self.store, Store):
-            return await in_thread(function, *given, **options)
-        return await function(*given, **options)
 
 
 def thread_id(project_key: str, session_id: str, subpath: str | None = None) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
-from compaction_store.drivers import in_thread
+from compaction_store.adapters.calling import Calls
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Payload, Thread
 from compaction_store.store import AsyncStore, Store
@@ -62,10 +62,9 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "clear", actor: str | None = None) -> None:
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
         arguments.one_of(on_delete, ("clear", "erase"), "on_delete")
         arguments.optional_name(actor, "actor")
+        self._call = Calls(store)
         self.store = store
         self._on_delete = on_delete
         self._actor = actor
@@ -114,7 +113,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Returns the sessions of an app, or of one of its users, without events, by the time of the last update."""
         found = []
-        for thread in await self._list("threads", after=_prefix(app_name, user_id)):
+        for thread in await self._call.listed("threads", after=_prefix(app_name, user_id)):
             if not thread.thread_id.startswith(_prefix(app_name, user_id)):
                 break
             names = json.loads(thread.thread_id)
@@ -192,7 +191,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def _stored(self, thread: Thread) -> _Stored | None:
         """Reads a session from its thread: everything after the last deletion."""
         name, after = thread.thread_id, thread.hidden_seq or 0
-        messages = await self._list("replay", name, after=after)
+        messages = await self._call.listed("replay", name, after=after)
         if not messages:
             return None
         started = messages[0].payload
@@ -201,7 +200,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             started = {"type": _STARTED, "state": {}, "timestamp": messages[0].created_at.timestamp()}
         events = [(m.pos, m.seq, m.payload) for m in messages if m.payload and "actions" in m.payload]
         if thread.last_number:
-            for record in await self._list("compactions", name, kind="adoption", outcome="applied"):
+            for record in await self._call.listed("compactions", name, kind="adoption", outcome="applied"):
                 if record.revoked_by is None and (record.start_seq or 0) > after:
                     events += [(record.pos, 0, each) for each in record.replacement or () if each and "actions" in each]
             events.sort(key=lambda each: each[0])
@@ -236,18 +235,6 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             found: Thread = await self._call("thread", name, hidden=hidden)
             return found
         return None
-
-    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
-        function = getattr(self.store, method)
-        if isinstance(self.store, Store):
-            return await in_thread(function, *given, **options)
-        return await function(*given, **options)
-
-    async def _list(self, method: str, *given: Any, **options: Any) -> list[Any]:
-        function = getattr(self.store, method)
-        if isinstance(self.store, Store):
-            return await in_thread(lambda: list(function(*given, **options)))
-        return [each async for each in function(*given, **options)]
 
 
 def thread_id(app_name: str, user_id: str, session_id: str) -> str:

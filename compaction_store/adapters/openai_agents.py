@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.adapters.batches import batches
-from compaction_store.drivers import in_thread
-from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
+from compaction_store.adapters.calling import Calls
+from compaction_store.errors import Conflict, MissingExtra, ThreadNotFound
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
@@ -52,14 +52,13 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         actor: str | None = None,
     ) -> None:
         arguments.check_thread_id(session_id)
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
         arguments.one_of(on_clear, ("clear", "erase"), "on_clear")
         arguments.optional_name(actor, "actor")
         self.session_id = session_id
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
+        self._calls = Calls(store)
         self.store = store
         self._on_clear = on_clear
         self._actor = actor
@@ -176,10 +175,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         return view
 
     async def _call(self, method: str, *given: Any, **options: Any) -> Any:
-        function = getattr(self.store, method)
-        if isinstance(self.store, Store):
-            return await in_thread(function, self.session_id, *given, **options)
-        return await function(self.session_id, *given, **options)
+        return await self._calls(method, self.session_id, *given, **options)
 
 
 def _items(view: View | None) -> list[_Item]:

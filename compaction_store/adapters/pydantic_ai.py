@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from compaction_store import arguments
 from compaction_store.adapters.batches import batches
+from compaction_store.adapters.calling import Calls
 from compaction_store.adapters.pydantic_ai_messages import (
     OURS,
     EntryId,
@@ -28,7 +29,6 @@ from compaction_store.adapters.pydantic_ai_messages import (
     to_payload,
     walk,
 )
-from compaction_store.drivers import in_thread
 from compaction_store.errors import HeadConflict, InvalidInput, MissingExtra, SequenceConflict, ThreadNotFound
 from compaction_store.models import Message, Payload, Thread
 from compaction_store.rendering.view import View
@@ -69,10 +69,9 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
         arguments.one_of(on_delete, ("hide", "erase"), "on_delete")
         arguments.optional_name(actor, "actor")
+        self._call = Calls(store)
         self.store = store
         self.actor = actor
         self._on_delete = on_delete
@@ -83,7 +82,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return (await self._state(conversation_id)).record
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[Any]:
-        names = [thread.thread_id for thread in await self._list("threads")]
+        names = [thread.thread_id for thread in await self._call.listed("threads")]
         records = [(await self._state(name)).record for name in names if not name.startswith("erased:")]
         found = [record for record in records if record is not None and scope in {None, record.scope}]
         return sorted(found, key=lambda record: record.updated_at, reverse=True)[:limit]
@@ -253,7 +252,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
 
     async def _thread_of(self, wanted: str) -> str:
         """Searches all threads for an entry. Only needed for an id that the store did not return."""
-        for thread in await self._list("threads", hidden=True):
+        for thread in await self._call.listed("threads", hidden=True):
             if any(entry_id(message) == wanted for message in await self._messages(thread.thread_id)):
                 found: str = thread.thread_id
                 return found
@@ -261,7 +260,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
 
     async def _messages(self, name: str, last: int | None = None) -> list[Message]:
         try:
-            return await self._list("replay", name, last=last)
+            return await self._call.listed("replay", name, last=last)
         except ThreadNotFound:
             return []
 
@@ -272,18 +271,6 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         except ThreadNotFound:
             return None
         return view
-
-    async def _list(self, method: str, *given: Any, **options: Any) -> list[Any]:
-        found = getattr(self.store, method)(*given, **options)
-        if isinstance(self.store, Store):
-            return await in_thread(list, found)
-        return [each async for each in found]
-
-    async def _call(self, method: str, *given: Any, **options: Any) -> Any:
-        function = getattr(self.store, method)
-        if isinstance(self.store, Store):
-            return await in_thread(function, *given, **options)
-        return await function(*given, **options)
 
 
 def _with_thread(record: Any) -> Any:
