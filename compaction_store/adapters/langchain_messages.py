@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from compaction_store.adapters.stand_ins import as_given
 from compaction_store.errors import InvalidInput, MissingExtra
 from compaction_store.models import Payload
 
@@ -74,13 +75,14 @@ def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
 
 def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
     """Converts a stored message back. The store's own summaries, and other dicts, become text messages."""
+    payload = as_given(payload)
     ours = payload.get(OURS)
     ours = ours if isinstance(ours, dict) else {}
-    role = ours.get("role", payload.get("role"))
+    role = payload.get("role")
     role = role if isinstance(role, str) else "user"
     kind = ours.get("type", _OF_ROLE.get("system" if role == "developer" else role, "chat"))
     own = (types or {}).get(ours.get("class", ""), _KINDS.get(kind, lc.ChatMessage))
-    fields = {name: value for name, value in ours.items() if name not in {"type", "class", "role"}}
+    fields = {name: value for name, value in ours.items() if name not in {"type", "class"}}
     for name in ("name", "id", "tool_call_id"):
         if name in payload:
             fields[name] = payload[name]
@@ -94,21 +96,10 @@ def from_payload(payload: Payload, types: MessageTypes | None = None) -> Any:
     return own(content=content, **fields)
 
 
-def as_user(payload: Payload) -> Payload:
-    """A replacement must not be a system message, so the role is stored in another field."""
-    if payload.get("role") not in {"system", "developer"}:
-        return payload
-    return {**payload, "role": "user", OURS: {**payload.get(OURS, {}), "role": payload["role"]}}
-
-
-def as_given(payload: Payload) -> Payload:
-    """Undoes `as_user`."""
-    ours = payload.get(OURS)
-    if not isinstance(ours, dict) or "role" not in ours:
-        return payload
-    rest = {name: value for name, value in ours.items() if name != "role"}
-    found = {name: value for name, value in payload.items() if name != OURS} | {"role": ours["role"]}
-    return {**found, OURS: rest} if rest else found
+def is_summary(payload: Payload) -> bool:
+    """Returns whether LangChain's summarization wrote the message."""
+    more = payload.get(OURS, {}).get("additional_kwargs")
+    return isinstance(more, dict) and more.get("lc_source") == "summarization"
 
 
 def usage(message: Any) -> Payload | None:

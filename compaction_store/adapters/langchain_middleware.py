@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from compaction_store import arguments
-from compaction_store.adapters.langchain_messages import as_given, from_payload, to_payload, usage
-from compaction_store.adapters.langgraph_threads import Threads, name
+from compaction_store.adapters.langchain_messages import from_payload, is_summary, to_payload, usage
+from compaction_store.adapters.stand_ins import as_given
+from compaction_store.adapters.states import Threads, name
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, MissingExtra
@@ -48,8 +49,6 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         budget: TokenBudget | None = None,
         actor: str | None = None,
     ) -> None:
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
         if thread_id is not None:
             arguments.check_thread_id(thread_id)
         if budget is not None:
@@ -57,7 +56,7 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         arguments.optional_name(actor, "actor")
         super().__init__()
         self.store = store
-        self._threads = Threads(store, actor)
+        self._threads = Threads(store, actor, is_summary)
         self._thread_id = thread_id
         self._budget = budget
         self._actor = actor

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any, Literal, Self
 
 from compaction_store import arguments
-from compaction_store.adapters.langchain_messages import to_payload
-from compaction_store.adapters.langgraph_threads import Threads
+from compaction_store.adapters.langchain_messages import is_summary, to_payload
+from compaction_store.adapters.states import Threads
 from compaction_store.drivers import Work, drive, drive_async
 from compaction_store.errors import InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.store import AsyncStore, Store
@@ -55,14 +55,12 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
     ) -> None:
         if not isinstance(inner, BaseCheckpointSaver):
             raise InvalidInput(f"inner must be a BaseCheckpointSaver, not {type(inner).__name__}")
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
         arguments.one_of(on_delete, ("clear", "erase"), "on_delete")
         arguments.optional_name(actor, "actor")
         super().__init__(serde=inner.serde)
         self.inner = inner
         self.store = store
-        self._threads = Threads(store, actor)
+        self._threads = Threads(store, actor, is_summary)
         self._channel = channel
         self._on_delete = on_delete
         self._actor = actor

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from compaction_store import arguments
 from compaction_store.adapters.batches import batches
+from compaction_store.adapters.stand_ins import as_given, as_user
 from compaction_store.errors import Conflict, InvalidInput, MissingExtra, ThreadNotFound
 from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
@@ -26,7 +27,6 @@ except ImportError as error:
 OnDelete = Literal["clear", "erase"]
 _SYSTEM = {"system", "developer"}
 _CALLS = ("tool_calls", "tool_call_id")
-_ROLE = "llama_index_role"
 _DELETED = "delete_messages"
 
 
@@ -168,7 +168,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         if any(item.element.role in _SYSTEM for item in items[first : last + 1]):
             return False
         self._store.adopt(
-            key, [_as_user(payload) for payload in stands_in], view=view, start_seq=items[first].element.seq,
+            key, [as_user(payload) for payload in stands_in], view=view, start_seq=items[first].element.seq,
             end_seq=items[last].element.end_seq, reason="set_messages", actor=self._actor,
         )  # fmt: skip
         return True
@@ -201,19 +201,11 @@ def _common(one: Sequence[Payload], other: Sequence[Payload]) -> int:
     return count
 
 
-def _as_user(payload: Payload) -> Payload:
-    """A replacement must not be a system message, so the role is stored in another field."""
-    return {**payload, "role": "user", _ROLE: payload["role"]} if payload.get("role") in _SYSTEM else payload
-
-
 def _as_given(payload: Payload) -> Payload:
     if not isinstance(payload.get("content"), list):
         # The store's own summary.
         return to_payload(from_payload(payload))
-    if _ROLE not in payload:
-        return payload
-    rest = {name: value for name, value in payload.items() if name != _ROLE}
-    return {**rest, "role": payload[_ROLE]}
+    return as_given(payload)
 
 
 def to_payload(message: Any) -> Payload:

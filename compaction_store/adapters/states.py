@@ -1,21 +1,21 @@
-"""Makes a thread's view follow the messages of a LangGraph state: new messages are appended, removed ones leave the
-view.
+"""Makes a thread's view follow a framework's states: new messages are appended, removed ones leave the view.
 
-A state is the list that the framework would send. Each range of messages that the state removed or replaced becomes one
-record; the messages stay in the thread. A part of the view that the store itself compacted counts as the messages that
-it was made from.
+A state is the list that the framework would send, such as the messages of a LangGraph thread or of a request. Each
+range of messages that the state removed or replaced becomes one record; the messages stay in the thread. A part of the
+view that the store itself compacted counts as the messages that it was made from.
 """
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from compaction_store.adapters.batches import batches
-from compaction_store.adapters.langchain_messages import OURS, as_given, as_user
+from compaction_store.adapters.calling import checked_store
+from compaction_store.adapters.stand_ins import as_given, as_user
 from compaction_store.drivers import Call, Work
 from compaction_store.errors import Conflict, ThreadNotFound
 from compaction_store.messages.tool_pairs import is_system
@@ -43,31 +43,45 @@ class Item(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One step towards a state: `new` replaces the items of the view from `start` up to, but not including, `end`.
+    """One step towards a state: the items of the view from `start` up to, but not including, `end` are replaced.
 
-    If `end` is None, all items from `start` are hidden, and `new` is appended.
+    The messages `new` of the state replace the items `gone`; the items beside these are repeated. If `end` is None, all
+    items from `start` are hidden.
     """
 
     start: int
     end: int | None
-    new: list[Payload]
+    gone: slice = slice(0)
+    new: slice = slice(0)
 
 
 class Threads:
-    """Keeps a store's threads equal to the states of a graph's threads."""
+    """Keeps a store's threads equal to the states of a framework's threads.
 
-    def __init__(self, store: Store | AsyncStore, actor: str | None) -> None:
-        self.store = store
+    `is_summary` says whether a message was put in place of all others by the framework. `compared` returns what of a
+    message tells it from others, where a state may have it in another form; a message that is stored is not changed.
+    """
+
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        actor: str | None,
+        is_summary: Callable[[Payload], bool] = lambda _: False,
+        compared: Callable[[Payload], Payload] = dict,
+    ) -> None:
+        self.store = checked_store(store)
         self._actor = actor
+        self._is_summary = is_summary
+        self._compared = compared
         self._known: OrderedDict[str, tuple[bytes, list[Payload]]] = OrderedDict()
         self._originals: OrderedDict[tuple[Any, ...], frozenset[str]] = OrderedDict()
 
-    def follow(self, thread_id: str, state: list[Payload], reason: str) -> Work[None]:
-        """Makes the view of a thread equal to a state."""
+    def follow(self, thread_id: str, state: list[Payload], reason: str, meta: Payload | None = None) -> Work[None]:
+        """Makes the view of a thread equal to a state. `meta` is stored with each message that is appended."""
         head, before = self._known.pop(thread_id, (None, []))
-        if head is not None and state[: len(before)] == before:
+        if head is not None and list(map(self._compared, state[: len(before)])) == before:
             try:
-                yield from self._append(thread_id, state, len(before), head)
+                yield from self._append(thread_id, state, len(before), head, meta)
             except Conflict:
                 pass  # Another writer came first: compare with the view.
             else:
@@ -75,7 +89,7 @@ class Threads:
         adoptions = conflicts = 0
         while True:
             try:
-                if (yield from self._approach(thread_id, state, reason, adoptions < _ADOPTIONS)):
+                if (yield from self._approach(thread_id, state, reason, meta, adoptions < _ADOPTIONS)):
                     return
                 adoptions += 1
             except Conflict:
@@ -96,41 +110,47 @@ class Threads:
 
     def remember(self, thread_id: str, head: bytes, state: list[Payload]) -> None:
         """Remembers the state of a thread, which is valid as long as the thread has this head."""
-        self._known[thread_id] = (head, state)
+        self._known[thread_id] = (head, list(map(self._compared, state)))
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
 
     # ---- one step
 
-    def _approach(self, thread_id: str, state: list[Payload], reason: str, may_adopt: bool) -> Work[bool]:
+    def _approach(
+        self, thread_id: str, state: list[Payload], reason: str, meta: Payload | None, may_adopt: bool
+    ) -> Work[bool]:
         """Takes one step towards a state; returns whether it was the last."""
         view = yield from self.view(thread_id)
         if view is None:
-            yield from self._append(thread_id, state, 0, (yield from self._hidden_head(thread_id)))
+            yield from self._append(thread_id, state, 0, (yield from self._hidden_head(thread_id)), meta)
             return True
         items = items_of(view)
-        covered = yield from self._covered(view, state)
-        change, place = difference(items, state, covered, may_adopt=may_adopt)
+        shorter = [each._replace(payload=each.payload and self._compared(each.payload)) for each in items]
+        wanted = list(map(self._compared, state))
+        covered = yield from self._covered(view, wanted)
+        change, place = difference(shorter, wanted, covered, self._is_summary if may_adopt else None)
         if change is None:
-            yield from self._append(thread_id, state, place, view.head)
+            yield from self._append(thread_id, state, place, view.head, meta)
             return True
-        element = items[change.start].element
-        if change.end is None:
-            yield from self.call(
-                "rewind", thread_id, element.seq - 1, view=view, reason=reason, actor=self._actor
-            )  # fmt: skip
+        start, end, gone, new = change
+        about = {"view": view, "reason": reason, "actor": self._actor}
+        first = items[start].element.seq
+        if end is None:
+            yield from self.call("rewind", thread_id, first - 1, **about)
         else:
-            yield from self.call(
-                "adopt", thread_id, [as_user(each) for each in change.new], view=view, start_seq=element.seq,
-                end_seq=items[change.end - 1].element.end_seq, reason=reason, actor=self._actor,
-            )  # fmt: skip
+            before, after = payloads(items[start : gone.start]), payloads(items[gone.stop : end])
+            parts = [as_user(each) for each in (*before, *state[new], *after)]
+            last = items[end - 1].element.end_seq
+            yield from self.call("adopt", thread_id, parts, start_seq=first, end_seq=last, **about)
         return False
 
-    def _append(self, thread_id: str, state: list[Payload], place: int, head: bytes | None) -> Work[None]:
+    def _append(
+        self, thread_id: str, state: list[Payload], place: int, head: bytes | None, meta: Payload | None
+    ) -> Work[None]:
         for part in batches(state[place:]):
             # Another writer may make the thread, such as a middleware beside a checkpointer.
             expected: dict[str, Any] = {"expected_seq": 0} if head is None else {"expected_head": head}
-            appended = yield from self.call("append", thread_id, state[place:][part], **expected)
+            appended = yield from self.call("append", thread_id, state[place:][part], meta=meta, **expected)
             head = appended.head
         if head is not None:
             self.remember(thread_id, head, state)
@@ -150,13 +170,13 @@ class Threads:
         there = {name(payload) for payload in state}
         found: dict[int, frozenset[str]] = {}
         for element in view.elements:
-            own = [payload for payload in element.messages if payload is not None]
+            own = [self._compared(as_given(payload)) for payload in element.messages if payload is not None]
             if element.number is None or element.kind in _OF_STATES or (own and all(name(p) in there for p in own)):
                 continue
             key = (view.thread_id, element.number, element.created_at)
             if key not in self._originals:
                 messages = yield Call(partial(self._replayed, view.thread_id, element))
-                names = (name(message.payload) for message in messages if message.payload is not None)
+                names = (name(self._compared(each.payload)) for each in messages if each.payload is not None)
                 self._originals[key] = frozenset(names)
                 if len(self._originals) > _KNOWN:
                     self._originals.popitem(last=False)
@@ -191,28 +211,31 @@ def items_of(view: View) -> list[Item]:
 
 
 def difference(
-    items: Sequence[Item], state: list[Payload], covered: Covered, *, may_adopt: bool = True
+    items: Sequence[Item],
+    state: list[Payload],
+    covered: Covered,
+    is_summary: Callable[[Payload], bool] | None,
 ) -> tuple[Change | None, int]:
     """Returns the first step from the view to the state; the last step appends the messages that are missing at the
-    end.
+    end. Without `is_summary`, the step is a rewind.
     """
     i, j = _common(items, state, covered)
     if i == len(items):
         return None, j
-    # The items of one element are replaced together, so unchanged items beside the difference are repeated in `new`.
+    # The items of one element are replaced together, so unchanged items beside the difference are repeated.
     first = next(place for place, item in enumerate(items) if item.element is items[i].element)
-    found = _replacement(items, state, i, j) if may_adopt else None
+    found = None if is_summary is None else _replacement(items, state, i, j, is_summary)
     if found is None:
-        return Change(first, None, []), j
-    start, end, new = found
-    last = max(place for place, item in enumerate(items) if item.element is items[end - 1].element)
+        return Change(first, None), j
+    gone, new = found
+    last = max(place for place, item in enumerate(items) if item.element is items[gone.stop - 1].element)
     if any(is_system(message) for item in items[first : last + 1] for message in item.element.messages):
-        return Change(first, None, []), j
-    before, after = (
-        [item.payload for item in part if item.payload is not None]
-        for part in (items[first:start], items[end : last + 1])
-    )
-    return Change(first, last + 1, [*before, *new, *after]), j
+        return Change(first, None), j
+    return Change(first, last + 1, gone, new), j
+
+
+def payloads(items: Sequence[Item]) -> list[Payload]:
+    return [item.payload for item in items if item.payload is not None]
 
 
 def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tuple[int, int]:
@@ -240,7 +263,9 @@ def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tu
     return i, j
 
 
-def _replacement(items: Sequence[Item], state: list[Payload], i: int, j: int) -> tuple[int, int, list[Payload]] | None:
+def _replacement(
+    items: Sequence[Item], state: list[Payload], i: int, j: int, is_summary: Callable[[Payload], bool]
+) -> tuple[slice, slice] | None:
     """Returns which items are replaced, and by what, if later ones stay or the state begins with a summary there."""
     places = {name(item.payload): place for place, item in enumerate(items) if place >= i and item.payload is not None}
     for other in range(j, len(state)):
@@ -248,15 +273,9 @@ def _replacement(items: Sequence[Item], state: list[Payload], i: int, j: int) ->
         if place is None or items[place].payload != state[other]:
             continue
         if place > i and other > j:
-            return i, place, state[j:other]
+            return slice(i, place), slice(j, other)
         # A replacement must not be empty on either side, so it takes in the neighbouring message.
-        return i, place + 1, state[j : other + 1]
-    if j < len(state) and _is_summary(state[j]):
-        return i, len(items), [state[j]]
+        return slice(i, place + 1), slice(j, other + 1)
+    if j < len(state) and is_summary(state[j]):
+        return slice(i, len(items)), slice(j, j + 1)
     return None
-
-
-def _is_summary(payload: Payload) -> bool:
-    """Returns whether LangChain's summarization wrote the message."""
-    more = payload.get(OURS, {}).get("additional_kwargs")
-    return isinstance(more, dict) and more.get("lc_source") == "summarization"
