@@ -14,6 +14,8 @@ from compaction_store.rendering import view as rendering
 from compaction_store.rendering.given import System, digest
 from compaction_store.rendering.view import Rendered, RequestParts, View
 
+_LAST_POS = 2**63 - 1
+
 
 def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
     """Makes the receipt of a reply as JSON: the view's pos, the renderer, and hashes of the request. No content.
@@ -59,11 +61,11 @@ def read_receipt(text: str, seq: int, thread_id: str) -> Payload:
     """Parses the receipt that is stored with a reply; raises `Unreadable` if it is not one."""
     try:
         found = json.loads(text)
-        if type(found) is dict and type(found.get("pos")) is int:
+        if type(found) is dict and type(pos := found.get("pos")) is int and 0 <= pos <= _LAST_POS:
             return found
     except (ValueError, RecursionError):
         pass
-    raise Unreadable(f"the receipt of seq {seq} cannot be read; run verify{about(thread_id)}")
+    raise Unreadable(f"the receipt of seq {seq} is not one that a store writes{about(thread_id)}")
 
 
 def matches(view: View, receipt: Mapping[str, Any]) -> bool:

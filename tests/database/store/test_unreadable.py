@@ -122,7 +122,10 @@ def test_meta_metadata_and_events_that_cannot_be_read_are_named(
     assert "metadata" in found
 
 
-@pytest.mark.parametrize("receipt", ["{", "[]", '{"pos":"1"}', "{}", "9" * 5000])
+@pytest.mark.parametrize(
+    "receipt",
+    ["{", "[]", '{"pos":"1"}', "{}", "9" * 5000, '{"pos":99999999999999999999}', '{"pos":-1}', '{"pos":true}'],
+)
 def test_a_receipt_that_cannot_be_read_is_named(store: Face, forger: psycopg.Connection[Any], receipt: str) -> None:
     put(forger, "messages", "receipt", receipt, "AND seq = 7")
     others_are_read(store)
