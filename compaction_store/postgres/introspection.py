@@ -284,6 +284,20 @@ _STRAYS = """
         FROM pg_catalog.pg_default_acl AS d
         WHERE d.defaclnamespace = n.oid
             OR d.defaclnamespace = 0 AND pg_catalog.pg_get_userbyid(d.defaclrole) = 'compaction_store_owner'
+        UNION ALL
+        -- A view or a SECURITY DEFINER function of the owner's role, in another schema, acts with that role's rights.
+        SELECT pg_catalog.format('%%s %%s, which belongs to %%s,', i.type, i.identity,
+            pg_catalog.pg_get_userbyid(d.refobjid))
+        FROM pg_catalog.pg_shdepend AS d
+        JOIN pg_catalog.pg_database AS b ON b.oid = d.dbid AND b.datname = pg_catalog.current_database()
+        CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, d.objsubid) AS i
+        WHERE d.refclassid = 'pg_authid'::regclass AND d.deptype = 'o'
+            AND pg_catalog.pg_get_userbyid(d.refobjid) IN (
+                'compaction_store_owner', 'compaction_store_app', 'compaction_store_auditor',
+                'compaction_store_loader', 'compaction_store_reviewer'
+            )
+            AND d.classid <> 'pg_default_acl'::regclass AND i.schema IS DISTINCT FROM n.nspname
+            AND NOT (d.classid = 'pg_namespace'::regclass AND d.objid = n.oid)
     ) AS s (subject)
     WHERE n.nspname = 'compaction_store'
 """

@@ -18,6 +18,7 @@ BYPASSES = "exempt from row-level security"
 # Postgres's own roles that can write without a grant; the last two can do whatever the server's account can.
 WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
 
+BECOMES_OWNER = f"able to become {_OWNER} (ADMIN OPTION)"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
 # The roles that each login can use. Since Postgres 16, some memberships only allow granting the role.
 _HELD = """
@@ -31,6 +32,11 @@ _HELD = """
         SELECT h.login, e.roleid FROM held AS h JOIN edges AS e ON e.member = h.roleid
     )
 """
+# A login that may grant the owner's role can grant it to itself.
+_ADMIN = """EXISTS (
+    SELECT FROM pg_catalog.pg_auth_members AS a JOIN pg_catalog.pg_roles AS o ON o.oid = a.roleid
+    WHERE a.member = g.oid AND a.admin_option AND o.rolname = %(owner)s::text
+)"""
 _MEMBERS = """
     SELECT pg_catalog.pg_get_userbyid(h.login)::text,
         pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(ours)s::text[])),
@@ -38,7 +44,8 @@ _MEMBERS = """
         pg_catalog.bool_or(g.rolsuper),
         pg_catalog.bool_or(g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[])),
         pg_catalog.bool_or(g.rolcreaterole)
-            AND pg_catalog.current_setting('server_version_num')::int4 < 160000
+            AND pg_catalog.current_setting('server_version_num')::int4 < 160000,
+        pg_catalog.bool_or({admin}) AND NOT pg_catalog.bool_or(g.rolname = %(owner)s::text)
     FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
     GROUP BY h.login
     HAVING pg_catalog.bool_or(g.rolname = ANY (%(ours)s::text[]) OR g.rolname = ANY (%(writers)s::text[]))
@@ -47,7 +54,10 @@ _MEMBERS = """
 
 _POWERS = """
     SELECT g.rolname::text, g.rolsuper, g.rolbypassrls,
-        g.rolcreaterole AND pg_catalog.current_setting('server_version_num')::int4 < 160000
+        g.rolcreaterole AND pg_catalog.current_setting('server_version_num')::int4 < 160000,
+        {admin} AND NOT EXISTS (
+            SELECT FROM held AS e JOIN pg_catalog.pg_roles AS o ON o.oid = e.roleid WHERE o.rolname = %(owner)s::text
+        )
     FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid ORDER BY 1
 """
 _ALSO_IN = """
@@ -71,11 +81,11 @@ class Member(NamedTuple):
 def read(connection: Connection) -> list[Member]:
     """Reads every login that has a role of the schema, or a role of Postgres that can write to all tables."""
     found = []
-    parameters = {"ours": list(ROLES), "writers": list(WRITERS)}
-    for login, roles, writers, is_superuser, bypasses, makes_roles in queries.fetch(
-        connection, _HELD.format(whom="r.rolcanlogin") + _MEMBERS, parameters
+    parameters = {"ours": list(ROLES), "writers": list(WRITERS), "owner": _OWNER}
+    for login, roles, writers, *has in queries.fetch(
+        connection, (_HELD + _MEMBERS).format(whom="r.rolcanlogin", admin=_ADMIN), parameters
     ):
-        powers = _named(is_superuser, bypasses, makes_roles)
+        powers = _named(*has)
         powers += [f"a member of {name}" for name in sorted(writers or ())]
         found.append(Member(login, sorted(roles or ()), powers))
     return found
@@ -90,18 +100,20 @@ def also_in(connection: Connection, group: str) -> list[str]:
 
 def reach(connection: Connection, login: str) -> Iterator[str]:
     """Yields what a login can do, by itself or as another role, that no member of the schema's roles must."""
-    for name, is_superuser, bypasses, makes_roles in queries.fetch(
-        connection, _HELD.format(whom="r.rolname = %b::text") + _POWERS, (login,)
+    parameters = {"login": login, "owner": _OWNER}
+    for name, *has in queries.fetch(
+        connection, (_HELD + _POWERS).format(whom="r.rolname = %(login)s::text", admin=_ADMIN), parameters
     ):
-        for power in _named(is_superuser, bypasses, makes_roles):
+        for power in _named(*has):
             yield power if name == login else f"a member of {name!r}, which is {power}"
 
 
-def _named(is_superuser: bool, bypasses: bool, makes_roles: bool) -> list[str]:
+def _named(is_superuser: bool, bypasses: bool, makes_roles: bool, becomes_owner: bool) -> list[str]:
     """Returns the powers that are true. A superuser has all of them."""
     if is_superuser:
         return [SUPERUSER]
-    return [what for what, so in ((BYPASSES, bypasses), (MAKES_ROLES, makes_roles)) if so]
+    powers = ((BYPASSES, bypasses), (MAKES_ROLES, makes_roles), (BECOMES_OWNER, becomes_owner))
+    return [what for what, so in powers if so]
 
 
 def findings(members: Sequence[Member]) -> Iterator[str]:

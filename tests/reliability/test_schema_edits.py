@@ -268,6 +268,15 @@ FOUND = {
     ),
     "statistics": (f"CREATE STATISTICS {_S}.mine ON seq, pos FROM {_S}.messages", "statistics mine is not part"),
     "a function": (f"CREATE FUNCTION {_S}.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'", r"function mine\(\) is not"),
+    "a function of the owner in another schema": (
+        (f"CREATE FUNCTION public.mine() RETURNS int SECURITY DEFINER LANGUAGE sql AS 'SELECT 1';"
+         f"ALTER FUNCTION public.mine() OWNER TO {_S}_owner"),
+        rf"function public\.mine\(\), which belongs to {_S}_owner, is not part",
+    ),
+    "a view of the owner in another schema": (
+        f"CREATE VIEW public.mine AS SELECT 1 AS one; ALTER VIEW public.mine OWNER TO {_S}_owner",
+        rf"view public\.mine, which belongs to {_S}_owner, is not part",
+    ),
     "a procedure": (f"CREATE PROCEDURE {_S}.mine() LANGUAGE sql AS 'SELECT 1'", r"function mine\(\) is not part"),
     "an aggregate": (
         f"CREATE AGGREGATE {_S}.mine(int4) (SFUNC = int4larger, STYPE = int4)", r"function mine\(\) is not part",
@@ -412,6 +421,21 @@ def test_a_member_who_may_more_is_found_and_named_by_the_doctor(
     assert what in found[0]
     problems = [check for check in doctor.diagnose(url) if check.state == "problem"]
     assert [check.what for check in problems if check.name == "protection"] == found
+
+
+@pytest.mark.alters_roles
+def test_a_member_who_may_grant_itself_the_owners_role_is_found_and_refused(
+    reader: cs.Reader, url: str, superuser: psycopg.Connection[Any], login: str
+) -> None:
+    if superuser.info.server_version < 160000:
+        pytest.skip("before Postgres 16, it has the role")
+    superuser.execute(
+        f"GRANT {_APP} TO {login}; GRANT {_OWNER} TO {login} WITH ADMIN OPTION, INHERIT FALSE, SET FALSE".encode()
+    )
+    power = f"able to become {_OWNER} (ADMIN OPTION)"
+    assert told(reader)[0] == [f"login '{login}' is a member of {_APP}, and {power}"]
+    with pytest.raises(cs.InvalidInput, match="able to become"):
+        roles.grant(url, login, "auditor")
 
 
 @pytest.mark.alters_roles
