@@ -51,7 +51,7 @@ LAST_LINE = re.compile(b'<p id="hash">SHA-256 of all lines above this one: <code
 LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
 # The kinds that are known, of events with whether they are critical. Other kinds may come from a later release.
 EVENTS = {"redaction": True} | dict.fromkeys(
-    ("hold", "release", "retention", "refusal", "fork", "origin", "verdict"), False
+    ("hold", "release", "retention", "refusal", "fork", "origin", "verdict", "evaluation"), False
 )
 KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 MOST_UNKNOWN = 20

@@ -164,6 +164,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "tokens": "Its size, if costs are to be counted.",
         "at": "When it was appended, if seconds are to be counted.",
         "is_summary": "Whether it is an earlier summary.",
+        "planted": "The sentences that were put into it, and what a summary must keep of each.",
     },
     "Fold": {
         "record": "The number of the compaction.",

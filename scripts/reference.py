@@ -71,6 +71,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "name_of",
         "events",
         "review",
+        "record_evaluation",
     ),
     "Verifying": ("verify", "verify_all", "checkpoint"),
     "Erasing": ("redact", "erase", "hold", "release", "retain"),

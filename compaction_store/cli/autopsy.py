@@ -9,17 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from compaction_store import Store, importers, tokens
-from compaction_store.cli import autopsy_page
+from compaction_store import Store, importers
+from compaction_store.cli import autopsy_page, replaying
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.evaluating import write_file
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import AsJson, Url
 from compaction_store.cli.output import Column, Output, figures, line, note, number
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.replaying import Wanted
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation import RECORDED, Evaluation, Prices, Replayed, evaluate, read_thread
+from compaction_store.evaluation import Evaluation, Replayed
+from compaction_store.evaluation.evaluating import summed
 from compaction_store.evaluation.results import OPEN_LOOP
 from compaction_store.probes import PROBE_TYPES, ProbeType
 
@@ -74,16 +76,16 @@ def autopsy(
         raise misuse("must be given together", "--prices and --model")
     chosen = _chosen(paths)
     out = Output(as_json=as_json)
+    wanted = Wanted(prices=prices, model=model)
+    try:
+        setup = wanted.made()
+    except InvalidInput as error:
+        raise misuse(str(error), "--prices") from None
     with reachable(url) as address, Store.open(address, tenant=tenant, pool_size=2) as store:
         names = list(_imported(store, chosen))
         with Progress("examine", "sessions", len(names)) as progress:
-            try:
-                found = evaluate(
-                    (read_thread(store, name) for name in progress.over(names)), [RECORDED],
-                    counter=tokens.o200k_base(), prices=None if prices is None else Prices.read(prices), model=model,
-                )  # fmt: skip
-            except InvalidInput as error:
-                raise misuse(str(error), "--prices") from None
+            runs = replaying.runs(store, address, tenant, names, wanted, setup)
+            found = summed(progress.over(runs), setup.policies, setup.settings)
     sessions = _sessions(found, share=share)
     losses = [] if share else losses_of(sessions)
     _show(out, found, sessions, losses)
@@ -132,7 +134,7 @@ def _sessions(found: Evaluation, *, share: bool) -> list[Replayed]:
 
 def as_dict(run: Replayed) -> dict[str, Any]:
     return {
-        "thread_id": run.thread_id, "compactions": len(run.folds), "unreadable": run.unreadable,
+        "thread_id": run.thread_id, "compactions": len(run.folds), "unreadable": len(run.unreadable),
         "probes": {kind: {"asked": asked, "failed": failed} for kind, (asked, failed) in counts(run).items()},
         "tokens_repeated": repeated_tokens(run), "calls": len(run.calls),
         "messages_folded": [[fold.start_seq, fold.end_seq] for fold in run.folds],

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from compaction_store import Reader, tokens
-from compaction_store.cli.output import Column, Output, figures, number
+from compaction_store.cli.output import Column, Loss, Output, figures, number
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Prices, evaluate, read_thread
-from compaction_store.evaluation.money import Money
+from compaction_store.evaluation.money import BASES, Money, advice, total
 
 
 def read(store: Reader, thread: str, prices: Path, model: str | None, window: int | None) -> Money:
@@ -31,11 +31,13 @@ def read(store: Reader, thread: str, prices: Path, model: str | None, window: in
 def as_dict(money: Money) -> dict[str, Any]:
     """Returns the money, ready for `json.dumps`."""
     return {
-        "currency": money.currency, "calls": money.calls, "summarizers": money.summarizers, "net": money.net,
-        "beyond_window": money.beyond_window,
+        "currency": money.currency, "calls": {"measured": money.measured, "modelled": money.modelled},
+        **{basis: {**(found := total([money], basis)).as_dict(), "net": found.net} for basis in BASES},
+        "wasted": money.wasted, "beyond_window": money.beyond_window, "advice": advice(money.folds),
         "records": [
             {
-                "record": fold.record, "calls": fold.calls, "saved": fold.saved, "billed_anew": fold.billed_anew,
+                "record": fold.record, "basis": fold.basis, "calls": fold.calls, "saved": fold.saved,
+                "billed_anew": fold.billed_anew, "summarizer": fold.summarizer,
                 "net": None if fold.needed else fold.net, "needed": fold.needed,
             }
             for fold in money.folds
@@ -46,23 +48,25 @@ def as_dict(money: Money) -> dict[str, Any]:
 def show(out: Output, money: Money) -> None:
     """Prints the money of each record, and advice."""
     out.text()
-    out.text(f"Money of the compactions in {money.currency}, modelled from the sizes of the views", "bold")
-    rows = [
-        (
-            str(fold.record), number(fold.calls), f"{fold.saved:,.4f}", f"{fold.billed_anew:,.4f}",
-            "needed" if fold.needed else f"{fold.net:,.4f}",
-        )
-        for fold in money.folds
-    ]  # fmt: skip
-    out.grid([Column("number", right=True), *figures("calls", "saved", "billed anew", "net")], rows)
-    spent = "unknown" if money.summarizers is None else f"{money.summarizers:,.4f}"
-    net = "unknown" if money.net is None else f"{money.net:,.4f}"
-    is_loss = money.net is not None and money.net < 0
-    out.text(f"calls {money.calls:,.4f}, summarizers {spent}, net {net}", "bold red" if is_loss else None)
-    if money.losing:
+    out.text(f"Money of the compactions in {money.currency}", "bold")
+    rows = []
+    for fold in money.folds:
+        net = "needed" if fold.needed else "unknown" if fold.net is None else f"{fold.net:,.4f}"
+        rows.append((
+            str(fold.record), fold.basis, number(fold.calls), f"{fold.saved:,.4f}", f"{fold.billed_anew:,.4f}",
+            "unknown" if fold.summarizer is None else f"{fold.summarizer:,.4f}",
+            Loss(net) if fold.is_loss else net,
+        ))  # fmt: skip
+    heads = figures("calls", "saved", "billed anew", "summarizer", "net")
+    out.grid([Column("number", right=True), "basis", *heads], rows)
+    for basis in BASES:
+        found = total([money], basis)
+        if found.requests or found.folds:
+            text = f"{basis}: calls {found.requests:,.4f}, net of {found.compared:,} compactions {found.net:,.4f}"
+            out.text(text, "bold red" if found.net < 0 else None)
+    if money.wasted != 0:
+        out.text(f"summaries that were not used: {'unknown' if money.wasted is None else f'{money.wasted:,.4f}'}")
+    if (said := advice(money.folds)) is not None:
         which = ", ".join(str(fold.record) for fold in money.losing[:10])
-        out.text(
-            f"{len(money.losing):,} of {len(money.folds):,} compactions lost money (records {which}):"
-            " fewer and larger ones cost less, so try a lower --target",
-            "red",
-        )
+        out.text(f"{said} (records {which})", "red")
+    out.text("measured: from the usage that calls reported; modelled: from the sizes of views")

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from itertools import product
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from compaction_store import Reader, tokens
-from compaction_store.cli import choosing, evaluation_page, exits, options
-from compaction_store.cli.options import AsJson, Reserve, Target, Tenant, Trigger, Url
-from compaction_store.cli.output import Column, Output, figures, note, number
+from compaction_store import Reader, Store
+from compaction_store.cli import choosing, evaluation_page, exits, options, replaying
+from compaction_store.cli.options import AsJson, Reserve, Tenant, Trigger, Url
+from compaction_store.cli.output import Column, Loss, Output, figures, note, number
 from compaction_store.cli.progress import Progress
+from compaction_store.cli.replaying import Wanted
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation import (
-    RECORDED,
-    Evaluation,
-    Policy,
-    PolicyResult,
-    Prices,
-    Rate,
-    RecordedThread,
-    evaluate,
-    read_thread,
-)
-from compaction_store.evaluation.results import OPEN_LOOP
+from compaction_store.evaluation import Evaluation, PolicyResult, Rate
+from compaction_store.evaluation.evaluating import summed
+from compaction_store.evaluation.money import BASES
+from compaction_store.evaluation.results import OPEN_LOOP, best_policy
 from compaction_store.probes import PROBE_TYPES
 
 _KINDS = ", ".join(kind for kind in PROBE_TYPES if kind != "used_name")
@@ -79,7 +71,41 @@ def evaluate_threads(
     window: Windows = None,
     reserve: Reserve = 0,
     trigger: Trigger = "0.8",
-    target: Target = "0.5",
+    target: Annotated[
+        list[str],
+        typer.Option(
+            "--target",
+            metavar="TOKENS|SHARE",
+            help="Compact to this size: tokens, or a share of the window. Repeat it to compare several.",
+        ),
+    ] = ["0.5"],  # noqa: B006 — never changed
+    replicates: Annotated[
+        int,
+        typer.Option(
+            "--replicates", metavar="N", min=1, help="Replay so often: models write something else each time."
+        ),
+    ] = 1,
+    plant: Annotated[
+        int,
+        typer.Option(
+            "--plant",
+            metavar="N",
+            min=0,
+            help="Put so many sentences with known facts into each thread, in memory. Leaves `recorded` out.",
+        ),
+    ] = 0,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            "--judge",
+            metavar="NAME:OPTIONS",
+            help="Ask a model about each summary, such as anthropic:model=NAME. Its verdicts are in no other figure.",
+            show_default=False,
+        ),
+    ] = None,
+    judge_replicates: Annotated[
+        int, typer.Option("--judge-replicates", metavar="N", min=1, help="With --judge: ask so often.")
+    ] = 3,
     prices: Annotated[
         Path | None,
         typer.Option(
@@ -114,33 +140,59 @@ def evaluate_threads(
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write a report as one HTML file.", show_default=False),
     ] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record",
+            metavar="REASON",
+            help="Record the result as an event of each thread, with this reason.",
+            show_default=False,
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            help="Replay in so many processes. [default: one a core]",
+            show_default=False,
+        ),
+    ] = None,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Evaluates compactions by replaying threads in memory; it writes nothing to the database.
+    """Evaluates compactions by replaying threads in memory. It writes nothing to the database, except with --record.
 
     The thread's own compactions are evaluated as `recorded`. With --strategy, each strategy is tried with each
-    summarizer and window, and compacts where it would have compacted in use. Every type of probe is reported
-    separately, with the number of questions and an interval.
+    summarizer, window and target, and compacts where it would have compacted in use. Every type of probe is reported
+    separately, with the number of questions and an interval. Verdicts that reviewers recorded are compared with those
+    of --judge.
     """
     under, over = _limits(fail_under, "--fail-under"), _limits(fail_over, "--fail-over")
     if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")
     if sample is not None and threads:
         raise misuse("must not be given with names of threads", "--sample")
-    marks = (reserve, trigger, target)
-    policies: list[Policy | str] = [RECORDED, *_policies(strategy or [], summarizer, window or [], marks)]
+    wanted = Wanted(
+        tuple(strategy or ()), tuple(summarizer), tuple(window or ()), reserve, trigger, tuple(target), seed,
+        prices, model, replicates, plant, judge, judge_replicates,
+    )  # fmt: skip
     out = Output(as_json=as_json)
-    with options.reader(url, tenant) as store, Progress("evaluate", "threads") as progress:
-        try:
-            found = evaluate(
-                progress.over(_threads(store, threads, sample, seed)), policies, counter=tokens.o200k_base(), seed=seed,
-                prices=None if prices is None else Prices.read(prices), model=model,
-                window=window[0] if window and len(window) == 1 else None,
-            )  # fmt: skip
-        except InvalidInput as error:
-            raise misuse(str(error), "--prices" if prices is not None else "--strategy") from None
+    try:
+        setup = wanted.made()
+    except InvalidInput as error:
+        raise misuse(str(error), "--prices" if prices is not None else "--strategy") from None
+    with ExitStack() as stack:
+        store = stack.enter_context(options.store(url, tenant) if record is not None else options.reader(url, tenant))
+        names = _chosen(store, threads, sample, seed)
+        progress = stack.enter_context(Progress("evaluate", "threads", len(names)))
+        runs = replaying.runs(store, url, tenant, names, wanted, setup, processes)
+        found = summed(progress.over(runs), setup.policies, setup.settings)
+        if record is not None:
+            assert isinstance(store, Store)  # noqa: S101 — opened for this
+            _record(store, found, record)
     show(out, found)
     if out_file is not None:
         write_file(out_file, evaluation_page.page("Evaluation of compactions", found))
@@ -151,25 +203,18 @@ def evaluate_threads(
         raise typer.Exit(exits.REFUSED)
 
 
-def _policies(
-    strategies: list[str], summarizers: list[str], windows: list[int], marks: tuple[int, str, str]
-) -> Iterator[Policy]:
-    """Yields a policy for every combination, named after the parts that differ."""
-    if strategies and not windows:
-        raise misuse("must be given with --strategy", "--window")
-    for spec, summarizer, window in product(strategies, summarizers, windows):
-        budget = options.budget(window, *marks)
-        assert budget is not None  # noqa: S101 — there is a window
-        parts = [spec, *([summarizer] * (len(summarizers) > 1)), *([f"{window:,}"] * (len(windows) > 1))]
-        yield Policy(" · ".join(parts), (choosing.strategy([spec], [summarizer]),), budget)
-
-
-def _threads(store: Reader, names: list[str] | None, sample: int | None, seed: int) -> Iterator[RecordedThread]:
+def _chosen(store: Reader, names: list[str] | None, sample: int | None, seed: int) -> list[str]:
     chosen = names or [thread.thread_id for thread in store.threads() if thread.erased_pos is None]
     if sample is not None and sample < len(chosen):
-        chosen = sorted(random.Random(seed).sample(chosen, sample))  # noqa: S311 — a sample, not a secret
-    for name in chosen:
-        yield read_thread(store, name)
+        return sorted(random.Random(seed).sample(chosen, sample))  # noqa: S311 — a sample, not a secret
+    return chosen
+
+
+def _record(store: Store, found: Evaluation, reason: str) -> None:
+    """Records the result in each thread that was replayed: what was compared, with which figures for this thread."""
+    for thread, document in found.documents():
+        store.record_evaluation(thread, document, reason=reason)
+    note(f"recorded in {found.threads:,} thread{'' if found.threads == 1 else 's'}")
 
 
 def _limits(given: list[str] | None, option: str) -> dict[str, float]:
@@ -204,34 +249,30 @@ def show(out: Output, found: Evaluation) -> None:
             for result in found.policies
             if (rate := result.rates.get(kind)) is not None
         ]
-        out.grid([Column("policy", fold=True), *figures("asked", "kept", "share", "95 %"), "cliff"], rows)
+        columns = [Column("policy", fold=True), *figures("asked", "kept", "share", "95 %")]
+        out.grid([*columns, Column("spread", right=True, optional=True), Column("cliff", optional=True)], rows)
     out.text()
-    out.grid(
-        [
-            Column("policy", fold=True),
-            *figures("folds", "rejected", "failed", "calls", "tokens a call", "over window", "summarizers", "seconds"),
-        ],
-        [_costs(result) for result in found.policies],
-    )
+    heads = (
+        "folds", "rejected", "failed", "calls", "tokens a call", "over window", "summarizers", "threads with folds",
+        "sealed", "seconds",
+    )  # fmt: skip
+    out.grid([Column("policy", fold=True), *figures(*heads)], [_costs(result) for result in found.policies])
+    if any(result.judged for result in found.policies):
+        _show_judge(out, found)
     if any(result.money for result in found.policies):
-        out.text()
-        out.grid(
-            [
-                Column("policy", fold=True),
-                *figures("calls", "saved", "billed anew", "summarizers", "net", "losing", "needed"),
-            ],
-            [_money(result) for result in found.policies],
-        )
-        out.text(
-            "modelled from the sizes of views; needed: calls that would not have fitted the window without compaction"
-        )
+        _show_money(out, found)
+    if any(result.unreadable for result in found.policies):
+        out.text("sealed: summaries that cannot be read; they are only asked whether calls were made again")
+    if any(result.replicates > 1 for result in found.policies):
+        out.text("all figures are of all replicates together; spread: the least and the most share of one replicate")
     out.text(OPEN_LOOP)
 
 
 def _cells(rate: Rate) -> tuple[str, ...]:
+    spread = "" if rate.spread is None else f"{100 * rate.spread[0]:.1f} to {100 * rate.spread[1]:.1f}"
     return (
         number(rate.asked), number(rate.kept), f"{100 * rate.share:.1f} %",
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f}",
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f}", spread,
     )  # fmt: skip
 
 
@@ -240,20 +281,55 @@ def _costs(result: PolicyResult) -> tuple[str, ...]:
     return (
         result.policy, number(outcomes["applied"]), number(outcomes["rejected"]), number(outcomes["failed"]),
         number(result.calls), number(round(result.tokens_per_call)), number(result.over_window),
-        number(result.summarizer_tokens), f"{result.seconds:.1f}",
+        number(result.summarizer_tokens), number(result.folded_threads), number(result.unreadable),
+        f"{result.seconds:.1f}",
     )  # fmt: skip
 
 
-def _money(result: PolicyResult) -> tuple[str, ...]:
-    found: dict[str, Any] = result.as_dict()["money"]
+def _show_judge(out: Output, found: Evaluation) -> None:
+    out.text()
+    judged = [(result.policy, result.judged) for result in found.policies if result.judged is not None]
+    _, first = judged[0]
+    out.text(f"judge: {first.model or 'a callable'}, asked {first.replicates} times of each summary", "bold")
+    rows = []
+    for policy, one in judged:
+        people = "" if one.agreement is None else evaluation_page.agreement_text(one.agreement)
+        rows.append((
+            policy, number(one.asked), number(one.good), f"{100 * one.share:.1f} %",
+            f"{100 * one.low:.1f} to {100 * one.high:.1f}", number(one.split), number(one.undecided),
+            number(one.failed), people,
+        ))  # fmt: skip
+    heads = figures("summaries", "good", "share", "95 %", "split", "undecided", "failed")
+    out.grid([Column("policy", fold=True), *heads, Column("people", fold=True, optional=True)], rows)
+    out.text("a model's opinion: it is in no other figure. people: its agreement with verdicts that reviewers recorded")
 
-    def amount(name: str) -> str:
-        return "unknown" if found[name] is None else f"{found[name]:,.4f}"
 
-    return (
-        result.policy, amount("calls"), amount("saved"), amount("billed_anew"), amount("summarizers"), amount("net"),
-        number(found["losing"]), number(found["beyond_window"]),
-    )  # fmt: skip
+def _show_money(out: Output, found: Evaluation) -> None:
+    out.text()
+    currency = next(result.money[0].currency for result in found.policies if result.money)
+    out.text(f"Money in {currency}", "bold")
+    rows = []
+    for result in found.policies:
+        for basis in BASES:
+            total = result.money_sum(basis)
+            if total.requests or total.folds:
+                net = f"{total.net:,.4f}"
+                rows.append((
+                    result.policy, basis, f"{total.requests:,.4f}", f"{total.saved:,.4f}", f"{total.billed_anew:,.4f}",
+                    f"{total.summarizers:,.4f}", Loss(net) if total.net < 0 else net, number(total.losing),
+                    number(total.needed), number(total.unknown),
+                ))  # fmt: skip
+    heads = figures("calls", "saved", "billed anew", "summarizers", "net", "losing", "needed", "unknown")
+    out.grid([Column("policy", fold=True), "basis", *heads], rows)
+    out.text(
+        "measured: from the usage that calls reported; modelled: from the sizes of views. They are never added up."
+        " needed: without these the next call would not have fitted the window; they are compared with nothing"
+    )
+    for result in found.policies:
+        if result.advice is not None:
+            out.text(f"{result.policy}: {result.advice}", "red")
+    if (said := best_policy(found)) is not None:
+        out.text(said)
 
 
 def write_file(file: Path, text: str) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from compaction_store.evaluation import Evaluation, PolicyResult
-from compaction_store.evaluation.results import OPEN_LOOP
+from compaction_store.evaluation.judging import Agreement
+from compaction_store.evaluation.money import BASES
+from compaction_store.evaluation.results import OPEN_LOOP, best_policy
 from compaction_store.probes import PROBE_TYPES, ProbeType
 
 _STYLE = """
@@ -41,13 +43,21 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
         if any(kind in result.rates for result in found.policies):
             parts += _probes(kind, found.policies)
     parts += ["<h2>Cost</h2>", *_costs(found.policies)]
+    if any(result.judged for result in found.policies):
+        parts += ["<h2>Judged by a model</h2>", *_judge(found.policies)]
     if any(result.money for result in found.policies):
-        parts += ["<h2>Money</h2>", *_money(found.policies)]
+        parts += ["<h2>Money</h2>", *_money(found)]
     parts += [
         f'<p class="note">{escape(OPEN_LOOP)}</p>', "<details><summary>The figures as JSON</summary>",
         f"<pre>{escape(json.dumps(found.as_dict(), indent=1))}</pre>", "</details>", "</body>", "</html>", "",
     ]  # fmt: skip
     return "\n".join(parts)
+
+
+def agreement_text(found: Agreement) -> str:
+    """Says how a judge agrees with people."""
+    kappa = "no kappa" if found.kappa is None else f"kappa {found.kappa:.2f}"
+    return f"{found.same:,} of {found.labelled:,}, {kappa}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -69,10 +79,12 @@ def _probes(kind: ProbeType, results: Sequence[PolicyResult]) -> list[str]:
         cliff = result.cliff(kind)
         rows.append((
             escape(result.policy), f"{rate.asked:,}", f"{rate.kept:,}", f"{100 * rate.share:.1f} %",
-            f"{100 * rate.low:.1f} to {100 * rate.high:.1f}", _bars(result.rounds.get(kind, ())),
+            f"{100 * rate.low:.1f} to {100 * rate.high:.1f}",
+            "" if rate.spread is None else f"{100 * rate.spread[0]:.1f} to {100 * rate.spread[1]:.1f}",
+            _bars(result.rounds.get(kind, ())),
             "" if cliff is None else f'<span class="loss">in round {cliff}</span>',
         ))  # fmt: skip
-    heads = ("policy", "asked", "kept", "share", "95 %", "by round", "cliff")
+    heads = ("policy", "asked", "kept", "share", "95 %", "of replicates", "by round", "cliff")
     question = f'<p class="note">{escape(PROBE_TYPES[kind])}</p>'
     return [f"<h2>{kind.replace('_', ' ')}</h2>", question, *table(heads, rows)]
 
@@ -107,33 +119,64 @@ def _costs(results: Sequence[PolicyResult]) -> list[str]:
         "tokens a call",
         "over the window",
         "summarizers' tokens",
+        "threads with folds",
+        "sealed",
     )
     return table(heads, [
         (
             escape(result.policy), *(f"{result.outcomes[name]:,}" for name in ("applied", "rejected", "failed")),
             f"{result.calls:,}", f"{result.tokens_per_call:,.0f}", f"{result.over_window:,}",
-            f"{result.summarizer_tokens:,}",
+            f"{result.summarizer_tokens:,}", f"{result.folded_threads:,}", f"{result.unreadable:,}",
         )
         for result in results
     ])  # fmt: skip
 
 
-def _money(results: Sequence[PolicyResult]) -> list[str]:
+def _judge(results: Sequence[PolicyResult]) -> list[str]:
+    judged = [(result.policy, result.judged) for result in results if result.judged is not None]
+    rows = [
+        (
+            escape(policy), f"{one.asked:,}", f"{one.good:,}", f"{100 * one.share:.1f} %",
+            f"{100 * one.low:.1f} to {100 * one.high:.1f}", f"{one.split:,}", f"{one.undecided:,}", f"{one.failed:,}",
+            "" if one.agreement is None else agreement_text(one.agreement),
+        )
+        for policy, one in judged
+    ]  # fmt: skip
+    first = judged[0][1]
+    heads = ("policy", "summaries", "good", "share", "95 %", "split", "undecided", "failed", "agrees with people")
+    about = f"{first.model or 'a callable'}, asked {first.replicates} times of each summary; it is in no other figure."
+    return [*table(heads, rows), f'<p class="note">{escape(about)}</p>']
+
+
+def _money(found: Evaluation) -> list[str]:
     rows = []
-    for result in results:
-        found = result.as_dict()["money"]
-        amounts = []
-        for name in ("calls", "saved", "billed_anew", "summarizers", "net"):
-            amount = found[name]
-            text = "unknown" if amount is None else f"{amount:,.4f}"
-            is_loss = name == "net" and amount is not None and amount < 0
-            amounts.append(f'<span class="loss">{text}</span>' if is_loss else text)
-        losing = f"{found['losing']:,}"
-        rows.append((
-            escape(result.policy), *amounts, f'<span class="loss">{losing}</span>' if found["losing"] else losing,
-            f"{found['beyond_window']:,}",
-        ))  # fmt: skip
-    currency = escape(results[0].money[0].currency)
-    heads = ("policy", f"calls, {currency}", "saved", "billed anew", "summarizers", "net", "losing", "needed")
-    note = "Modelled from the sizes of views. Needed: calls that would not have fitted the window without compaction."
-    return [*table(heads, rows), f'<p class="note">{note}</p>']
+    for result in found.policies:
+        for basis in BASES:
+            total = result.money_sum(basis)
+            if total.requests or total.folds:
+                rows.append((
+                    escape(result.policy), basis,
+                    *(f"{getattr(total, name):,.4f}" for name in ("requests", "saved", "billed_anew", "summarizers")),
+                    _red(f"{total.net:,.4f}", is_red=total.net < 0), _red(f"{total.losing:,}", is_red=total.losing > 0),
+                    f"{total.needed:,}", f"{total.unknown:,}",
+                ))  # fmt: skip
+    currency = escape(next(result.money[0].currency for result in found.policies if result.money))
+    heads = (
+        "policy", "basis", f"calls, {currency}", "saved", "billed anew", "summarizers", "net", "losing", "needed",
+        "unknown",
+    )  # fmt: skip
+    note = (
+        "Measured: from the usage that calls reported. Modelled: from the sizes of views. They are never added up."
+        " Needed: without these the next call would not have fitted the window; they are compared with nothing."
+    )
+    said = [(result.policy, result.advice) for result in found.policies]
+    lines = [f'<p class="loss">{escape(f"{policy}: {text}")}</p>' for policy, text in said if text is not None]
+    best = best_policy(found)
+    return [
+        *table(heads, rows), *lines, *([] if best is None else [f"<p>{escape(best)}</p>"]),
+        f'<p class="note">{note}</p>',
+    ]  # fmt: skip
+
+
+def _red(text: str, *, is_red: bool) -> str:
+    return f'<span class="loss">{text}</span>' if is_red else text

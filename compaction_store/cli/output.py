@@ -99,11 +99,17 @@ def _rows(to: Console, width: int, text: Text, first: str, rest: str) -> list[Te
     return [Text(rest if at else first) + part for at, part in enumerate(parts)]
 
 
+class Loss(str):
+    """A cell of a table that is shown in red."""
+
+    __slots__ = ()
+
+
 class _Cell:
     """A text that wraps in a narrow column of a table."""
 
-    def __init__(self, text: str) -> None:
-        self._text = Text(text)
+    def __init__(self, text: str, style: str = "") -> None:
+        self._text = Text(text, style)
 
     def __rich_measure__(self, to: Console, options: ConsoleOptions) -> Measurement:
         return Measurement.get(to, options, self._text)
@@ -247,9 +253,10 @@ class Output:
             )
         for row in rows:
             cells = [shown(row[at]) for at in kept]
+            styles = ["red" if isinstance(row[at], Loss) else "" for at in kept]
             table.add_row(*(
-                Text(cell, no_wrap=True, overflow="ellipsis") if at in cut else _Cell(cell)
-                for at, cell in zip(kept, cells, strict=True)
+                Text(cell, no_wrap=True, overflow="ellipsis") if at in cut else _Cell(cell, style)
+                for at, cell, style in zip(kept, cells, styles, strict=True)
             ))  # fmt: skip
         return table
 

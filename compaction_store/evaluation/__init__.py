@@ -6,17 +6,25 @@ means and what it cannot show.
 
 from __future__ import annotations
 
+from compaction_store.evaluation.evaluating import evaluate
+from compaction_store.evaluation.judging import Judge, Verdict
+from compaction_store.evaluation.money import FoldMoney, Money
 from compaction_store.evaluation.policies import RECORDED, Policy
 from compaction_store.evaluation.prices import ModelPrice, Prices
 from compaction_store.evaluation.recorded_thread import RecordedThread, read_thread
-from compaction_store.evaluation.replaying import ModelCall, Replayed, SummarizerUse, replay
-from compaction_store.evaluation.results import Evaluation, PolicyResult, Rate, evaluate
+from compaction_store.evaluation.replaying import ModelCall, Replayed, replay
+from compaction_store.evaluation.results import Evaluation, Judged, PolicyResult, Rate
+from compaction_store.evaluation.usage import SummarizerUse
 
 __all__ = [
     "RECORDED",
     "Evaluation",
+    "FoldMoney",
+    "Judge",
+    "Judged",
     "ModelCall",
     "ModelPrice",
+    "Money",
     "Policy",
     "PolicyResult",
     "Prices",
@@ -24,6 +32,7 @@ __all__ = [
     "RecordedThread",
     "Replayed",
     "SummarizerUse",
+    "Verdict",
     "evaluate",
     "read_thread",
     "replay",

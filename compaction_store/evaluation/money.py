@@ -1,62 +1,100 @@
-"""Models the money that each compaction cost and saved, from the sizes of the views.
+"""The money that each compaction cost and saved: measured where the usage of the calls was recorded, else modelled.
 
-A compaction takes tokens off every later call until it is replaced or undone. Against that stand the summarizer, and
-the part of the next request after the summary, which the provider's cache does not have any more. Calls that would not
-have fitted the window without compaction are counted apart: there is nothing to compare them with.
+A compaction takes tokens off every later call until it is replaced or undone. Against that stand its summarizer, and
+the part of the next request after the summary, which the provider's cache does not have any more. What was measured and
+what is modelled are never added up. Calls that would not have fitted the window without compaction are counted apart:
+there is nothing to compare them with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from compaction_store.evaluation.prices import ModelPrice, Prices
-from compaction_store.evaluation.replaying import Folded, Replayed
+from compaction_store.evaluation.replaying import Folded, ModelCall, Replayed
+from compaction_store.evaluation.usage import SummarizerUse
 from compaction_store.jsonable import AsDict
+
+Basis = Literal["measured", "modelled"]
+BASES: tuple[Basis, ...] = ("measured", "modelled")
 
 
 @dataclass(frozen=True, slots=True)
 class FoldMoney(AsDict):
-    """The money of one compaction, without its summarizer. `calls` are those with it in the view.
+    """The money of one compaction. `calls` are those with it in the view.
 
-    If it was `needed`, the next call would not have fitted without compaction, and there is nothing to compare it with.
+    `summarizer` is None if its price or its usage is unknown. If the compaction was `needed`, the next call would not
+    have fitted without it, and there is nothing to compare it with. `basis` says whether all figures come from recorded
+    usage.
     """
 
     record: int
     calls: int
     saved: float
     billed_anew: float
+    summarizer: float | None = 0.0
     needed: bool = False
+    basis: Basis = "modelled"
+
+    @property
+    def net(self) -> float | None:
+        return None if self.summarizer is None else self.saved - self.billed_anew - self.summarizer
+
+    @property
+    def is_loss(self) -> bool:
+        return not self.needed and self.net is not None and self.net < 0
+
+    @property
+    def pays_after(self) -> float | None:
+        """The number of calls after which it has saved what it cost; None if that is unknown, or never."""
+        if self.summarizer is None or self.saved <= 0 or not self.calls:
+            return None
+        return (self.billed_anew + self.summarizer) / (self.saved / self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class MoneySum(AsDict):
+    """The money of calls and of compactions of one basis. `unknown` and `needed` ones are in no sum."""
+
+    requests: float = 0.0
+    compared: int = 0
+    saved: float = 0.0
+    billed_anew: float = 0.0
+    summarizers: float = 0.0
+    losing: int = 0
+    needed: int = 0
+    unknown: int = 0
 
     @property
     def net(self) -> float:
-        return self.saved - self.billed_anew
+        return self.saved - self.billed_anew - self.summarizers
+
+    @property
+    def folds(self) -> int:
+        return self.compared + self.needed + self.unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Money(AsDict):
     """The money of a thread under a policy.
 
-    `summarizers` is None if a summarizer's price or usage is unknown. `beyond_window` are calls that would not have
-    fitted without compaction; they are in `calls` and in no saving.
+    `measured` and `modelled` are what the inputs of the calls cost, by recorded usage and by the sizes of the views.
+    `wasted` is what summarizers cost whose text was not used, None if it is unknown. `beyond_window` are calls that
+    would not have fitted without compaction; they are in no saving.
     """
 
     currency: str
-    calls: float
-    summarizers: float | None
+    measured: float
+    modelled: float
+    wasted: float | None
     folds: tuple[FoldMoney, ...]
     beyond_window: int
 
     @property
-    def net(self) -> float | None:
-        """The savings of the compactions less their costs; None if a part is unknown."""
-        if self.summarizers is None:
-            return None
-        return sum(fold.net for fold in self.folds if not fold.needed) - self.summarizers
-
-    @property
     def losing(self) -> tuple[FoldMoney, ...]:
-        return tuple(fold for fold in self.folds if fold.net < 0 and not fold.needed)
+        return tuple(fold for fold in self.folds if fold.is_loss)
 
 
 def money_of(
@@ -64,46 +102,129 @@ def money_of(
 ) -> Money:
     """Computes the money of a thread. `grown` has the tokens of all its messages up to each seq of a call."""
     beyond = [window is not None and grown[call.seq] > window for call in run.calls]
+    first = {each.first_call: each for each in sorted(run.folds, key=lambda fold: (-fold.prefix, -fold.record))}
     return Money(
         prices.currency,
-        sum(model.call(call.tokens, call.prefix) for call in run.calls),
-        _summarizers(run, prices),
-        tuple(_of_fold(run, fold, model, beyond) for fold in run.folds),
+        sum(_spent(call, model) for call in run.calls if call.usage is not None),
+        sum(model.call(call.tokens, call.prefix) for call in run.calls if call.usage is None),
+        _cost(run.wasted, prices),
+        tuple(_of_fold(run, fold, prices, model, beyond, grown, first) for fold in run.folds),
         sum(beyond),
     )  # fmt: skip
 
 
-def _of_fold(run: Replayed, fold: Folded, model: ModelPrice, beyond: list[bool]) -> FoldMoney:
+def total(moneys: Iterable[Money], basis: Basis) -> MoneySum:
+    """Adds up the money of threads, of one basis."""
+    listed = list(moneys)
+    folds = [fold for money in listed for fold in money.folds if fold.basis == basis]
+    known = [fold for fold in folds if not fold.needed and fold.summarizer is not None]
+    return MoneySum(
+        sum(getattr(money, basis) for money in listed), len(known), sum(fold.saved for fold in known),
+        sum(fold.billed_anew for fold in known), sum(fold.summarizer or 0.0 for fold in known),
+        sum(fold.is_loss for fold in folds), sum(fold.needed for fold in folds),
+        sum(not fold.needed and fold.summarizer is None for fold in folds),
+    )  # fmt: skip
+
+
+def wasted(moneys: Iterable[Money]) -> float | None:
+    """Adds up what summarizers cost whose text was not used; None if some of it is unknown."""
+    parts = [money.wasted for money in moneys]
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def advice(folds: Sequence[FoldMoney]) -> str | None:
+    """Returns a sentence on the compactions that lost money, None if none did."""
+    losing = [fold for fold in folds if fold.is_loss]
+    if not losing:
+        return None
+    said = f"{len(losing):,} of {len(folds):,} compactions lost money"
+    known = [(fold.calls, after) for fold in losing if (after := fold.pays_after) is not None]
+    if not known:
+        return f"{said}: they took too little off the calls after them; compact less often, and more at once"
+    lasted, needed = (sorted(column)[len(known) // 2] for column in zip(*known, strict=True))
+    return (
+        f"{said}: the middle one was in use for {lasted:,} calls and would have paid after {needed:,.0f};"
+        " compact less often, and more at once (a lower target)"
+    )
+
+
+def _of_fold(
+    run: Replayed,
+    fold: Folded,
+    prices: Prices,
+    model: ModelPrice,
+    beyond: Sequence[bool],
+    grown: Mapping[int, int],
+    first: Mapping[int, Folded],
+) -> FoldMoney:
     end = run.ends.get(fold.record, len(run.calls))
+    with_it = [
+        call
+        for call, is_beyond in zip(run.calls[fold.first_call : end], beyond[fold.first_call : end], strict=True)
+        if not is_beyond
+    ]
     taken_off = fold.tokens_before - fold.tokens_after
-    counted = sum(not each for each in beyond[fold.first_call : end])
-    saved = counted * (model.call(taken_off, taken_off) if taken_off >= 0 else -model.call(-taken_off, -taken_off))
+    around = run.calls[max(0, fold.first_call - 1) : end]
+    is_measured = bool(around) and all(call.usage is not None for call in around)
+    if is_measured:
+        saved = sum(_as_in(call, abs(taken_off), model) for call in with_it)
+    else:
+        saved = len(with_it) * model.call(abs(taken_off), abs(taken_off))
     billed_anew = 0.0
-    if 0 < fold.first_call < len(run.calls) and _is_first_of_its_call(run, fold):
-        call, before = run.calls[fold.first_call], run.calls[fold.first_call - 1]
-        # Of the call before, this much stands after the fold's place and is still in the view.
-        again = max(0, before.tokens - fold.prefix - fold.tokens_before) + fold.tokens_after
-        again = min(again, call.tokens - call.prefix)
+    # Of several folds before one call, the one that stands first makes the rest be billed anew.
+    if 0 < fold.first_call < len(run.calls) and first[fold.first_call] is fold:
+        before, call = run.calls[fold.first_call - 1], run.calls[fold.first_call]
+        again = _measured_again(before, call, grown) if is_measured else _modelled_again(fold, before, call)
         billed_anew = model.call(again, 0) - model.call(again, again)
     needed = fold.first_call < len(beyond) and beyond[fold.first_call]
-    return FoldMoney(fold.record, end - fold.first_call, saved, billed_anew, needed)
+    return FoldMoney(
+        fold.record, end - fold.first_call, saved if taken_off >= 0 else -saved, billed_anew,
+        _cost({} if fold.summarizer is None or fold.use is None else {fold.summarizer: fold.use}, prices), needed,
+        "measured" if is_measured else "modelled",
+    )  # fmt: skip
 
 
-def _is_first_of_its_call(run: Replayed, fold: Folded) -> bool:
-    """Of several folds before one call, the one that stands first makes the rest be billed anew."""
-    together = [each for each in run.folds if each.first_call == fold.first_call]
-    return min(together, key=lambda each: (each.prefix, each.record)).record == fold.record
+def _modelled_again(fold: Folded, before: ModelCall, call: ModelCall) -> int:
+    # Of the call before, this much stands after the fold's place and is still in the view.
+    again = max(0, before.tokens - fold.prefix - fold.tokens_before) + fold.tokens_after
+    return min(again, call.tokens - call.prefix)
 
 
-def _summarizers(run: Replayed, prices: Prices) -> float | None:
-    total = 0.0
-    for name, use in run.summarizers.items():
+def _measured_again(before: ModelCall, call: ModelCall, grown: Mapping[int, int]) -> int:
+    """Returns the tokens that were not read from the cache although the call before had sent them."""
+    assert before.usage is not None  # noqa: S101 — it is measured
+    assert call.usage is not None  # noqa: S101
+    if not before.usage.cache_read and not before.usage.cache_write:
+        # Nothing was in a cache, so nothing was lost.
+        return 0
+    new = grown[call.seq] - grown[before.seq]
+    return max(0, call.usage.fresh + call.usage.cache_write - new)
+
+
+def _as_in(call: ModelCall, tokens: int, model: ModelPrice) -> float:
+    """Returns the price of so many tokens more at the start of a call: read from the cache if it read, else as sent."""
+    assert call.usage is not None  # noqa: S101 — it is measured
+    if call.usage.cache_read:
+        return model.request(0, tokens, 0)
+    return model.request(0, 0, tokens) if call.usage.cache_write else model.request(tokens, 0, 0)
+
+
+def _spent(call: ModelCall, model: ModelPrice) -> float:
+    assert call.usage is not None  # noqa: S101 — it is measured
+    return model.request(call.usage.fresh, call.usage.cache_read, call.usage.cache_write)
+
+
+def _cost(uses: Mapping[str, SummarizerUse], prices: Prices) -> float | None:
+    """Returns what summarizers cost. One without a model costs nothing; a price or a usage may be unknown."""
+    spent = 0.0
+    for name, use in uses.items():
+        price = prices.of(name)
         if not use.input_tokens and not use.output_tokens:
-            if prices.of(name) is not None and use.without_usage:
+            if price is not None and use.without_usage:
                 return None
             continue
-        price = prices.of(name)
         if price is None:
             return None
-        total += price.summary(use.input_tokens, use.output_tokens)
-    return total
+        spent += price.summary(use.input_tokens, use.output_tokens, use.cache_read, use.cache_write)
+    return spent

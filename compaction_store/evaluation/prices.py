@@ -31,8 +31,15 @@ class ModelPrice:
         fresh = self.input if self.cache_write is None else self.cache_write
         return (prefix * self.cache_read + (tokens - prefix) * fresh) / _MILLION
 
-    def summary(self, input_tokens: int, output_tokens: int) -> float:
-        return (input_tokens * self.input + output_tokens * self.output) / _MILLION
+    def request(self, fresh: int, cache_read: int, cache_write: int) -> float:
+        """Returns the price of the input of a request, by its recorded usage."""
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input if self.cache_write is None else self.cache_write
+        return (fresh * self.input + cache_read * read + cache_write * write) / _MILLION
+
+    def summary(self, fresh: int, output: int, cache_read: int = 0, cache_write: int = 0) -> float:
+        """Returns the price of a summary."""
+        return self.request(fresh, cache_read, cache_write) + output * self.output / _MILLION
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,7 @@ def _price(name: str, given: Any) -> ModelPrice:
         raise InvalidInput(f"the price of {name!r} must be an object of {', '.join(_KNOWN)}")
     for key in _KNOWN:
         value: Any = given.get(key)
+        # Not a number, written NaN, is neither.
         is_number = type(value) in (int, float) and 0 <= value < _MILLION
         if not is_number and (key in _NEEDED or value is not None):
             raise InvalidInput(f"{key} of the price of {name!r} must be a number >= 0 for a million tokens")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from compaction_store.evaluation.judging import labels_of
 from compaction_store.models import Compaction, Message
-from compaction_store.probes import ThreadFacts, ThreadMessage
+from compaction_store.probes import NameReader, Planted, ThreadFacts, ThreadMessage
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,23 @@ class RecordedThread:
     thread_id: str
     messages: tuple[Message, ...] = field(repr=False)
     records: tuple[Compaction, ...] = field(default=(), repr=False)
+    #: The sentences that were planted into its messages, by seq.
+    planted: Mapping[int, tuple[Planted, ...]] = field(default_factory=dict, repr=False)
+    #: Verdicts of people on its records, by number.
+    labels: Mapping[int, bool] = field(default_factory=dict, repr=False)
+    #: One that several threads share knows most of their names already.
+    reader: NameReader | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def facts(self) -> ThreadFacts:
         """The facts that the probes need of the messages; read once, for any number of policies."""
-        return ThreadFacts(
+        return ThreadFacts((
             ThreadMessage(
-                message.seq, message.payload, message.tokens, _occurred(message), is_summary=is_summary(message)
+                message.seq, message.payload, message.tokens, _occurred(message), is_summary(message),
+                self.planted.get(message.seq, ()),
             )
             for message in self.messages
-        )  # fmt: skip
+        ), self.reader)  # fmt: skip
 
     @cached_property
     def folds(self) -> list[Compaction]:
@@ -69,6 +77,13 @@ def _occurred(message: Message) -> datetime:
         return message.created_at
 
 
-def read_thread(reader: Any, thread_id: str) -> RecordedThread:
-    """Reads a thread of a `Reader` or `Store`."""
-    return RecordedThread(thread_id, tuple(reader.replay(thread_id)), tuple(reader.compactions(thread_id)))
+def read_thread(
+    reader: Any, thread_id: str, *, labels: bool = False, names: NameReader | None = None
+) -> RecordedThread:
+    """Reads a thread of a `Reader` or `Store`; with `labels`, also the verdicts of people on its records.
+
+    Threads that share `names`, a reader of names, are probed faster.
+    """
+    verdicts = labels_of(reader.events(thread_id)) if labels else {}
+    messages, records = tuple(reader.replay(thread_id)), tuple(reader.compactions(thread_id))
+    return RecordedThread(thread_id, messages, records, labels=verdicts, reader=names)

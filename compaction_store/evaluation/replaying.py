@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compaction_store.compaction.callbacks import callback_name, run_callback
 from compaction_store.compaction.plan_builder import PlanBuilder
 from compaction_store.drivers import drive
+from compaction_store.evaluation.judging import Judge, Verdict
 from compaction_store.evaluation.policies import RECORDED, Policy
 from compaction_store.evaluation.recorded_thread import RecordedThread
+from compaction_store.evaluation.usage import SummarizerUse, Usage, usage_of
 from compaction_store.messages import framing
 from compaction_store.models import Attempt, Compaction, Element, Message, Payload
 from compaction_store.probes import Fold, Probe, ThreadProbe
@@ -32,11 +33,12 @@ WITHDRAWALS = ("rewind", "clear")
 
 
 class ModelCall(NamedTuple):
-    """A call of the model: the tokens of its view, and those at its start that the call before had too."""
+    """A call of the model: the tokens of its view, those at its start that the call before had too, and its usage."""
 
     seq: int
     tokens: int
     prefix: int
+    usage: Usage | None = None
 
 
 class Folded(NamedTuple):
@@ -52,34 +54,9 @@ class Folded(NamedTuple):
     first_call: int
     #: The tokens of the view before the span: the prefix that the next call still has in common.
     prefix: int
-
-
-@dataclass
-class SummarizerUse:
-    """The tokens that summarizers were given and wrote, by their own figures."""
-
-    attempts: int = 0
-    without_usage: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def add(self, usage: Mapping[str, Any] | None) -> None:
-        self.attempts += 1
-        found = usage or {}
-        given = sum(_figure(found, name) for name in _INPUT)
-        written = sum(_figure(found, name) for name in ("output_tokens", "completion_tokens"))
-        if not given and not written:
-            self.without_usage += 1
-        self.input_tokens += given
-        self.output_tokens += written
-
-
-_INPUT = ("input_tokens", "prompt_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-
-
-def _figure(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if type(value) is int and value > 0 else 0
+    #: The model or the summarizer that wrote it, and what it took.
+    summarizer: str | None = None
+    use: SummarizerUse | None = None
 
 
 @dataclass
@@ -98,17 +75,27 @@ class Replayed:
     summarizers: dict[str, SummarizerUse] = field(default_factory=dict)
     #: Calls whose view was over the model's window.
     over_window: int = 0
-    #: Records that only a provider can read: their summaries cannot be judged.
-    unreadable: int = 0
+    #: The tokens of summarizers whose text was not used.
+    wasted: dict[str, SummarizerUse] = field(default_factory=dict)
+    #: Records that only a provider can read, or whose summary was erased. They are compared with nothing.
+    unreadable: set[int] = field(default_factory=set)
+    #: The verdict of a judge on each summary, by record.
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
     seconds: float = 0.0
 
 
 def replay(
-    thread: RecordedThread, policy: Policy | None, counter: TokenCounter, *, window: int | None = None
+    thread: RecordedThread,
+    policy: Policy | None,
+    counter: TokenCounter,
+    *,
+    window: int | None = None,
+    judge: Judge | None = None,
 ) -> Replayed:
     """Replays a thread under a policy, or as recorded if there is none; `window` is then the model's, if known."""
     started = time.perf_counter()
     walk: _Walk = _Recorded(thread, window) if policy is None else _Simulated(thread, policy, counter)
+    walk.judge = judge
     walk.run()
     walk.result.seconds = time.perf_counter() - started
     return walk.result
@@ -119,6 +106,7 @@ class _Walk:
 
     def __init__(self, thread: RecordedThread, policy: str, limit: int | None) -> None:
         self.thread = thread
+        self.judge: Judge | None = None
         self.result = Replayed(thread.thread_id, policy)
         self.elements: list[Element] = []
         self.tokens = 0
@@ -136,7 +124,7 @@ class _Walk:
         who = speaker(message.payload)
         if who == "assistant" and self._before not in ("assistant", None):
             self.before_call()
-            self.result.calls.append(ModelCall(message.seq, self.tokens, self._prefix))
+            self.result.calls.append(ModelCall(message.seq, self.tokens, self._prefix, self.usage(message)))
             self.result.over_window += self._limit is not None and self.tokens > self._limit
             self._prefix = self.tokens
         self._before = who
@@ -149,6 +137,10 @@ class _Walk:
     def before_call(self) -> None:
         """Compacts the view, if the policy wants it."""
 
+    def usage(self, _message: Message) -> Usage | None:
+        """Returns what the call of a reply took, if it was sent this view."""
+        return None
+
     def fold(
         self,
         record: int,
@@ -156,8 +148,9 @@ class _Walk:
         start: int,
         end: int,
         replacement: tuple[Payload | None, ...],
+        cost: tuple[str, SummarizerUse] | None = None,
     ) -> None:
-        """Replaces a span of the view."""
+        """Replaces a span of the view. `cost` is the name of its summarizer, and what that took."""
         inside = [i for i, element in enumerate(self.elements) if element.end_seq >= start and element.seq <= end]
         if not inside:
             return
@@ -181,7 +174,11 @@ class _Walk:
             self._withdrawn.add(record)
         else:
             self.result.rounds[record] = len(self.result.rounds) + 1
-            self.result.folds.append(Folded(record, start, end, kind, before, tokens, len(self.result.calls), prefix))
+            self.result.folds.append(
+                Folded(record, start, end, kind, before, tokens, len(self.result.calls), prefix, *(cost or ()))
+            )
+            if self.judge is not None and kind in _SUMMARIES and record not in self.result.unreadable:
+                self.result.verdicts[record] = self.judge.of(removed, replacement)
         self._probe.fold(Fold(record, start, end, replacement, is_summary=kind in _SUMMARIES))
 
     def revoke(self, record: int) -> None:
@@ -200,15 +197,29 @@ class _Walk:
         self._probe.revoke(record)
 
     def finish(self) -> None:
-        self.result.probes = [probe for probe in self._probe.finish() if probe.record not in self._withdrawn]
+        # A call that was made again is known, whatever the summary says.
+        sealed = self.result.unreadable
+        self.result.probes = [
+            probe
+            for probe in self._probe.finish()
+            if probe.record not in self._withdrawn and (probe.record not in sealed or probe.type == "re_derivation")
+        ]
 
-    def count(self, attempt: Attempt | Compaction, name: str | None, usage: Mapping[str, Any] | None) -> None:
-        """Counts an attempt, whatever its outcome."""
+    def count(self, attempt: Attempt | Compaction) -> tuple[str, SummarizerUse] | None:
+        """Counts an attempt, whatever its outcome. Returns its summarizer and what that took."""
         self.result.outcomes[attempt.outcome] += 1
         if attempt.error is not None:
             self.result.errors[str(attempt.error.get("type", "unknown"))] += 1
-        if name is not None:
-            self.result.summarizers.setdefault(name, SummarizerUse()).add(usage)
+        by = attempt if isinstance(attempt, Compaction) else attempt.summary
+        name = None if by is None else by.model or by.summarizer
+        if by is None or name is None:
+            return None
+        use = SummarizerUse()
+        use.add(by.usage)
+        self.result.summarizers.setdefault(name, SummarizerUse()).add(by.usage)
+        if attempt.outcome in ("rejected", "failed"):
+            self.result.wasted.setdefault(name, SummarizerUse()).add(by.usage)
+        return name, use
 
 
 class _Recorded(_Walk):
@@ -218,18 +229,26 @@ class _Recorded(_Walk):
         super().__init__(thread, RECORDED, window)
 
     def run(self) -> None:
+        costs = {
+            record.number: self.count(record)
+            for record in self.thread.records
+            if record.kind not in ("revocation", *WITHDRAWALS)
+        }
         for entry in self.thread.log():
             if isinstance(entry, Message):
                 self.append(entry)
             elif entry.revokes is not None:
                 self.revoke(entry.revokes)
             elif entry.start_seq is not None and entry.end_seq is not None:
-                self.result.unreadable += entry.unreadable or entry.redacted
-                self.fold(entry.number, entry, entry.start_seq, entry.end_seq, _replacement(entry))
-        for record in self.thread.records:
-            if record.kind not in ("revocation", *WITHDRAWALS):
-                self.count(record, record.model or record.summarizer, record.usage)
+                if entry.unreadable or entry.redacted:
+                    self.result.unreadable.add(entry.number)
+                self.fold(
+                    entry.number, entry, entry.start_seq, entry.end_seq, _replacement(entry), costs.get(entry.number)
+                )
         self.finish()
+
+    def usage(self, message: Message) -> Usage | None:
+        return usage_of(message.payload or {}) or usage_of(message.meta or {})
 
 
 def _replacement(record: Compaction) -> tuple[Payload | None, ...]:
@@ -269,10 +288,6 @@ class _Simulated(_Walk):
                 builder.void(mark, error)
         for attempt in builder.attempts:
             self._last += 1
+            cost = self.count(attempt)
             if attempt.outcome == "applied" and attempt.start_seq is not None and attempt.end_seq is not None:
-                self.fold(self._last, attempt, attempt.start_seq, attempt.end_seq, attempt.replacement)
-            summary = attempt.summary
-            self.count(
-                attempt, None if summary is None else summary.model or summary.summarizer,
-                None if summary is None else summary.usage,
-            )  # fmt: skip
+                self.fold(self._last, attempt, attempt.start_seq, attempt.end_seq, attempt.replacement, cost)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
-from compaction_store import arguments
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation.money import Money, money_of
-from compaction_store.evaluation.policies import RECORDED, Policy
-from compaction_store.evaluation.prices import Prices
-from compaction_store.evaluation.recorded_thread import RecordedThread
-from compaction_store.evaluation.replaying import Replayed, replay
+from compaction_store.evaluation.judging import Agreement, Judge, agreement
+from compaction_store.evaluation.money import BASES, Basis, Money, MoneySum, advice, total, wasted
+from compaction_store.evaluation.replaying import Replayed
 from compaction_store.jsonable import AsDict
 from compaction_store.probes import PROBE_TYPES, ProbeType
-from compaction_store.tokens import Counter as TokenCounter
 
 # With fewer threads, resampling them says little; then the interval is that of single probes.
 _LEAST_THREADS = 10
@@ -44,21 +42,59 @@ class Rate(AsDict):
     high: float
     #: By resampling threads, or by Wilson's formula for single probes if there are few threads.
     by: str = "threads"
+    #: The smallest and the largest share of one replicate, if there are several.
+    spread: tuple[float, float] | None = None
 
     @property
     def share(self) -> float:
         return self.kept / self.asked if self.asked else 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Judged(AsDict):
+    """The verdicts of a judge on the summaries of a policy. They are in no other figure.
+
+    Of `asked` summaries the majority of answers was yes for `good`; `split` had different answers, `undecided` as many
+    yes as no. `agreement` is with verdicts of people on the thread's own records, None if there are none.
+    """
+
+    model: str | None
+    prompt: str
+    replicates: int
+    asked: int
+    good: int
+    low: float
+    high: float
+    split: int
+    undecided: int
+    failed: int
+    agreement: Agreement | None = None
+
+    @property
+    def share(self) -> float:
+        return self.good / self.asked if self.asked else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, ready for `json.dumps`."""
+        found = AsDict.as_dict(self)
+        found["agreement"] = None if self.agreement is None else self.agreement._asdict()
+        return found
+
+
 @dataclass(frozen=True)
 class PolicyResult:
-    """A policy on all threads. `rounds` counts probes by type and round: the first fold of a thread is round 1."""
+    """A policy on all threads. `rounds` counts probes by type and round: the first fold of a thread is round 1.
+
+    All figures are of all `replicates` together.
+    """
 
     policy: str
     rates: Mapping[ProbeType, Rate]
     rounds: Mapping[ProbeType, Sequence[tuple[int, int]]]
     runs: tuple[Replayed, ...] = field(repr=False)
     money: tuple[Money, ...] = field(default=(), repr=False)
+    replicates: int = 1
+    judged: Judged | None = None
 
     def cliff(self, kind: ProbeType) -> int | None:
         """Returns the first round in which much more was lost than in all rounds before, None if there is none."""
@@ -92,8 +128,25 @@ class PolicyResult:
 
     @property
     def summarizer_tokens(self) -> int:
-        uses = [use for run in self.runs for use in run.summarizers.values()]
-        return sum(use.input_tokens + use.output_tokens for use in uses)
+        return sum(use.tokens for run in self.runs for use in run.summarizers.values())
+
+    @property
+    def folded_threads(self) -> int:
+        """The number of threads with a fold; the others say nothing about it."""
+        return len({run.thread_id for run in self.runs if run.folds})
+
+    @property
+    def unreadable(self) -> int:
+        """The number of summaries that only a provider can read. They are in no rate but that of repeated calls."""
+        return sum(len(run.unreadable) for run in self.runs)
+
+    def money_sum(self, basis: Basis) -> MoneySum:
+        return total(self.money, basis)
+
+    @property
+    def advice(self) -> str | None:
+        """A sentence on the compactions that lost money, None if none did or no prices were given."""
+        return advice([fold for money in self.money for fold in money.folds])
 
     @property
     def seconds(self) -> float:
@@ -110,33 +163,41 @@ class PolicyResult:
             "rounds": {kind: [list(one) for one in rounds] for kind, rounds in self.rounds.items()},
             "records": dict(sorted(self.outcomes.items())), "errors": dict(sorted(self.errors.items())),
             "calls": self.calls, "tokens_per_call": round(self.tokens_per_call, 1), "over_window": self.over_window,
-            "summarizer_tokens": self.summarizer_tokens, "unreadable": sum(run.unreadable for run in self.runs),
+            "summarizer_tokens": self.summarizer_tokens, "unreadable": self.unreadable,
+            "threads_with_folds": self.folded_threads, "replicates": self.replicates,
         }  # fmt: skip
+        if self.judged is not None:
+            found["judge"] = self.judged.as_dict()
         if self.money:
-            nets = [money.net for money in self.money]
-            compared = [fold for money in self.money for fold in money.folds if not fold.needed]
             found["money"] = {
                 "currency": self.money[0].currency,
-                "calls": round(sum(money.calls for money in self.money), 6),
-                "compared": len(compared),
-                "saved": round(sum(fold.saved for fold in compared), 6),
-                "billed_anew": round(sum(fold.billed_anew for fold in compared), 6),
-                "summarizers": _sum(money.summarizers for money in self.money),
-                "net": _sum(nets),
-                "losing": sum(len(money.losing) for money in self.money),
-                "beyond_window": sum(money.beyond_window for money in self.money),
+                **{basis: _rounded(self.money_sum(basis)) for basis in BASES},
+                "wasted": None if (spent := wasted(self.money)) is None else round(spent, 6),
+                "beyond_window": sum(money.beyond_window for money in self.money), "advice": self.advice,
             }  # fmt: skip
         return found
 
 
+def _rounded(found: MoneySum) -> dict[str, Any]:
+    """Returns a sum as JSON, without the noise of its last digits."""
+    fields = {**found.as_dict(), "net": found.net}
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in fields.items()}
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of `evaluate`. `skipped` has the threads that were not replayed, by the reason."""
+    """The result of `evaluate`. `skipped` has the threads that were not replayed, by the reason.
+
+    `inputs` is the SHA-256 of what was replayed: the threads with their messages and records, and the seed. `planted`
+    is how many sentences were planted in each thread.
+    """
 
     policies: tuple[PolicyResult, ...]
     threads: int
     seed: int
     skipped: Mapping[str, int]
+    inputs: str = ""
+    planted: int = 0
 
     def of(self, policy: str) -> PolicyResult:
         found = next((result for result in self.policies if result.policy == policy), None)
@@ -156,104 +217,108 @@ class Evaluation:
                     found.append(f"{result.policy}: {kind} failed for {lost:.3f}, and must for at most {over[kind]:g}")
         return found
 
+    def documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields, for each thread that was replayed, its name and what an event may record of this evaluation.
+
+        The figures are those of the thread alone; `inputs` and `report` are the SHA-256 of all that was replayed, and
+        of the report as JSON.
+        """
+        report = hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+        found: dict[str, dict[str, Any]] = {}
+        for result in self.policies:
+            for run in result.runs:
+                counts = found.setdefault(run.thread_id, {}).setdefault(result.policy, {})
+                for probe in run.probes:
+                    pair = counts.setdefault(probe.type, [0, 0])
+                    pair[0] += 1
+                    pair[1] += probe.kept
+        about = {
+            "inputs": self.inputs, "report": report, "threads": self.threads, "seed": self.seed,
+            "planted": self.planted,
+        }  # fmt: skip
+        for thread_id, policies in found.items():
+            yield thread_id, {**about, "kept": policies}
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures, ready for `json.dumps`."""
         return {
-            "threads": self.threads, "seed": self.seed, "skipped": dict(self.skipped), "limit": OPEN_LOOP,
+            "threads": self.threads, "seed": self.seed, "planted": self.planted, "skipped": dict(self.skipped),
+            "inputs": self.inputs, "limit": OPEN_LOOP,
             "policies": [result.as_dict() for result in self.policies],
         }  # fmt: skip
 
 
-def evaluate(
-    threads: Iterable[RecordedThread],
-    policies: Sequence[Policy | str],
-    *,
-    counter: TokenCounter,
-    seed: int = 0,
-    prices: Prices | None = None,
-    model: str | None = None,
-    window: int | None = None,
-    progress: Callable[[int], object] | None = None,
-) -> Evaluation:
-    """Replays threads under policies; the string "recorded" names the thread's own compactions.
+def best_policy(found: Evaluation) -> str | None:
+    """Returns a sentence on the policy that would have saved the most money, None if only one can be compared.
 
-    With `prices` and the `model` that the threads were for, money is modelled too. `window` is that model's window,
-    for the recorded policy.
+    Only what was modelled is compared: of other policies than the recorded one nothing can be measured.
     """
-    checked = [_checked(policy) for policy in policies]
-    if not checked:
-        raise InvalidInput("policies must have at least one policy")
-    names = [RECORDED if policy is None else policy.name for policy in checked]
-    if len(set(names)) < len(names):
-        raise InvalidInput("policies must have different names")
-    arguments.number(seed, "seed", least=0)
-    price = None if prices is None else prices.of(model)
-    if prices is not None and price is None:
-        raise InvalidInput(f"model must be one that has a price: {', '.join(sorted(prices.models))}; not {model!r}")
-    runs: dict[str, list[Replayed]] = {name: [] for name in names}
-    money: dict[str, list[Money]] = {name: [] for name in names}
-    skipped: Counter[str] = Counter()
-    count = 0
-    for thread in threads:
-        if (reason := _unfit(thread)) is not None:
-            skipped[reason] += 1
-            continue
-        grown = _grown(thread)
-        for name, policy in zip(names, checked, strict=True):
-            run = replay(thread, policy, counter, window=window)
-            if prices is not None and price is not None:
-                limit = window if policy is None else policy.budget.limit
-                money[name].append(money_of(run, prices, price, window=limit, grown=grown))
-            runs[name].append(run)
-        count += 1
-        if progress is not None:
-            progress(count)
-    results = tuple(_result(name, runs[name], money[name], seed) for name in names)
-    return Evaluation(results, count, seed, dict(sorted(skipped.items())))
-
-
-def _checked(policy: Policy | str) -> Policy | None:
-    if policy == RECORDED:
+    sums = [(result.policy, result.money_sum("modelled")) for result in found.policies if result.money]
+    compared = [(policy, total) for policy, total in sums if total.compared and not total.unknown]
+    if len(compared) < 2:  # noqa: PLR2004 — two can be compared
         return None
-    if not isinstance(policy, Policy):
-        raise InvalidInput(f"a policy must be a Policy or {RECORDED!r}, not {type(policy).__name__}")
-    return policy
+    policy, best = max(compared, key=lambda each: each[1].net)
+    others = "; ".join(
+        f"{name} {total.net:,.4f} in {total.compared:,}" for name, total in compared if name != policy
+    )  # fmt: skip
+    return (
+        f"{policy} would have saved the most: net {best.net:,.4f} in {best.compared:,} compactions, of which"
+        f" {best.losing:,} lost money ({others})"
+    )
 
 
-def _unfit(thread: RecordedThread) -> str | None:
-    if not thread.messages:
-        return "it has no messages"
-    return "some of its messages were erased" if thread.is_erased_in_part else None
-
-
-def _grown(thread: RecordedThread) -> dict[int, int]:
-    """Returns the tokens of all messages before each seq."""
-    total, found = 0, {}
-    for message in thread.messages:
-        found[message.seq] = total
-        total += message.tokens
-    return found
-
-
-def _result(name: str, runs: list[Replayed], money: list[Money], seed: int) -> PolicyResult:
+def result_of(
+    name: str, runs: Sequence[Replayed], money: Sequence[Money], *, seed: int, times: int, judged: Judged | None
+) -> PolicyResult:
+    """Adds up the runs of a policy: all `times` replicates of the first thread, then those of the next one."""
     by_type: dict[ProbeType, list[tuple[int, int]]] = {}
+    by_replicate: dict[ProbeType, list[list[int]]] = {}
     rounds: dict[ProbeType, defaultdict[int, list[int]]] = {}
-    for run in runs:
+    for start in range(0, len(runs), times):
         counted: defaultdict[ProbeType, list[int]] = defaultdict(lambda: [0, 0])
-        for probe in run.probes:
-            place = rounds.setdefault(probe.type, defaultdict(lambda: [0, 0]))[run.rounds.get(probe.record, 0)]
-            for pair in (counted[probe.type], place):
-                pair[0] += 1
-                pair[1] += probe.kept
+        for replicate, run in enumerate(runs[start : start + times]):
+            for probe in run.probes:
+                numbered = rounds.setdefault(probe.type, defaultdict(lambda: [0, 0]))
+                alone = by_replicate.setdefault(probe.type, [[0, 0] for _ in range(times)])
+                for pair in (counted[probe.type], numbered[run.rounds.get(probe.record, 0)], alone[replicate]):
+                    pair[0] += 1
+                    pair[1] += probe.kept
         for kind, (asked, kept) in counted.items():
             by_type.setdefault(kind, []).append((asked, kept))
-    rates = {kind: _rate(by_type[kind], f"{seed}:{name}:{kind}") for kind in PROBE_TYPES if kind in by_type}
+    rates = {
+        kind: replace(_rate(by_type[kind], f"{seed}:{name}:{kind}"), spread=_spread(by_replicate[kind]))
+        for kind in PROBE_TYPES
+        if kind in by_type
+    }
     listed = {
         kind: [tuple(found[number]) for number in range(1, max(found) + 1)]
         for kind in PROBE_TYPES
         if (found := rounds.get(kind))
     }
-    return PolicyResult(name, rates, listed, tuple(runs), tuple(money))  # type: ignore[arg-type]
+    return PolicyResult(name, rates, listed, tuple(runs), tuple(money), times, judged)  # type: ignore[arg-type]
+
+
+def _spread(counts: Sequence[Sequence[int]]) -> tuple[float, float] | None:
+    shares = [round(kept / asked, 4) for asked, kept in counts if asked]
+    return (min(shares), max(shares)) if len(shares) > 1 else None
+
+
+def judged_by(judge: Judge, runs: Sequence[Replayed], labels: Mapping[str, Mapping[int, bool]]) -> Judged:
+    """Adds up the verdicts of a judge. `labels` are those of people, by thread and record."""
+    verdicts = [verdict for run in runs for verdict in run.verdicts.values()]
+    good = sum(verdict.is_good is True for verdict in verdicts)
+    pairs = [
+        (verdict.is_good, label)
+        for run in runs
+        for record, label in labels.get(run.thread_id, {}).items()
+        if (verdict := run.verdicts.get(record)) is not None and verdict.is_good is not None
+    ]
+    low, high = _wilson(len(verdicts), good) if verdicts else (0.0, 1.0)
+    return Judged(
+        judge.model, judge.prompt, judge.replicates, len(verdicts), good, low, high,
+        sum(not verdict.is_unanimous for verdict in verdicts), sum(verdict.is_good is None for verdict in verdicts),
+        sum(verdict.failed for verdict in verdicts), agreement(pairs) if labels else None,
+    )  # fmt: skip
 
 
 def _rate(pairs: list[tuple[int, int]], seed: str) -> Rate:
@@ -276,12 +341,3 @@ def _wilson(asked: int, kept: int) -> tuple[float, float]:
     spread = _Z * sqrt(share * (1 - share) / asked + _Z**2 / (4 * asked**2))
     whole = 1 + _Z**2 / asked
     return round((middle - spread) / whole, 4), round((middle + spread) / whole, 4)
-
-
-def _sum(parts: Iterable[float | None]) -> float | None:
-    found: list[float] = []
-    for part in parts:
-        if part is None:
-            return None
-        found.append(part)
-    return round(sum(found), 6)

@@ -32,7 +32,9 @@ _LENGTH = struct.Struct(">i")
 _INTEGER = struct.Struct(">q")
 # The kinds of entries that this release knows. The lists are open: a later release may write others.
 RECORD_KINDS = frozenset({"summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption"})
-EVENT_KINDS = frozenset({"redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict"})
+EVENT_KINDS = frozenset(
+    {"redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation"}
+)
 # The events that change what a view is.
 CRITICAL_EVENTS = frozenset({"redaction"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -218,6 +218,11 @@ def json_object(given: object, what: str) -> Payload | None:
     return None if given is None else decode_object(_encode_object(given, what, InvalidInput))
 
 
+def object_of(given: object, what: str) -> Payload:
+    """Checks a JSON object of the caller's, and returns a copy of it as plain JSON."""
+    return decode_object(_encode_object(given, what, InvalidInput))
+
+
 def _encode_object(given: object, what: str, error: type[InvalidInput]) -> str:
     try:
         value = _checked(given)

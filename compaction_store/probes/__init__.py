@@ -7,7 +7,7 @@ evaluation says what each probe finds and what it cannot see.
 
 from __future__ import annotations
 
-from compaction_store.probes.facts import ThreadFacts, ThreadMessage
+from compaction_store.probes.facts import Planted, ThreadFacts, ThreadMessage
 from compaction_store.probes.names import Name, NameReader, named_at, names
 from compaction_store.probes.orders import Order, is_order, orders
 from compaction_store.probes.probe import PROBE_TYPES, Place, Probe, ProbeType
@@ -23,6 +23,7 @@ __all__ = [
     "NameReader",
     "Order",
     "Place",
+    "Planted",
     "Probe",
     "ProbeType",
     "ThreadFacts",

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from compaction_store.models import Payload
 from compaction_store.probes.calls import FileChange, changed_files, looks_up, signature
@@ -41,6 +41,15 @@ class ThreadMessage(NamedTuple):
     tokens: int | None = None
     at: datetime | None = None
     is_summary: bool = False
+    planted: tuple[Planted, ...] = ()
+
+
+class Planted(NamedTuple):
+    """A sentence that was put into a message, and the phrases that a view must have to have kept it."""
+
+    kind: Literal["rule", "constraint", "fact", "goal", "preference"]
+    text: str
+    wanted: tuple[str, ...]
 
 
 class Need(NamedTuple):
@@ -84,6 +93,7 @@ class MessageFacts:
     changes: list[tuple[FileChange, int]] = field(default_factory=list)
     superseded: list[Supersession] = field(default_factory=list)
     is_assistant: bool = False
+    planted: tuple[Planted, ...] = ()
 
     @property
     def keys(self) -> Iterable[str]:
@@ -91,10 +101,10 @@ class MessageFacts:
 
 
 class ThreadFacts:
-    """The facts of a thread's messages, by seq."""
+    """The facts of a thread's messages, by seq. A `reader` may be shared by the facts of many threads."""
 
-    def __init__(self, messages: Iterable[ThreadMessage]) -> None:
-        self._reader = NameReader()
+    def __init__(self, messages: Iterable[ThreadMessage], reader: NameReader | None = None) -> None:
+        self.reader = NameReader() if reader is None else reader
         self.messages: dict[int, MessageFacts] = {}
         #: The seqs of the messages with a name, in order.
         self.seqs: dict[str, list[int]] = defaultdict(list)
@@ -127,7 +137,7 @@ class ThreadFacts:
         """Returns where each name, and each of the thread's quotations, is first in a message."""
         found: dict[str, Place] = {}
         for said in self.messages[seq].said:
-            for name, start, end in self._reader.at(said.text):
+            for name, start, end in self.reader.at(said.text):
                 for key in keys(name):
                     if key not in found:
                         found[key] = place_of(seq, said, start, end)
@@ -156,7 +166,7 @@ class ThreadFacts:
     def _names(self, texts: Iterable[str]) -> dict[str, Name]:
         found: dict[str, Name] = {}
         for text in texts:
-            for name in self._reader.names(text):
+            for name in self.reader.names(text):
                 for key in keys(name):
                     found.setdefault(key, name)
         return found
@@ -165,7 +175,7 @@ class ThreadFacts:
         reading = Reading(message.payload, is_summary=message.is_summary)
         facts = MessageFacts(
             message.seq, message.payload, message.tokens, message.at, reading.said, reading.calls, reading.results,
-            self._names(said.text for said in reading.said),
+            self._names(said.text for said in reading.said), planted=message.planted,
         )  # fmt: skip
         kinds = {said.kind for said in reading.said}
         facts.is_assistant = not kinds & {"user", "result", "system"} and not reading.results
@@ -192,7 +202,7 @@ class ThreadFacts:
                 yield Need(quotation_key(text), "quotation", text, said, start + low, start + high)
 
     def _named(self, said: Said, start: int, end: int) -> Iterator[Need]:
-        for name, low, high in self._reader.at(said.text[start:end]):
+        for name, low, high in self.reader.at(said.text[start:end]):
             if name.is_strong:
                 yield Need(name.key, name.kind, name.text, said, start + low, start + high)
 

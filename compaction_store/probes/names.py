@@ -107,12 +107,17 @@ class NameReader:
     def at(self, text: str) -> Iterator[tuple[Name, int, int]]:
         """Yields the names in a text, each as often as it is there, with its start and its end."""
         known = self._known
-        for run in _RUN.finditer(readable(text)):
-            there = known.get(run[0])
-            last = 0
-            for name in self._run(run[0]) if there is None else there:
-                last = max(run[0].find(name.text, last), last)
-                yield name, run.start() + last, run.start() + last + len(name.text)
+        for found in _RUN.finditer(readable(text)):
+            run = found[0]
+            there = known.get(run)
+            if there is None:
+                there = self._run(run)
+            if not there:
+                continue
+            start, last = found.start(), 0
+            for name in there:
+                last = max(run.find(name.text, last), last)
+                yield name, start + last, start + last + len(name.text)
 
     def _run(self, run: str) -> tuple[Name, ...]:
         found = tuple(names_in_run(run))

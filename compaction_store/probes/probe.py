@@ -7,7 +7,10 @@ from typing import Literal
 
 from compaction_store.jsonable import AsDict
 
-ProbeType = Literal["needed_later", "used_name", "re_derivation", "standing_order", "invented", "stale", "artifact"]
+ProbeType = Literal[
+    "needed_later", "used_name", "re_derivation", "standing_order", "invented", "stale", "artifact", "planted_rule",
+    "planted_constraint", "planted_fact", "planted_goal", "planted_preference",
+]  # fmt: skip
 
 #: The question of each type. Each type is counted alone: there is no total.
 PROBE_TYPES: dict[ProbeType, str] = {
@@ -18,6 +21,11 @@ PROBE_TYPES: dict[ProbeType, str] = {
     "invented": "the summary has a name or a quotation: does any of its sources?",
     "stale": "a value was replaced inside the span, and the summary states the old one: has it the new one?",
     "artifact": "a call wrote, deleted or moved a file: does the view name it, in its last state?",
+    "planted_rule": "a rule was planted: does the summary have it?",
+    "planted_constraint": "a constraint was planted: does the summary have it?",
+    "planted_fact": "a fact was planted: does the summary have it?",
+    "planted_goal": "an open task was planted: does the summary have it?",
+    "planted_preference": "a preference was planted: does the summary have it?",
 }
 
 

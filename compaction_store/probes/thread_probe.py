@@ -15,8 +15,8 @@ from datetime import datetime
 
 from compaction_store.models import Payload
 from compaction_store.probes.calls import FileState
-from compaction_store.probes.facts import MessageFacts, Need, Supersession, ThreadFacts, place_of
-from compaction_store.probes.names import Name, named_at, names
+from compaction_store.probes.facts import MessageFacts, Need, Planted, Supersession, ThreadFacts, place_of
+from compaction_store.probes.names import Name, NameReader
 from compaction_store.probes.orders import Order
 from compaction_store.probes.passages import Passages
 from compaction_store.probes.probe import Place, Probe, ProbeType
@@ -72,6 +72,7 @@ class _Shown:
     files: dict[str, tuple[str, FileState, Place]]
     superseded: list[Supersession]
     lookups: list[str]
+    planted: list[tuple[int, Planted]] = field(default_factory=list)
     replaced: list[_Shown] = field(default_factory=list)
     record: int | None = None
 
@@ -140,7 +141,7 @@ class ThreadProbe:
         element = _Shown(
             fold.start_seq, fold.end_seq, list(self._facts.keys_in(texts)), None,
             [one for old in removed for one in old.orders], {}, [one for old in removed for one in old.superseded], [],
-            removed, fold.record,
+            [one for old in removed for one in old.planted], removed, fold.record,
         )  # fmt: skip
         for old in removed:
             element.files.update(old.files)
@@ -152,7 +153,7 @@ class ThreadProbe:
         passages = Passages(texts)
         asked = [
             *self._orders(fold, element, passages), *self._files(fold, element, passages),
-            *self._stale(fold, element, reading, passages),
+            *self._stale(fold, element, reading, passages), *self._planted(fold, element, passages),
         ]  # fmt: skip
         if fold.is_summary:
             self._invented(fold, reading)
@@ -212,7 +213,8 @@ class ThreadProbe:
             self._written[_file_name(change.path)] = facts.seq
         lookups = [signed for signed, _ in facts.lookups]
         orders = [(facts.seq, said, order) for said, order in facts.orders]
-        return _Shown(facts.seq, facts.seq, list(facts.names), facts, orders, files, facts.superseded, lookups)
+        planted = [(facts.seq, one) for one in facts.planted]
+        return _Shown(facts.seq, facts.seq, list(facts.names), facts, orders, files, facts.superseded, lookups, planted)
 
     def _flush(self) -> None:
         for element in self._said_now:
@@ -274,7 +276,10 @@ class ThreadProbe:
             return
         record, seq, before = known
         call = facts.calls[place]
-        named = {_file_name(name.text) for said in facts.said if said.kind == "call" for name in names(said.text)}
+        reader = self._facts.reader
+        named = {
+            _file_name(name.text) for said in facts.said if said.kind == "call" for name in reader.names(said.text)
+        }
         if any(self._written.get(name, 0) > seq for name in named):
             # The file was changed since: it had to be read again.
             return
@@ -336,12 +341,23 @@ class ThreadProbe:
                     "stale", "value", fold.record, place, passages.text(stating[0]), kept=kept, again=one.new_at
                 )
 
+    def _planted(self, fold: Fold, element: _Shown, passages: Passages) -> Iterator[Probe]:
+        if not element.planted:
+            return
+        there = passages.holding(phrase for _, one in element.planted for phrase in one.wanted)
+        for seq, one in element.planted:
+            said = next((said for said in self._facts.messages[seq].said if one.text in said.text), None)
+            start = 0 if said is None else said.text.find(one.text)
+            place = Place("", 0, 0, seq) if said is None else place_of(seq, said, start, start + len(one.text))
+            kept = there.issuperset(one.wanted)
+            yield _probe(_PLANTED[one.kind], one.kind, fold.record, place, one.text, kept=kept)
+
     def _invented(self, fold: Fold, reading: Sequence[Reading]) -> None:
         sources = fold.sources or (fold.start_seq, fold.end_seq)
         for number, one in enumerate(reading):
             for said in one.said:
                 where = _field(number, said)
-                for kind, start, end, name in _claims(said.text):
+                for kind, start, end, name in _claims(said.text, self._facts.reader):
                     place = Place(where, start, end, record=fold.record)
                     probe = _probe("invented", kind, fold.record, place, said.text[start:end], kept=True)
                     if name is not None and self._facts.has(name.key, *sources):
@@ -351,6 +367,10 @@ class ThreadProbe:
                         self._unsourced.append((probe, wanted, *sources))
 
 
+_PLANTED: dict[str, ProbeType] = {
+    "rule": "planted_rule", "constraint": "planted_constraint", "fact": "planted_fact", "goal": "planted_goal",
+    "preference": "planted_preference",
+}  # fmt: skip
 # A result comes soon after its call.
 _LATEST = 50
 
@@ -360,11 +380,11 @@ def _field(number: int, said: Said) -> str:
     return "summary_text" if said.kind == "notes" and said.field == "content" else f"replacement[{number}].{said.field}"
 
 
-def _claims(text: str) -> Iterator[tuple[str, int, int, Name | None]]:
+def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name | None]]:
     """Yields what a summary claims to have from its sources: names, each once, and quotations."""
     seen: set[str] = set()
     plain = _SEQ.sub(lambda found: " " * len(found[0]), text)
-    for name, start, end in named_at(plain):
+    for name, start, end in reader.at(plain):
         if name.key not in seen and _is_claim(name):
             seen.add(name.key)
             yield name.kind, start, end, name

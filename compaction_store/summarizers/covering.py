@@ -28,7 +28,8 @@ _ORDERS = 0.6
 _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
 # The weight of a name that only results have, and of a name that a text or a call used. Words weigh less.
-_NAME_WORTH, _USED_WORTH = 2.0, 5.0
+_NAME_WORTH, _USED_WORTH = 2, 5
+_SCALE = 1000
 # A gain of at least this part of the best one is good enough. Otherwise the gains of similar sentences would be
 # computed again and again.
 _NEARLY = 0.8
@@ -68,6 +69,8 @@ def _names_in(text: str, reader: NameReader) -> list[str]:
 
 
 def _words(text: str) -> set[str]:
+    if text.isascii():
+        return set(_WORD.findall(text.lower()))
     words: set[str] = set()
     for word in _WORD.findall(text.lower()):
         if _UNSPACED.search(word):
@@ -87,7 +90,8 @@ class Cover:
         words = [_words(sentence.text) for sentence in sentences]
         spread = Counter(word for found in words for word in found)
         count = len(sentences)
-        self._worth: dict[str, float] = {word: math.log(1 + count / times) for word, times in spread.items()}
+        # In integers, whose sum is the same in any order.
+        self._worth = {word: round(_SCALE * math.log(1 + count / times)) for word, times in spread.items()}
         self._first: dict[str, int] = {}
         self._times = Counter[str]()
         self._used: set[str] = set()
@@ -99,13 +103,11 @@ class Cover:
                     self._used.add(name)
         # No word begins with a space, so a name never equals a word.
         for name in self._first:
-            self._worth[f" {name}"] = _USED_WORTH if name in self._used else _NAME_WORTH
+            self._worth[f" {name}"] = _SCALE * (_USED_WORTH if name in self._used else _NAME_WORTH)
         self._parts = [
-            [*found, *(f" {name}" for name in dict.fromkeys(named) if name in self._first)]
+            frozenset([*found, *(f" {name}" for name in named if name in self._first)])
             for found, named in zip(words, self._names, strict=True)
         ]
-        for parts in self._parts:
-            parts.sort()
 
     def choose(self, room: int) -> Chosen:
         """Chooses sentences and names that take at most `room` characters, including the heads of lines."""
@@ -133,10 +135,10 @@ class Cover:
     def gain(self, index: int, covered: set[str]) -> float:
         """Returns the weight of the words and names that a sentence adds, relative to its length."""
         sentence = self.sentences[index]
-        new = sum(self._worth[part] for part in self._parts[index] if part not in covered)
+        new = sum(map(self._worth.__getitem__, self._parts[index] - covered))
         return sentence.weight * new / (20 + len(sentence.text))
 
-    def parts(self, index: int) -> list[str]:
+    def parts(self, index: int) -> frozenset[str]:
         return self._parts[index]
 
     def _is_worth_listing(self, name: str) -> bool:

@@ -131,7 +131,7 @@ def test_a_hostile_transcript_stays_text(run: Run, tmp_path: Path) -> None:
 
 
 def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:
-    assert "there is nothing in ~/.claude/projects or ~/.codex/sessions" in " ".join(
+    assert "there are no transcripts in ~/.claude/projects or ~/.codex/sessions" in " ".join(
         run("autopsy", code=2).stderr.split()
     )
     assert "must exist" in " ".join(run("autopsy", str(tmp_path / "no"), code=2).stderr.split())

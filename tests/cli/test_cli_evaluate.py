@@ -123,7 +123,7 @@ def test_stats_show_the_money_of_each_record(run: Run, tmp_path: Path, store: cs
     store.append(THREAD, [{"role": "assistant", "content": "Nothing."}, {"role": "user", "content": "And then?"}])
     store.append(THREAD, {"role": "assistant", "content": "Nothing."})
     money = json.loads(run("stats", THREAD, "--prices", str(file), "--model", "m-1", "--json").stdout)["money"]
-    assert (money["currency"], money["summarizers"]) == ("EUR", 0)
+    assert (money["currency"], money["wasted"], money["calls"]["measured"]) == ("EUR", 0, 0)
     taken_off = [
         (record.tokens_before or 0) - (record.tokens_after or 0)
         for record in store.compactions(THREAD, outcome="applied")
@@ -131,13 +131,50 @@ def test_stats_show_the_money_of_each_record(run: Run, tmp_path: Path, store: cs
     assert [one["calls"] for one in money["records"]] == [2, 2]
     for one, tokens in zip(money["records"], taken_off, strict=True):
         assert one["saved"] == pytest.approx(2 * tokens * 0.3 / 1e6)
-    assert money["net"] == pytest.approx(sum(one["net"] for one in money["records"]))
+    assert money["modelled"]["net"] == pytest.approx(sum(one["net"] for one in money["records"]))
     shown = run("stats", THREAD, "--prices", str(file), "--model", "m", "--table").stdout
     assert "Money of the compactions in EUR" in shown
     # So few calls do not pay for what is billed anew.
-    assert "compactions lost money (records 1" in shown
+    assert "1 of 2 compactions lost money" in shown
+    assert "compact less often, and more at once" in shown
     for arguments, text in (
         (("--prices", str(file), "--model", "m"), "needs a thread"), ((THREAD, "--model", "m"), "together"),
         ((THREAD, "--window", "9"), "together"), ((THREAD, "--prices", str(file), "--model", "x"), "has a price: m"),
     ):  # fmt: skip
         assert text in " ".join(run("stats", *arguments, code=2).stderr.split())
+
+
+@pytest.mark.usefixtures("filled")
+def test_targets_replicates_and_planted_sentences(run: Run) -> None:
+    ladder = ("--strategy", "ladder", "--window", "1200", "--target", "0.3", "--target", "0.7", "--replicates", "2")
+    found = figures(run, *ladder)
+    assert [policy["policy"] for policy in found["policies"]] == ["recorded", "ladder · to 0.3", "ladder · to 0.7"]
+    assert [policy["replicates"] for policy in found["policies"]] == [2, 2, 2]
+    found = figures(run, *TRY, "--plant", "10")
+    [tried] = found["policies"]
+    assert found["planted"] == 10
+    assert any(kind.startswith("planted_") for kind in tried["probes"])
+    assert "must be given with --plant" in " ".join(run("evaluate", "--plant", "3", code=2).stderr.split())
+
+
+@pytest.mark.usefixtures("filled")
+def test_the_result_is_recorded_only_if_asked(run: Run, store: cs.Store) -> None:
+    before = figures(run)
+    assert list(store.events(THREAD)) == []
+    done = run("evaluate", THREAD, "--record", "the weekly run", "--json")
+    assert "recorded in 1 thread" in done.stderr
+    [event] = store.events(THREAD)
+    assert (event.kind, event.body["reason"]) == ("evaluation", "the weekly run")
+    assert event.body["evaluation"]["inputs"] == before["inputs"] == json.loads(done.stdout)["inputs"]
+    assert SECRET not in json.dumps(event.body)
+    assert "evaluation" in run("events", THREAD, "--table").stdout
+    assert store.verify(THREAD).findings == ()
+
+
+@pytest.mark.usefixtures("filled")
+def test_several_processes_find_the_same(run: Run, store: cs.Store) -> None:
+    for number in range(41):
+        store.append(f"more-{number:02d}", [{"role": "user", "content": f"hi {number}"}] * 2)
+    one, two = (figures(run, *TRY, "--processes", n) for n in ("1", "2"))
+    assert one["threads"] == 42
+    assert one == two

@@ -660,6 +660,22 @@ class Store(Reader):
         body = erasure.body(number=number, verdict=verdict, note=note, sample=drawn)
         return erasing.record_verdict(self._db, thread, number, body, actor)
 
+    def record_evaluation(
+        self,
+        thread_id: str,
+        document: Mapping[str, Any],
+        *,
+        reason: str,
+        actor: str | None = None,
+        authority: Mapping[str, Any] | None = None,
+    ) -> Event:
+        """Records the result of an evaluation in which this thread was replayed, as `Evaluation.documents` yields it.
+
+        It is kept forever, also if the thread is erased, and must therefore quote nothing.
+        """
+        checked = encoding.object_of(document, "document")
+        return self._record_event(thread_id, "evaluation", reason, actor, authority, evaluation=checked)
+
     def _record_event(
         self,
         thread_id: str,
@@ -669,11 +685,14 @@ class Store(Reader):
         authority: Mapping[str, Any] | None,
         *,
         until: str | None = None,
+        evaluation: dict[str, Any] | None = None,
     ) -> Event:
         thread = self._writable_key(thread_id)
         erasing.check_reasons(reason)
         actor = self._chosen_actor(actor)
-        body = erasure.body(until=until, reason=reason, authority=encoding.authority(authority))
+        body = erasure.body(
+            until=until, reason=reason, authority=encoding.authority(authority), evaluation=evaluation
+        )  # fmt: skip
         return erasing.record_event(self._db, thread, kind, body, actor)
 
 

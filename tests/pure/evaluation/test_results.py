@@ -12,6 +12,7 @@ import pytest
 from compaction_store import TokenBudget, tokens
 from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Policy, PolicyResult, Prices, RecordedThread, evaluate
+from compaction_store.evaluation.money import total
 from compaction_store.evaluation.results import _rate, _wilson
 from compaction_store.models import Message
 
@@ -69,13 +70,15 @@ def test_money_is_that_of_the_calls_and_of_each_fold() -> None:
     [run], [money] = result.runs, result.money
     assert [(call.seq, call.tokens, call.prefix) for call in run.calls] == [(2, 100, 0), (4, 100, 0), (6, 300, 100)]
     # 100 fresh; 100 fresh after the fold; 200 fresh after 100 from the cache.
-    assert money.calls == pytest.approx((100 * 12 + 100 * 12 + 100 * 1 + 200 * 12) / 1e6)
+    assert money.modelled == pytest.approx((100 * 12 + 100 * 12 + 100 * 1 + 200 * 12) / 1e6)
     [fold] = money.folds
     assert (fold.record, fold.calls, fold.needed) == (1, 2, False)
     assert fold.saved == pytest.approx(2 * 200 * 1 / 1e6)
     assert fold.billed_anew == 0
-    assert money.net == pytest.approx(fold.saved)
-    assert money.summarizers == 0
+    assert fold.net == pytest.approx(fold.saved)
+    assert (fold.basis, fold.summarizer, money.measured, money.wasted) == ("modelled", 0, 0, 0)
+    assert result.money_sum("modelled").net == pytest.approx(fold.saved)
+    assert result.money_sum("measured").folds == 0
 
 
 def test_what_is_billed_anew_is_what_stood_after_the_span() -> None:
@@ -98,7 +101,7 @@ def test_a_fold_without_which_the_call_would_not_fit_is_compared_with_nothing() 
     [money] = found.policies[0].money
     assert money.beyond_window == 1
     assert [fold.needed for fold in money.folds] == [True]
-    assert money.net == 0
+    assert (total([money], "modelled").net, total([money], "modelled").needed) == (0, 1)
     assert money.losing == ()
 
 

@@ -1,0 +1,153 @@
+"""Replays many threads for `evaluate` and `autopsy`: in this process, or in several for many threads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from compaction_store import Reader, tokens
+from compaction_store.cli import choosing, options
+from compaction_store.cli.wrong_call import misuse
+from compaction_store.errors import InvalidInput
+from compaction_store.evaluation import RECORDED, Judge, Policy, Prices, read_thread
+from compaction_store.evaluation.evaluating import Settings, ThreadRuns, check_policies, replay_thread
+from compaction_store.probes import NameReader
+
+# A process takes a second to begin, and so many threads less time than that.
+_LEAST_THREADS = 40
+# Threads that a process is given at a time.
+_AT_A_TIME = 4
+
+
+class Setup(NamedTuple):
+    """The policies by name, and how threads are replayed under them."""
+
+    policies: dict[str, Policy | None]
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The options of the command line, from which another process can make the same policies."""
+
+    strategies: tuple[str, ...] = ()
+    summarizers: tuple[str, ...] = ("extractive",)
+    windows: tuple[int, ...] = ()
+    reserve: int = 0
+    trigger: str = "0.8"
+    targets: tuple[str, ...] = ("0.5",)
+    seed: int = 0
+    prices: Path | None = None
+    model: str | None = None
+    replicates: int = 1
+    planted: int = 0
+    judge: str | None = None
+    judge_replicates: int = 3
+
+    def made(self) -> Setup:
+        """Makes the policies and settings; raises for anything that does not fit."""
+        window = self.windows[0] if len(set(self.windows)) == 1 else None
+        prices = None if self.prices is None else Prices.read(self.prices)
+        settings = Settings(
+            tokens.o200k_base(), self.seed, prices, self.model, window, self.replicates, self.planted, self._judge()
+        )
+        own = () if self.planted else (RECORDED,)
+        return Setup(check_policies([*own, *self._policies()], settings), settings)
+
+    def _policies(self) -> Iterator[Policy]:
+        """Yields every combination, named after the parts that differ."""
+        if self.strategies and not self.windows:
+            raise misuse("must be given with --strategy", "--window")
+        if self.planted and not self.strategies:
+            raise misuse("must be given with --plant: the threads' own compactions saw nothing of it", "--strategy")
+        for spec, summarizer, window, target in product(
+            self.strategies, self.summarizers, self.windows, self.targets
+        ):  # fmt: skip
+            budget = options.budget(window, self.reserve, self.trigger, target)
+            assert budget is not None  # noqa: S101 — there is a window
+            parts = [
+                spec, *([summarizer] * (len(self.summarizers) > 1)), *([f"{window:,}"] * (len(self.windows) > 1)),
+                *([f"to {target}"] * (len(self.targets) > 1)),
+            ]  # fmt: skip
+            yield Policy(" · ".join(parts), (choosing.strategy([spec], [summarizer]),), budget)
+
+    def _judge(self) -> Judge | None:
+        if self.judge is None:
+            return None
+        made = choosing.summarize([self.judge])
+        if not hasattr(made, "answer"):
+            raise misuse("must be anthropic:model=NAME or openai:model=NAME", "--judge")
+        return Judge(made.answer, model=made.model, replicates=self.judge_replicates)
+
+
+def runs(
+    store: Reader,
+    url: str | None,
+    tenant: str,
+    names: Sequence[str],
+    wanted: Wanted,
+    setup: Setup,
+    processes: int | None = None,
+) -> Iterator[ThreadRuns]:
+    """Yields what each thread gave, in the order of the names. `setup` is what `wanted` made in this process."""
+    count = min(processes or os.cpu_count() or 1, len(names) // _AT_A_TIME + 1)
+    # A judge counts what it took, in one process.
+    if count == 1 or wanted.judge is not None or (processes is None and len(names) < _LEAST_THREADS):
+        reader = NameReader()
+        for name in names:
+            yield _of_thread(store, name, setup, reader)
+        return
+    context = multiprocessing.get_context("spawn")
+    parts = [tuple(names[at : at + _AT_A_TIME]) for at in range(0, len(names), _AT_A_TIME)]
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(url, tenant, wanted))
+    try:
+        for found in pool.map(_in_process, parts):
+            yield from found
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _of_thread(store: Reader, name: str, setup: Setup, reader: NameReader) -> ThreadRuns:
+    thread = read_thread(store, name, labels=setup.settings.judge is not None, names=reader)
+    return replay_thread(thread, setup.policies, setup.settings)
+
+
+# ---- in another process
+
+
+class _Worker(NamedTuple):
+    store: Reader
+    setup: Setup
+    reader: NameReader
+
+
+_given: tuple[str | None, str, Wanted] | None = None
+# Closed when the process ends.
+_open = ExitStack()
+
+
+def _begin(url: str | None, tenant: str, wanted: Wanted) -> None:
+    global _given  # noqa: PLW0603 — how a pool hands something to its processes
+    _given = url, tenant, wanted
+
+
+@cache
+def _worker() -> _Worker:
+    if _given is None:
+        raise InvalidInput("a process must be one of the pool")
+    url, tenant, wanted = _given
+    store = _open.enter_context(options.reader(url, tenant))
+    return _Worker(store, wanted.made(), NameReader())
+
+
+def _in_process(names: tuple[str, ...]) -> list[ThreadRuns]:
+    worker = _worker()
+    return [_of_thread(worker.store, name, worker.setup, worker.reader) for name in names]

@@ -1,0 +1,201 @@
+"""Replays threads under policies and adds up what the probes say: the whole of an evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from compaction_store import arguments
+from compaction_store.errors import InvalidInput
+from compaction_store.evaluation import planting
+from compaction_store.evaluation.judging import Judge
+from compaction_store.evaluation.money import Money, money_of
+from compaction_store.evaluation.policies import RECORDED, Policy
+from compaction_store.evaluation.prices import ModelPrice, Prices
+from compaction_store.evaluation.recorded_thread import RecordedThread
+from compaction_store.evaluation.replaying import Replayed, replay
+from compaction_store.evaluation.results import Evaluation, judged_by, result_of
+from compaction_store.tokens import Counter as TokenCounter
+
+
+class ThreadRuns(NamedTuple):
+    """The results of one thread: runs and money by policy, and a hash of the messages and records; or why it was left out.
+
+    It can be sent from another process.
+    """
+
+    runs: Mapping[str, tuple[Replayed, ...]]
+    money: Mapping[str, tuple[Money, ...]]
+    digest: str
+    labels: Mapping[int, bool]
+    unfit: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How threads are replayed: see `evaluate`."""
+
+    counter: TokenCounter
+    seed: int = 0
+    prices: Prices | None = None
+    model: str | None = None
+    window: int | None = None
+    replicates: int = 1
+    planted: int = 0
+    judge: Judge | None = None
+
+    def __post_init__(self) -> None:
+        arguments.number(self.seed, "seed", least=0)
+        arguments.number(self.replicates, "replicates", least=1)
+        arguments.number(self.planted, "plant", least=0)
+        if self.prices is not None and self.price is None:
+            names = ", ".join(sorted(self.prices.models))
+            raise InvalidInput(f"model must be one that has a price: {names}; not {self.model!r}")
+
+    @property
+    def price(self) -> ModelPrice | None:
+        return None if self.prices is None else self.prices.of(self.model)
+
+
+def evaluate(
+    threads: Iterable[RecordedThread],
+    policies: Sequence[Policy | str],
+    *,
+    counter: TokenCounter,
+    seed: int = 0,
+    prices: Prices | None = None,
+    model: str | None = None,
+    window: int | None = None,
+    replicates: int = 1,
+    plant: int = 0,
+    judge: Judge | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Evaluation:
+    """Replays threads under policies; the string "recorded" names the thread's own compactions.
+
+    With `prices` and the `model` that the threads were for, money is computed too. `window` is that model's window, for
+    the recorded policy. With `replicates`, every policy is replayed so often, because models write something else each
+    time. With `plant`, so many sentences with known facts are put into each thread in memory; the thread's own
+    compactions did not see them, so "recorded" must not be among the policies then. A `judge` is asked about every
+    summary.
+    """
+    settings = Settings(counter, seed, prices, model, window, replicates, plant, judge)
+    checked = check_policies(policies, settings)
+    return summed((replay_thread(thread, checked, settings) for thread in threads), checked, settings, progress)
+
+
+def check_policies(policies: Sequence[Policy | str], settings: Settings) -> dict[str, Policy | None]:
+    """Returns the policies by name; None is that of the thread's own records."""
+    checked = [_checked(policy) for policy in policies]
+    if not checked:
+        raise InvalidInput("policies must have at least one policy")
+    named_ = {RECORDED if policy is None else policy.name: policy for policy in checked}
+    if len(named_) < len(checked):
+        raise InvalidInput("policies must have different names")
+    if settings.planted and RECORDED in named_:
+        raise InvalidInput(f"policies must not have {RECORDED!r} with plant: nothing was planted when it was recorded")
+    return named_
+
+
+def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None], settings: Settings) -> ThreadRuns:
+    """Replays a thread under all policies."""
+    if (reason := _unfit(thread)) is not None:
+        return ThreadRuns({}, {}, "", {}, reason)
+    digest = _digest(thread)
+    if settings.planted:
+        thread = planting.plant(thread, settings.planted, seed=settings.seed, counter=settings.counter)
+    grown = _grown(thread) if settings.prices is not None else {}
+    runs: dict[str, tuple[Replayed, ...]] = {}
+    money: dict[str, tuple[Money, ...]] = {}
+    for name, policy in policies.items():
+        # The records of a thread are the same each time.
+        times = 1 if policy is None else settings.replicates
+        made = [
+            replay(thread, policy, settings.counter, window=settings.window, judge=settings.judge) for _ in range(times)
+        ]
+        runs[name] = tuple(made * (settings.replicates // times))
+        if settings.prices is not None and settings.price is not None:
+            limit = settings.window if policy is None else policy.budget.limit
+            money[name] = tuple(
+                money_of(run, settings.prices, settings.price, window=limit, grown=grown) for run in runs[name]
+            )
+    return ThreadRuns(runs, money, digest, thread.labels)
+
+
+def summed(
+    found: Iterable[ThreadRuns],
+    policies: Mapping[str, Policy | None],
+    settings: Settings,
+    progress: Callable[[int], object] | None = None,
+) -> Evaluation:
+    """Adds up what threads gave, in their order."""
+    runs: dict[str, list[Replayed]] = {name: [] for name in policies}
+    money: dict[str, list[Money]] = {name: [] for name in policies}
+    labels: dict[str, Mapping[int, bool]] = {}
+    skipped: Counter[str] = Counter()
+    digests: list[str] = []
+    for one in found:
+        if one.unfit is not None:
+            skipped[one.unfit] += 1
+            continue
+        for name in policies:
+            runs[name].extend(one.runs[name])
+            money[name].extend(one.money.get(name, ()))
+            if one.labels and policies[name] is None:
+                labels[one.runs[name][0].thread_id] = one.labels
+        digests.append(one.digest)
+        if progress is not None:
+            progress(len(digests))
+    results = tuple(
+        result_of(
+            name, runs[name], money[name], seed=settings.seed, times=settings.replicates,
+            judged=None if settings.judge is None else judged_by(
+                settings.judge, runs[name], labels if policy is None else {}
+            ),
+        )
+        for name, policy in policies.items()
+    )  # fmt: skip
+    inputs = hashlib.sha256(json.dumps([settings.seed, settings.planted, digests]).encode()).hexdigest()
+    return Evaluation(results, len(digests), settings.seed, dict(sorted(skipped.items())), inputs, settings.planted)
+
+
+def _digest(thread: RecordedThread) -> str:
+    """Returns the SHA-256 of the messages and the records of a thread, as they are replayed."""
+    whole = hashlib.sha256(json.dumps(thread.thread_id).encode())
+    for message in thread.messages:
+        text = message.text if message.text is not None else json.dumps(message.payload, sort_keys=True)
+        whole.update(f"\n{message.seq} {message.tokens} {len(text)} ".encode())
+        whole.update(text.encode(errors="surrogatepass"))
+    for record in thread.records:
+        said = [
+            record.number, record.outcome, record.start_seq, record.end_seq, record.replacement, record.summary_text,
+        ]  # fmt: skip
+        whole.update(f"\n{json.dumps(said, sort_keys=True)}".encode())
+    return whole.hexdigest()
+
+
+def _checked(policy: Policy | str) -> Policy | None:
+    if policy == RECORDED:
+        return None
+    if not isinstance(policy, Policy):
+        raise InvalidInput(f"a policy must be a Policy or {RECORDED!r}, not {type(policy).__name__}")
+    return policy
+
+
+def _unfit(thread: RecordedThread) -> str | None:
+    if not thread.messages:
+        return "it has no messages"
+    return "some of its messages were erased" if thread.is_erased_in_part else None
+
+
+def _grown(thread: RecordedThread) -> dict[int, int]:
+    """Returns the tokens of all messages before each seq."""
+    total, found = 0, {}
+    for message in thread.messages:
+        found[message.seq] = total
+        total += message.tokens
+    return found

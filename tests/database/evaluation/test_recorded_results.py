@@ -1,0 +1,64 @@
+"""Results of evaluations as events of the threads: on both faces, in bundles, and for both verifiers."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from support.faces import Face
+
+import compaction_store as cs
+from compaction_store import offline, tokens
+from compaction_store.evaluation import RECORDED, evaluate, read_thread
+
+CALL = {"id": "c", "type": "function", "function": {"name": "read", "arguments": '{"path": "src/tides_of_june.py"}'}}
+TALK: list[dict[str, Any]] = [
+    {"role": "user", "content": "The mistake is in src/tides_of_june.py, I think."},
+    {"role": "assistant", "content": "I see."},
+    {"role": "user", "content": "Then mend it."},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+]
+
+
+@pytest.fixture
+def filled(store: Face) -> Face:
+    store.append("t", TALK[:3])
+    store.compact("t", lambda ctx: ctx.compact(1, 2, "They talked about a mistake."))
+    store.append("t", TALK[3])
+    return store
+
+
+def test_a_result_is_an_event_that_verifies_and_quotes_nothing(filled: Face) -> None:
+    thread = read_thread(filled, "t")
+    [(name, document)] = evaluate([thread], [RECORDED], counter=tokens.bytes_over_four()).documents()
+    event = filled.record_evaluation(name, document, reason="the weekly run", authority={"ticket": "Q-7"})
+    assert (event.kind, event.body["evaluation"], event.body["reason"]) == ("evaluation", document, "the weekly run")
+    assert event.login
+    assert document["kept"]["recorded"]["needed_later"] == [1, 0]
+    assert "tides" not in str(document)
+    assert [one.kind for one in filled.events("t")] == ["evaluation"]
+    assert filled.verify("t").findings == ()
+    assert filled.verify("t").notes == ()
+    bundle = b"".join(filled.export("t"))
+    assert cs.verify_bundle(io.BytesIO(bundle)).findings == ()
+    assert offline.check(io.BytesIO(bundle)).findings == []
+    assert len(filled.view("t").elements) == 3
+
+
+def test_it_stays_when_the_thread_is_erased(filled: Face) -> None:
+    filled.record_evaluation("t", {"kept": {}}, reason="a run")
+    stub = filled.erase("t", reason="case 1").thread_id
+    assert [one.kind for one in filled.events(stub)] == ["evaluation", "redaction"]
+    assert filled.verify(stub).findings == ()
+
+
+@pytest.mark.parametrize("document", [None, [], "text", {"a": object()}, {"a": float("nan")}, {1: 2}])
+def test_a_document_that_is_not_a_json_object_is_refused(filled: Face, document: Any) -> None:
+    with pytest.raises(cs.InvalidInput, match="document"):
+        filled.record_evaluation("t", document, reason="a run")
+    with pytest.raises(cs.InvalidInput, match="reason"):
+        filled.record_evaluation("t", {}, reason="")
+    with pytest.raises(cs.ThreadNotFound):
+        filled.record_evaluation("nobody", {}, reason="a run")
+    assert list(filled.events("t")) == []
