@@ -109,10 +109,11 @@ _CALLED = (
     "SELECT pg_catalog.create_distributed_function("
     "%b::text::regprocedure, %b::text, colocate_with => %b::text, force_delegation => %b::bool)"
 )
-# `thread_names` calls these inside a transaction too. Citus does not delegate others there.
+# `thread_names` calls these inside a transaction too. Citus does not delegate others there, and lets these access the
+# rows of one thread only. `cluster_forks` says how those that write forks are called.
 _IN_TRANSACTIONS = [
-    "append", "append_many", "append_observed", "load", "erase", "name_thread", "unname_thread", "open_named_thread",
-    "claim_name", "stage", "finish_import", "hold_turn", "end_turns",
+    "append", "append_many", "append_observed", "load", "name_thread", "unname_thread", "open_named_thread",
+    "claim_name", "stage", "finish_import", "hold_turn", "end_turns", "join_transaction",
 ]  # fmt: skip
 
 

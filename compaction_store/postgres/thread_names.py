@@ -22,6 +22,7 @@ from compaction_store.integrity import erasure
 from compaction_store.postgres import queries
 from compaction_store.postgres.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries.cluster_forks import erase_on_cluster, fork_on_cluster
 from compaction_store.postgres.queries.cluster_import import import_cluster_bundle
 from compaction_store.postgres.queries.cluster_listing import name_uid
 
@@ -38,13 +39,13 @@ _APPENDING = _CREATING[:2]
 # An append that expects this seq writes nothing, but finds what its key has stored.
 _NO_SEQ = 2**62
 _OTHER_SEQ = "CS003"
+# Of the arguments of an erasure.
+_DRY_RUN = 5
 _OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_turn)
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
 _NAME = "SELECT * FROM compaction_store.name_thread(%b::uuid, %b::text, %b::text)"
 _OPEN = "SELECT * FROM compaction_store.open_named_thread(%b::uuid, %b::text, %b::text)"
 _HOLD = "SELECT compaction_store.hold_turn(%b::text, %b::text, %b, %b::text)"
-_END_TURNS = "SELECT * FROM compaction_store.end_turns(%b::text, %b::text, %b::bool)"
-_UNNAME = "SELECT * FROM compaction_store.unname_thread(%b::uuid, %b::text, %b::text, %b::uuid)"
 
 
 class ThreadNames:
@@ -60,8 +61,11 @@ class ThreadNames:
             return query(connection, *arguments)
         if query is queries.import_bundle:
             query = cast("Callable[..., _T]", import_cluster_bundle)
-        if query is queries.erase:
-            return self._erase(query, connection, key, arguments[1:])
+        if query is queries.erase and not arguments[_DRY_RUN]:
+            self._known.pop((key.tenant, key.thread_id), None)
+            query = cast("Callable[..., _T]", erase_on_cluster)
+        if query is queries.fork:
+            query = cast("Callable[..., _T]", fork_on_cluster)
         if query is queries.take_turn:
             return self._take_turn(query, connection, *arguments)
         if key.uid is not None or query in _OF_TURNS:
@@ -131,23 +135,6 @@ class ThreadNames:
                 _, _, _, last_seq, _, _, _, _, head, *_ = queries.thread(connection, key._replace(uid=uid))
                 found = found._replace(last_seq=last_seq, head=head)
         return cast("_T", found)
-
-    def _erase(
-        self, query: Callable[..., _T], connection: Connection, key: ThreadKey, arguments: tuple[Any, ...]
-    ) -> _T:  # fmt: skip
-        """Erases a thread and frees its name, unless a hold refuses the erasure, which is recorded all the same."""
-        _actor, _salt, _body, _insist, dry_run, *_ = arguments
-        if dry_run:
-            return query(connection, key, *arguments)
-        self._known.pop((key.tenant, key.thread_id), None)
-        with together(connection):
-            fetch(connection, _END_TURNS, (key.tenant, key.thread_id, False))
-            result: Any = query(connection, key, *arguments)
-            *_, refused_by, refusal = result
-            if refused_by is None and refusal is None:
-                fetch(connection, _END_TURNS, (key.tenant, key.thread_id, True))
-                fetch(connection, _UNNAME, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
-        return cast("_T", result)
 
 
 def _open(connection: Connection, key: ThreadKey) -> UUID:

@@ -116,7 +116,6 @@ _FILES = (
     "functions/redact_forks.sql",
     "functions/redact.sql",
     "functions/erase.sql",
-    "functions/refuse_distributed.sql",
     "functions/copied_entry.sql",
     "functions/copy_log.sql",
     "functions/fork.sql",

@@ -58,6 +58,9 @@ BEGIN
     ));
 END
 $$;
+-- Four shards.
+CREATE FUNCTION pg_catalog.get_shard_id_for_distribution_column(p_table regclass, p_value uuid) RETURNS bigint
+LANGUAGE sql AS 'SELECT 102008 + (hashtextextended(p_value::text, 0) & 3)';
 CREATE FUNCTION pg_catalog.run_command_on_shards(p_table regclass, p_command text)
 RETURNS TABLE (shardid bigint, success bool, result text)
 LANGUAGE plpgsql AS $$

@@ -44,6 +44,8 @@ _ENTRIES_AT = """
     FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
     JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
 """
+# Lets a function that Citus calls on a node run statements of its own, which must be about rows of the same shard.
+NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
 # Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is the innermost.
 # compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are: at each node, the
 # first row is the innermost. "+ 0" keeps the planner to these indexes.

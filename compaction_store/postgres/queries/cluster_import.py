@@ -9,10 +9,10 @@ from compaction_store.bundles import import_rows
 from compaction_store.integrity import erasure
 from compaction_store.postgres.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import loads
+from compaction_store.postgres.queries.cluster_forks import CLAIM
 from compaction_store.postgres.queries.cluster_listing import name_uid
 from compaction_store.postgres.queries.one_thread import ThreadKey
 
-_CLAIM = "SELECT * FROM compaction_store.claim_name(%b::uuid, %b::text, %b::text, %b::uuid)"
 _STAGE = "SELECT * FROM compaction_store.stage(%b::uuid, %b::text, %b::text, %b::text)"
 # Of JSON, in one call.
 _MOST_CHARACTERS = 4 * 1024 * 1024
@@ -27,7 +27,7 @@ def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import
         with together(connection):
             # The stub of an erased thread has no name to give.
             if erasure.stub_uid(key.thread_id) is None:
-                fetch(connection, _CLAIM, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
+                fetch(connection, CLAIM, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
             for kind in import_rows.KINDS:
                 for rows in _pages(staged, kind):
                     fetch(connection, _STAGE, (key.uid, key.tenant, kind, rows))

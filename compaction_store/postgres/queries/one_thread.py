@@ -95,6 +95,14 @@ _APPEND_OBSERVED = (
     "(%b::uuid, %b::text, %b::text, %b::text[], %b, %b::text[], %b::int4[], %b::text, %b::text, %b::text[], %b::text,"
     " %b::int8, %b, %b::text, %b, %b::bytea, %b::bytea, %b)"
 )
+ERASE = (
+    "SELECT * FROM compaction_store.erase"
+    "(%b::uuid, %b::text, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool, %b::bool)"
+)
+FORK = (
+    "SELECT * FROM compaction_store.fork"
+    "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b, %b::text, %b::text)"
+)
 # That value in binary: the number of fields, then the type, length and value of each. The driver would build a loader
 # for it at every call, which takes a tenth of the call in Python.
 _WRITTEN = struct.Struct(">i 2iq 2iq 2iq 2i32s 2i? 2i16s")
@@ -334,12 +342,7 @@ def erase(
     reaches: bool,
 ) -> tuple[Any, ...]:
     """Erases a whole thread; returns the event's pos, seqs, numbers, and forks reached."""
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.erase"
-        "(%b::uuid, %b::text, %b::text, %b::text, %b, %b::text, %b::bool, %b::bool, %b::bool)",
-        (*key, actor, salt, body, insist, dry_run, reaches),
-    )[0]  # fmt: skip
+    return fetch(connection, ERASE, (*key, actor, salt, body, insist, dry_run, reaches))[0]
 
 
 def fork(
@@ -353,12 +356,7 @@ def fork(
     body: str,
 ) -> tuple[Any, ...]:
     """Makes a thread of a copy of another's entries up to a pos; returns both keys, and where the copies end."""
-    return fetch(
-        connection,
-        "SELECT * FROM compaction_store.fork"
-        "(%b::uuid, %b::text, %b::text, %b::text, %b::int8, %b::text, %b, %b::text, %b::text)",
-        (*key, new_thread_id, at, actor, salt, fork_key, body),
-    )[0]
+    return fetch(connection, FORK, (*key, new_thread_id, at, actor, salt, fork_key, body))[0]
 
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:

@@ -68,7 +68,7 @@ BEGIN
             WHERE m.thread_uid = v_from AND m.seq > v_seq AND m.seq <= v_until_seq
             UNION ALL
             SELECT c.pos, c.number, c.number, c.created_at, c.entry, c.commitment,
-                compaction_store.compaction_header(c),
+                compaction_store.compaction_header(ROW(c.*)::compaction_store.compactions),
                 c.tenant = p_head.tenant AND CASE
                     WHEN c.redacted_pos IS NULL THEN octet_length(c.salt) = 16
                         AND c.commitment = compaction_store.commitment(c.salt, c.body::text)

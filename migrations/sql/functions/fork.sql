@@ -18,6 +18,7 @@ DECLARE
     v_parent compaction_store.heads;
     v_head compaction_store.heads;
     v_copied bigint;
+    v_now timestamptz;
     v_entry bytea;
     v_rest text;
     v_kind text;
@@ -28,7 +29,6 @@ DECLARE
     v_numbers int8multirange;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
-    PERFORM compaction_store.refuse_distributed('threads cannot be forked in a distributed database');
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_new_thread_id);
     PERFORM compaction_store.refuse_bad_document('body', p_body);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
@@ -66,10 +66,17 @@ BEGIN
         RAISE EXCEPTION 'the thread has no entry at pos %', at_pos USING ERRCODE = 'CS020';
     END IF;
 
-    IF compaction_store.find_thread(p_tenant, p_new_thread_id) IS NOT NULL THEN
+    IF compaction_store.is_distributed() THEN
+        -- In the same shard, so that one function can read and write both. The client gives it the name.
+        v_now := clock_timestamp();
+        child_uid := compaction_store.open_thread(
+            p_tenant, p_new_thread_id, compaction_store.new_uid_beside(p_thread_uid, v_now), v_now
+        );
+    ELSIF compaction_store.find_thread(p_tenant, p_new_thread_id) IS NOT NULL THEN
         RAISE EXCEPTION 'the name is taken by another thread' USING ERRCODE = 'CS022';
+    ELSE
+        child_uid := compaction_store.open_thread(p_tenant, p_new_thread_id);
     END IF;
-    child_uid := compaction_store.open_thread(p_tenant, p_new_thread_id);
     SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = child_uid FOR UPDATE;
     IF v_head.last_pos <> 0 THEN
         RAISE EXCEPTION 'the name is taken by another thread' USING ERRCODE = 'CS022';

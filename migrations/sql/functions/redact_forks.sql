@@ -25,6 +25,7 @@ DECLARE
     v_holds bigint[];
     v_head compaction_store.heads;
     v_done record;
+    v_is_distributed boolean := compaction_store.is_distributed();
 BEGIN
     FOR i IN 1 .. 1000000 LOOP
         EXIT WHEN i > cardinality(v_queue);
@@ -38,6 +39,15 @@ BEGIN
             ORDER BY e.pos
         LOOP
             CONTINUE WHEN v_child = ANY (v_queue);
+            -- A cluster makes forks in their parents' shard. One that was imported may be on another node, or not here.
+            IF v_is_distributed THEN
+                IF NOT compaction_store.is_beside(p_thread_uid, v_child) THEN
+                    CONTINUE WHEN p_reaches IS FALSE;
+                    RAISE EXCEPTION
+                        'the fork % is not in the shard of this thread: redact it by itself, then pass forks=False', v_child
+                        USING ERRCODE = 'CS015';
+                END IF;
+            END IF;
             PERFORM compaction_store.queue_up(v_child);
             SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = v_child FOR UPDATE;
             CONTINUE WHEN NOT FOUND;

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.faces import Face
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of this folder: on a cluster, `fork` is refused."""
-    folder = Path(__file__).parent
-    for item in items:
-        if folder in item.path.parents and "cluster" not in item.name:
-            item.add_marker(pytest.mark.one_server("two threads may be on two nodes"))
 
 
 @pytest.fixture

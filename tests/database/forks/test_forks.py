@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.databases import Server
 from support.faces import Face
 
 import compaction_store as cs
-from compaction_store.errors import InvalidThreadId, UnsupportedDatabase
+from compaction_store.errors import InvalidThreadId
 
 from .conftest import message, said, shown
 
@@ -268,16 +267,6 @@ def test_verify_compares_a_fork_with_an_erased_parent(parent: Face) -> None:
     parent.erase("p", reason="case 3", forks=False)
     report = parent.verify("f")
     assert (report.findings, report.notes) == ((), ())
-
-
-def test_on_a_cluster_a_fork_is_refused(store: Face, server: Server) -> None:
-    store.append("p", message(1))
-    if not server.nodes:
-        assert store.fork("p", "f").added
-        return
-    with pytest.raises(UnsupportedDatabase):
-        store.fork("p", "f")
-    assert store.redact("p", 1, reason="case").forks == ()
 
 
 def test_rewound_and_cleared_threads_are_forked_as_they_are(parent: Face) -> None:

@@ -15,10 +15,16 @@ COMMENT ON FUNCTION compaction_store.name_thread IS
 COMMENT ON FUNCTION compaction_store.open_named_thread IS
     'Makes the thread of a key that name_thread returned in the same transaction.';
 COMMENT ON FUNCTION compaction_store.claim_name IS
-    'Gives a free name to a thread that the same transaction imports.';
+    'Gives a free name to a thread that the same transaction imports or forks.';
 COMMENT ON FUNCTION compaction_store.stage IS
     'Stages entries of a bundle on the node that has its thread.';
 COMMENT ON FUNCTION compaction_store.end_turns IS
     'Locks or removes the turns on a thread that the same transaction erases.';
 COMMENT ON FUNCTION compaction_store.unname_thread IS
     'Frees the name of a thread that the same transaction erases.';
+COMMENT ON FUNCTION compaction_store.join_transaction IS
+    'Makes a transaction one that writes on the node that has a thread.';
+COMMENT ON FUNCTION compaction_store.new_uid_beside IS
+    'Makes the key of a new thread in the same shard as another thread.';
+COMMENT ON FUNCTION compaction_store.is_beside IS
+    'Says whether two threads are in the same shard.';

@@ -1,4 +1,4 @@
--- Gives a free name to the thread of a bundle, which the same transaction imports; raises an error if another thread has it.
+-- Gives a free name to a thread that the same transaction imports or forks; raises an error if another thread has it.
 CREATE OR REPLACE FUNCTION compaction_store.claim_name(
     p_name_uid uuid, p_tenant text, p_thread_id text, p_thread_uid uuid
 ) RETURNS void

@@ -16,7 +16,7 @@ BEGIN
         WHERE n.nspname = 'compaction_store'
             AND p.proname IN (
                 'name_uid', 'named_thread', 'name_thread', 'unname_thread', 'open_named_thread', 'claim_name', 'stage',
-                'end_turns'
+                'end_turns', 'join_transaction', 'new_uid_beside', 'is_beside'
             )
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_name);
@@ -34,7 +34,10 @@ BEGIN
         TO compaction_store_app, compaction_store_auditor, compaction_store_loader, compaction_store_reviewer;
     GRANT EXECUTE ON FUNCTION compaction_store.name_thread, compaction_store.open_named_thread
         TO compaction_store_app, compaction_store_loader;
-    GRANT EXECUTE ON FUNCTION compaction_store.claim_name, compaction_store.stage TO compaction_store_loader;
-    GRANT EXECUTE ON FUNCTION compaction_store.unname_thread, compaction_store.end_turns TO compaction_store_app;
+    GRANT EXECUTE ON FUNCTION compaction_store.claim_name TO compaction_store_app, compaction_store_loader;
+    GRANT EXECUTE ON FUNCTION compaction_store.stage TO compaction_store_loader;
+    GRANT EXECUTE ON FUNCTION
+        compaction_store.unname_thread, compaction_store.end_turns, compaction_store.join_transaction
+        TO compaction_store_app;
 END
 $$;

@@ -1,0 +1,58 @@
+"""Forks and erases threads on a Citus cluster, where both write several threads of one shard and a row of another one.
+
+Citus delegates a call inside a transaction only if the function accesses the rows of one thread. So these functions are
+called in a query of the thread's head, which runs on the node that has the thread, and may read and write all rows of
+that shard. Forks are made in the shard of their parents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compaction_store.postgres.cursor import Connection, fetch, literal, together
+from compaction_store.postgres.queries.across_threads import NESTED
+from compaction_store.postgres.queries.cluster_listing import name_uid
+from compaction_store.postgres.queries.one_thread import ERASE, FORK, ThreadKey
+
+_JOIN = "SELECT * FROM compaction_store.join_transaction(%b::uuid, %b::text, %b::text)"
+# OFFSET 0 keeps the planner from calling the function once for each column.
+_ON_NODE = """
+    SELECT (called.result).* FROM (
+        SELECT {} AS result FROM compaction_store.heads AS h WHERE h.thread_uid = %b::uuid OFFSET 0
+    ) AS called
+"""
+CLAIM = "SELECT * FROM compaction_store.claim_name(%b::uuid, %b::text, %b::text, %b::uuid)"
+_END_TURNS = "SELECT * FROM compaction_store.end_turns(%b::text, %b::text, %b::bool)"
+_UNNAME = "SELECT * FROM compaction_store.unname_thread(%b::uuid, %b::text, %b::text, %b::uuid)"
+
+
+def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, *arguments: Any) -> tuple[Any, ...]:
+    """Does what `fork` does, and gives the new thread its name in the same transaction."""
+    with together(connection):
+        row = _on_node(connection, FORK, key, (new_thread_id, *arguments))
+        _, child_uid, *_, replayed = row
+        if not replayed:
+            name = key.tenant, new_thread_id
+            fetch(connection, CLAIM, (name_uid(*name), *name, child_uid))
+    return row
+
+
+def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) -> tuple[Any, ...]:
+    """Does what `erase` does, ends the thread's turns and frees its name; unless a hold refuses it."""
+    name = key.tenant, key.thread_id
+    with together(connection):
+        fetch(connection, _END_TURNS, (*name, False))
+        row = _on_node(connection, ERASE, key, arguments)
+        *_, refused_by, refusal = row
+        if refused_by is None and refusal is None:
+            fetch(connection, _END_TURNS, (*name, True))
+            fetch(connection, _UNNAME, (name_uid(*name), *name, key.uid))
+    return row
+
+
+def _on_node(connection: Connection, statement: str, key: ThreadKey, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Calls a function on the node that has a thread, in the present transaction."""
+    fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(key.tenant)}")
+    fetch(connection, NESTED)
+    fetch(connection, _JOIN, tuple(key))
+    return fetch(connection, _ON_NODE.format(statement.removeprefix("SELECT * FROM ")), (*key, *arguments, key.uid))[0]

@@ -1,0 +1,92 @@
+"""Calls that need more than one thread, on a cluster. A stand-in plays Citus here.
+
+A fork is in the shard of its parent, so that an erasure reaches it. `scripts/test-cluster` runs the tests of forks and
+the others on a real cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from support.paths import SUPPORT
+
+import compaction_store as cs
+from compaction_store.deploy import citus
+from compaction_store.errors import ThreadExists, UnsupportedDatabase
+
+_STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
+_SHARD = "SELECT get_shard_id_for_distribution_column('compaction_store.heads', %s)"
+
+
+@pytest.fixture
+def cluster(superuser: psycopg.Connection[Any], url: str) -> str:
+    superuser.execute(_STAND_IN)
+    citus.distribute(url)
+    return url
+
+
+def shard(superuser: psycopg.Connection[Any], thread_uid: UUID) -> Any:
+    return superuser.execute(_SHARD, (thread_uid,)).fetchone()
+
+
+def test_a_fork_is_beside_its_parent_and_has_its_name(cluster: str, superuser: psycopg.Connection[Any]) -> None:
+    with cs.Store.open(cluster) as store:
+        store.append("p", [{"n": i} for i in range(5)])
+        home = shard(superuser, store.thread("p").thread_uid)
+        names = [f"f{i}" for i in range(8)]
+        for name in names:
+            assert shard(superuser, store.fork("p", name, key=name).thread_uid) == home
+        again = store.fork("p", "f0", key="f0")
+        assert (again.added, again.thread_uid) == (False, store.thread("f0").thread_uid)
+        assert shard(superuser, store.fork("f7", "g").thread_uid) == home
+        assert [m.payload for m in store.replay("g")] == [{"n": i} for i in range(5)]
+        before = store.thread("p").last_pos
+        with pytest.raises(ThreadExists):
+            store.fork("p", "f1")
+        with pytest.raises(cs.ThreadNotFound):
+            store.fork("nobody", "h")
+        assert store.thread("p").last_pos == before
+        assert [thread.thread_id for thread in store.threads()] == [*names, "g", "p"]
+        assert [found for report in store.verify_all() for found in report.findings] == []
+
+
+def test_erasures_reach_forks_and_their_forks(cluster: str) -> None:
+    with cs.Store.open(cluster) as store:
+        store.append("p", [{"n": i} for i in range(5)])
+        store.fork("p", "f")
+        store.fork("f", "g")
+        assert [(fork.thread_id, fork.seqs) for fork in store.redact("p", 2, reason="r").forks] == [
+            ("f", (2,)), ("g", (2,))
+        ]  # fmt: skip
+        store.hold("g", reason="r")
+        with pytest.raises(cs.Held):
+            store.erase("p", reason="r")
+        store.release("g", reason="r")
+        assert [fork.seqs for fork in store.erase("p", reason="r", dry_run=True).forks] == [(1, 3, 4, 5)] * 2
+        assert [fork.thread_id for fork in store.erase("p", reason="r").forks] == ["f", "g"]
+        assert [m.payload for m in store.replay("g")] == [None] * 5
+        assert store.append("p", {"n": 1})[0].seq == 1
+        assert [found for report in store.verify_all() for found in report.findings] == []
+
+
+def test_a_fork_in_another_shard_is_not_left_out_of_an_erasure_silently(
+    cluster: str, empty_url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    cs.migrate.upgrade(empty_url)
+    with cs.Store.open(cluster) as store, cs.Store.open(empty_url) as other:
+        other.append("p", {"n": 1})
+        home = shard(superuser, other.thread("p").thread_uid)
+        name = next(n for n in map(str, range(200)) if shard(superuser, other.fork("p", n).thread_uid) != home)
+        for thread in ("p", name):
+            store.import_bundle(other.export(thread))
+        for call in (store.redact, store.erase):
+            arguments = ("p", 1) if call == store.redact else ("p",)
+            for dry_run in (True, False):
+                with pytest.raises(UnsupportedDatabase, match="not in the shard of this thread: redact it by itself"):
+                    call(*arguments, reason="r", dry_run=dry_run)
+        assert [m.payload for m in store.replay("p")] == [{"n": 1}]
+        store.redact(name, 1, reason="r")
+        assert store.redact("p", 1, reason="r", forks=False).seqs == (1,)
