@@ -22,6 +22,7 @@ from compaction_store.integrity import erasure
 from compaction_store.postgres import queries
 from compaction_store.postgres.cursor import Connection, fetch, together
 from compaction_store.postgres.queries import ThreadKey
+from compaction_store.postgres.queries.across_threads import due_on_cluster
 from compaction_store.postgres.queries.cluster_forks import erase_on_cluster, fork_on_cluster
 from compaction_store.postgres.queries.cluster_import import import_cluster_bundle
 from compaction_store.postgres.queries.cluster_listing import name_uid
@@ -57,6 +58,8 @@ class ThreadNames:
     def call(self, query: Callable[..., _T], connection: Connection, *arguments: Any) -> _T:
         """Runs a query. If its first argument is a thread without a key, adds the key."""
         key = arguments[0] if arguments else None
+        if query is queries.due:
+            query = cast("Callable[..., _T]", due_on_cluster)
         if not isinstance(key, ThreadKey):
             return query(connection, *arguments)
         if query is queries.import_bundle:

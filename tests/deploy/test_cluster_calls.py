@@ -90,3 +90,15 @@ def test_a_fork_in_another_shard_is_not_left_out_of_an_erasure_silently(
         assert [m.payload for m in store.replay("p")] == [{"n": 1}]
         store.redact(name, 1, reason="r")
         assert store.redact("p", 1, reason="r", forks=False).seqs == (1,)
+
+
+def test_the_threads_over_a_budget_are_found_by_what_their_replies_report(cluster: str) -> None:
+    text = "A few words that take some tokens. " * 20
+    with cs.Store.open(cluster) as store:
+        for name, factor in (("less", 0.5), ("as much", 1.0), ("unknown", None)):
+            store.append(name, {"role": "user", "content": text})
+            view = store.view(name)
+            usage = {} if factor is None else {"usage": {"input_tokens": round(view.tokens * factor)}}
+            store.append(name, {"role": "assistant", "content": "Yes.", **usage}, view=view)
+        budget = cs.TokenBudget(context_window=round(store.view("less").tokens * 1.1))
+        assert {thread.thread_id for thread in store.due(budget)} == {"as much", "unknown"}

@@ -40,7 +40,8 @@ _TABLES = [table.name for table in schema.metadata.sorted_tables]
 # Queries across threads; each runs in a read transaction with the tenant in it.
 _ACROSS = {
     "_compactions": "the audit query",
-    "due": "threads over a budget",
+    "_due": "threads over a budget",
+    "_REPORTED": "what the replies of a page of them report",
     "tenant_events": "the audit query of events",
     "threads": "a page of them",
     "listings": "for verify_all, what is stored",

@@ -46,6 +46,14 @@ _ENTRIES_AT = """
 """
 # Lets a function that Citus calls on a node run statements of its own, which must be about rows of the same shard.
 NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
+_REPORTED = """
+    SELECT h.thread_uid, r.seq, r.view_tokens, r.payload, r.meta
+    FROM compaction_store.heads AS h
+    CROSS JOIN LATERAL compaction_store.reported(h.thread_uid, %b::text, '', %b::int4) AS r
+    WHERE h.thread_uid = ANY (%b::uuid[])
+"""
+# The place of the key in a row of `due`.
+_UID = 10
 # Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is the innermost.
 # compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are: at each node, the
 # first row is the innermost. "+ 0" keeps the planner to these indexes.
@@ -245,15 +253,48 @@ def due(
     margin: int,
     after: tuple[int, UUID] | None,
     limit: int,
-    among: int | None,
+    among: int,
 ) -> list[tuple[Any, ...]]:
     """Returns a page of the threads whose view has more than `trigger` tokens, about the largest first.
 
     Left out are erased and hidden threads, threads that a run has leased, and threads whose last attempt made no
     progress and whose view has not grown by `margin` since. The column after a thread's own, and the thread_uid, order
-    them. With `among`, the last four columns are what `reported` returns, NULL if nothing; a cluster cannot call that
-    function for rows.
+    them. The last four columns are what `reported` returns, NULL if nothing.
     """
+    # Around the page, so that the function is called for its threads only.
+    page = _due(tenant, trigger, margin, after, limit).subquery("page")
+    figures = [sa.column("seq", sa.BigInteger), sa.column("view_tokens", sa.BigInteger)]
+    texts = [sa.column(name, sa.Text) for name in ("payload", "meta")]
+    called = sa.func.compaction_store.reported(page.c.thread_uid, tenant, page.c.thread_id, among)
+    found = called.table_valued(*figures, *texts).lateral("found")
+    query = (
+        sa.select(page, found)
+        .select_from(page.outerjoin(found, sa.true()))
+        .order_by(page.c.view_tokens_coarse.desc(), page.c.thread_uid.desc())
+    )
+    with transaction(connection, tenant, read_only=True):
+        return select(connection, query)
+
+
+def due_on_cluster(
+    connection: Connection,
+    tenant: str,
+    trigger: int,
+    margin: int,
+    after: tuple[int, UUID] | None,
+    limit: int,
+    among: int,
+) -> list[tuple[Any, ...]]:
+    """Does what `due` does. The threads of the page are asked by a second statement, each on the node that has it."""
+    with transaction(connection, tenant, read_only=True):
+        rows = select(connection, _due(tenant, trigger, margin, after, limit))
+        fetch(connection, NESTED)
+        called = fetch(connection, _REPORTED, (tenant, among, [row[_UID] for row in rows]))
+    found = {uid: figures for uid, *figures in called}
+    return [(*row, *found.get(row[_UID], (None,) * 4)) for row in rows]
+
+
+def _due(tenant: str, trigger: int, margin: int, after: tuple[int, UUID] | None, limit: int) -> sa.Select[Any]:
     t, h = schema.threads.c, schema.heads.c
     query = (
         sa.select(*_thread_columns(), h.view_tokens_coarse)
@@ -267,22 +308,7 @@ def due(
         .order_by(h.view_tokens_coarse.desc(), h.thread_uid.desc())
         .limit(limit)
     )  # fmt: skip
-    if after is not None:
-        query = query.where(sa.tuple_(h.view_tokens_coarse, h.thread_uid) < sa.tuple_(*after))
-    if among is not None:
-        # Around the page, so that the function is called for its threads only.
-        page = query.subquery("page")
-        figures = [sa.column("seq", sa.BigInteger), sa.column("view_tokens", sa.BigInteger)]
-        texts = [sa.column(name, sa.Text) for name in ("payload", "meta")]
-        called = sa.func.compaction_store.reported(page.c.thread_uid, tenant, page.c.thread_id, among)
-        found = called.table_valued(*figures, *texts).lateral("found")
-        query = (
-            sa.select(page, found)
-            .select_from(page.outerjoin(found, sa.true()))
-            .order_by(page.c.view_tokens_coarse.desc(), page.c.thread_uid.desc())
-        )
-    with transaction(connection, tenant, read_only=True):
-        return select(connection, query)
+    return query if after is None else query.where(sa.tuple_(h.view_tokens_coarse, h.thread_uid) < sa.tuple_(*after))
 
 
 def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:

@@ -163,17 +163,11 @@ async def due(db: AsyncConnections, tenant: str, budget: TokenBudget) -> AsyncIt
     margin = max(1, budget.trigger_tokens - budget.target_tokens)
     after = None
     while True:
-        rows = await db.call(
-            queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, None if db.is_cluster else _REPORTS
-        )
+        rows = await db.call(queries.due, tenant, budget.trigger_tokens, margin, after, _PAGE, _REPORTS)
         for row in rows:
             thread = typed_rows.thread(row[:_THREAD])
-            if db.is_cluster:
-                key = ThreadKey(thread.thread_uid, tenant, thread.thread_id)
-                measured = await calibrated(db, key, thread.view_tokens, budget)
-            else:
-                found = size_estimate.reported([] if row[_THREAD + 1] is None else [row[_THREAD + 1 :]])
-                measured = size_estimate.calibrated(thread.view_tokens, budget, found)
+            found = size_estimate.reported([] if row[_THREAD + 1] is None else [row[_THREAD + 1 :]])
+            measured = size_estimate.calibrated(thread.view_tokens, budget, found)
             if budget.is_over(measured.tokens):
                 yield thread
         if len(rows) < _PAGE:
