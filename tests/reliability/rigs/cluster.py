@@ -1,4 +1,4 @@
-"""A Citus cluster whose nodes are killed, whose shards are moved, and which grows by a node, under the crew.
+"""A Citus cluster whose nodes are killed, whose shards are moved, and which grows by a node, under crew and forkers.
 
 It works on a cluster that is running, such as that of `scripts/citus-cluster`, in a database of its own. It kills the
 servers of the given data folders and starts them again.
@@ -19,6 +19,7 @@ import compaction_store as cs
 from compaction_store.distribution import rebalance
 from reliability.rigs.book import Book, prove
 from reliability.rigs.crew import Crew
+from reliability.rigs.forking import Forkers
 from reliability.rigs.nodes import Cluster, Node
 
 # Half of the appends go to a few threads. The others go to many, so that threads are born during the whole run, which
@@ -40,7 +41,8 @@ def _run(cluster: Cluster, chance: random.Random, rounds: int) -> dict[str, Any]
     book, seen = Book(), Counter[str]()
     cold = tuple(f"cold-{i}" for i in range(60 * rounds))
     started = time.monotonic()
-    with ThreadPoolExecutor(1) as aside, Crew(cluster.url, book, chance, _threads(cold)) as crew:
+    forkers = Forkers(cluster.url, chance, cold)
+    with ThreadPoolExecutor(1) as aside, Crew(cluster.url, book, chance, _threads(cold)) as crew, forkers:
         faults = _Faults(cluster, crew, chance, aside, seen)
         crew.wait(2)
         for number in range(rounds):
@@ -55,7 +57,7 @@ def _run(cluster: Cluster, chance: random.Random, rounds: int) -> dict[str, Any]
     rebalance(cluster.url)
     left = cluster.settle()
     with cs.Store.open(cluster.url) as store:
-        figures = prove(store, book)
+        figures = {**prove(store, book), **forkers.prove(store)}
         findings = [finding for report in store.verify_all() for finding in report.findings]
         findings += store.verify(_HOT[0], level="schema").findings
     assert findings == [], findings[:5]
