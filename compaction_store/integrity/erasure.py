@@ -20,6 +20,8 @@ from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
 MOST_REASON_BYTES = 8 * 1024
+# The names of stubs, and no others, are between these two in the order of bytes.
+STUB, AFTER_STUBS = "erased:", "erased;"
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _LARGEST = 2**53
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from compaction_store.errors import NotPrimary, PermissionDenied
+from compaction_store.integrity import erasure
 from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import DIALECT, Connection, fetch, literal, select, transaction
 from compaction_store.postgres.queries import turns
@@ -319,16 +320,26 @@ def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
     )  # fmt: skip
 
 
-def threads(connection: Connection, tenant: str, after: str, hidden: bool, limit: int) -> list[tuple[Any, ...]]:
-    """Returns a page of a tenant's threads in the order of their names, with `hidden` the hidden ones too."""
+def threads(
+    connection: Connection, tenant: str, after: str, hidden: bool, erased: bool, limit: int
+) -> list[tuple[Any, ...]]:
+    """Returns a page of a tenant's threads in the order of their names, or of the stubs of its erased ones.
+
+    With `hidden` also the hidden ones.
+    """
     t, h = schema.threads.c, schema.heads.c
     query = (
         sa.select(*_thread_columns())
         .join_from(schema.threads, schema.heads, t.thread_uid == h.thread_uid)
-        .where(t.tenant == tenant, h.tenant == tenant, t.thread_id > after)
+        .where(
+            t.tenant == tenant, h.tenant == tenant, t.thread_id > after,
+            sa.func.starts_with(t.thread_id, erasure.STUB) == erased,
+        )
         .order_by(t.thread_id)
         .limit(limit)
-    )
+    )  # fmt: skip
+    if erased:
+        query = query.where(t.thread_id >= erasure.STUB, t.thread_id < erasure.AFTER_STUBS)
     if not hidden:
         query = query.where(h.hidden_seq.is_distinct_from(h.last_seq))
     with transaction(connection, tenant, read_only=True):

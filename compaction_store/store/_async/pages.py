@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import AsyncIterator
 from typing import Any
 
 from compaction_store.arguments import about
 from compaction_store.errors import MessageNotFound
+from compaction_store.integrity import erasure
 from compaction_store.models import Message, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
@@ -55,13 +57,34 @@ async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> 
 
 
 async def threads(db: AsyncConnections, tenant: str, after: str, *, hidden: bool) -> AsyncIterator[Thread]:
+    """Yields threads in the order of their names, erased ones last: so none is missed that is erased meanwhile."""
+    listed = array("Q")
+    if erasure.stub_uid(after) is None:
+        async for thread in _threads(db, tenant, after, hidden=hidden, erased=False):
+            listed.append(_random_bits(thread))
+            yield thread
+        after = ""
+    before: set[int] | None = None
+    async for thread in _threads(db, tenant, after, hidden=hidden, erased=True):
+        before = set(listed) if before is None else before
+        if _random_bits(thread) not in before:
+            yield thread
+
+
+async def _threads(
+    db: AsyncConnections, tenant: str, after: str, *, hidden: bool, erased: bool
+) -> AsyncIterator[Thread]:
     while True:
-        rows = await db.call(queries.threads, tenant, after, hidden, _THREADS_PAGE)
+        rows = await db.call(queries.threads, tenant, after, hidden, erased, _THREADS_PAGE)
         for row in rows:
             yield typed_rows.thread(row)
         if len(rows) < _THREADS_PAGE:
             return
         after = rows[-1][0]
+
+
+def _random_bits(thread: Thread) -> int:
+    return thread.thread_uid.int & 0xFFFFFFFFFFFFFFFF
 
 
 def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:

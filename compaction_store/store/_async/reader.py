@@ -293,9 +293,10 @@ class AsyncReader:
         return found
 
     def threads(self, *, after: str = "", hidden: bool = False) -> AsyncIterator[Thread]:
-        """Yields the tenant's threads after a name, in the order of their names' bytes.
+        """Yields the tenant's threads after a name, in the order of their names' bytes, erased ones last.
 
-        Those that `clear` has hidden are left out, unless `hidden` is set.
+        A thread that is erased meanwhile is yielded once. Those that `clear` has hidden are left out, unless `hidden`
+        is set.
         """
         arguments.instance(hidden, bool, "hidden")
         if after:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
 from compaction_store.arguments import about
 from compaction_store.errors import MessageNotFound
+from compaction_store.integrity import erasure
 from compaction_store.models import Message, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
@@ -55,13 +57,34 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
 
 
 def threads(db: Connections, tenant: str, after: str, *, hidden: bool) -> Iterator[Thread]:
+    """Yields threads in the order of their names, erased ones last: so none is missed that is erased meanwhile."""
+    listed = array("Q")
+    if erasure.stub_uid(after) is None:
+        for thread in _threads(db, tenant, after, hidden=hidden, erased=False):
+            listed.append(_random_bits(thread))
+            yield thread
+        after = ""
+    before: set[int] | None = None
+    for thread in _threads(db, tenant, after, hidden=hidden, erased=True):
+        before = set(listed) if before is None else before
+        if _random_bits(thread) not in before:
+            yield thread
+
+
+def _threads(
+    db: Connections, tenant: str, after: str, *, hidden: bool, erased: bool
+) -> Iterator[Thread]:
     while True:
-        rows = db.call(queries.threads, tenant, after, hidden, _THREADS_PAGE)
+        rows = db.call(queries.threads, tenant, after, hidden, erased, _THREADS_PAGE)
         for row in rows:
             yield typed_rows.thread(row)
         if len(rows) < _THREADS_PAGE:
             return
         after = rows[-1][0]
+
+
+def _random_bits(thread: Thread) -> int:
+    return thread.thread_uid.int & 0xFFFFFFFFFFFFFFFF
 
 
 def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:

@@ -291,9 +291,10 @@ class Reader:
         return found
 
     def threads(self, *, after: str = "", hidden: bool = False) -> Iterator[Thread]:
-        """Yields the tenant's threads after a name, in the order of their names' bytes.
+        """Yields the tenant's threads after a name, in the order of their names' bytes, erased ones last.
 
-        Those that `clear` has hidden are left out, unless `hidden` is set.
+        A thread that is erased meanwhile is yielded once. Those that `clear` has hidden are left out, unless `hidden`
+        is set.
         """
         arguments.instance(hidden, bool, "hidden")
         if after:
