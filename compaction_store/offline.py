@@ -323,7 +323,7 @@ def genesis_of(manifest: Line) -> bytes:
 
 def is_named(manifest: Line) -> bool:
     """Says whether the manifest has the name that was committed to, or is the stub of an erased thread."""
-    if STUB.fullmatch(manifest["thread_id"]):
+    if manifest["thread_id"].startswith("erased:"):
         return bool(manifest["thread_id"] == "erased:" + manifest["thread_uid"]) and manifest["name_salt"] is None
     if manifest["name_salt"] is None:
         return False

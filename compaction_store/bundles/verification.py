@@ -102,11 +102,11 @@ class BundleVerifier:
             arguments.check_thread_id(thread_id)
         except InvalidInput:
             self._find("no thread can have the names in the manifest", 1)
-        stub = erasure.stub_uid(thread_id)
-        if stub is None and not chain.is_name(salt, thread_id, commitment):
+        if thread_id.startswith(erasure.STUB):
+            if erasure.stub_uid(thread_id) != uid or salt is not None:
+                self._find("the name is that of an erased thread, and not of this one", 1)
+        elif not chain.is_name(salt, thread_id, commitment):
             self._find("the name is not the one that the thread was made with", 1)
-        if stub is not None and (stub != uid or salt is not None):
-            self._find("the name is that of an erased thread, and not of this one", 1)
         if (fault := documents.fault("metadata", manifest["metadata"])) is not None:
             self._find(fault, 1)
         if self._keys and self._proved is None:

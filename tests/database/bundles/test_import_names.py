@@ -50,6 +50,19 @@ def filled(store: Any, thread_id: str = "t") -> list[bytes]:
 # ---- the key and the name
 
 
+@pytest.mark.parametrize("name", ["erased:", "erased:1", f"erased:{uuid.uuid4()}"])
+def test_a_live_thread_that_is_called_erased_is_found(name: str) -> None:
+    """Its commitment fits its name, and no store takes such a name."""
+    assert found(_called(name))
+    assert not found(_called("is erased:1"))
+
+
+def _called(name: str) -> list[bytes]:
+    made = Thread(thread_id=name)
+    made.message('{"role":"user"}')
+    return made.lines()
+
+
 def test_the_manifest_has_the_key_and_the_commitment_to_the_name(store: Face) -> None:
     manifest = said(filled(store))[0]
     assert list(manifest)[3:8] == ["tenant", "thread_id", "thread_uid", "name_salt", "name_commitment"]
