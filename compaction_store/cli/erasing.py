@@ -75,7 +75,10 @@ def redact(
             raise MessageNotFound(f"no seq {beyond} (thread {thread!r})")
         listed = list(chain.from_iterable(wanted))
         if dry_run or not yes:
-            would = store.redact(thread, listed, reason=why, override=override, dry_run=True, forks=forks)
+            would = store.redact(
+                thread, listed, reason=why, actor=actor, authority=authority, legal_basis=legal_basis,
+                override=override, dry_run=dry_run, confirmed=False, forks=forks,
+            )  # fmt: skip
             if dry_run:
                 _show_dry_run(out, thread, would, forks=forks)
                 return
@@ -110,7 +113,10 @@ def erase(
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         if dry_run or not yes:
-            would = store.erase(thread, reason=why, override=override, dry_run=True, forks=forks)
+            would = store.erase(
+                thread, reason=why, actor=actor, authority=authority, override=override, dry_run=dry_run,
+                confirmed=False, forks=forks,
+            )  # fmt: skip
             if dry_run:
                 _show_dry_run(out, thread, would, forks=forks)
                 return

@@ -64,7 +64,7 @@ class ThreadNames:
             return query(connection, *arguments)
         if query is queries.import_bundle:
             query = cast("Callable[..., _T]", import_cluster_bundle)
-        if query is queries.erase and not arguments[_DRY_RUN]:
+        if query is queries.erase and arguments[_DRY_RUN] is False:
             self._known.pop((key.tenant, key.thread_id), None)
             query = cast("Callable[..., _T]", erase_on_cluster)
         if query is queries.fork:

@@ -76,3 +76,30 @@ def test_the_key_of_a_thread_is_in_the_json(run: Run, filled: cs.Store) -> None:
     assert {r["thread_uid"] for r in run.json("compactions")} == {uid}
     assert run.json("show", THREAD, "1")[0]["compaction"]["thread_uid"] == uid
     assert uid in run("show", THREAD, "1", "--table").stdout
+
+
+@pytest.mark.parametrize("verb", [("redact", THREAD, "1"), ("erase", THREAD)])
+def test_an_erasure_that_a_hold_refuses_is_recorded_before_anybody_is_asked(
+    run: Run, filled: cs.Store, verb: tuple[str, ...]
+) -> None:
+    us = f"tester@{socket.gethostname()}"
+    filled.hold(THREAD, reason="law")
+    run(*verb, "--dry-run", code=1, LOGNAME="tester")
+    assert [event.kind for event in filled.events(THREAD)] == ["hold"]
+    assert "held since pos" in run(*verb, "--reason", "asked for", code=1, LOGNAME="tester").stderr
+    refusal = list(filled.events(THREAD))[-1]
+    assert refusal.body is not None
+    assert (refusal.kind, refusal.actor) == ("refusal", us)
+    assert (refusal.body["refused"], refusal.body["reason"]) == (verb[0], "asked for")
+    filled.release(THREAD, reason="settled")
+    assert "pass --yes" in run(*verb, "--reason", "asked for", code=2, LOGNAME="tester").stderr
+    assert [event.kind for event in filled.events(THREAD)] == ["hold", "refusal", "release"]
+    assert not any(message.redacted for message in filled.replay(THREAD))
+
+
+def test_an_erasure_is_repeated_by_the_name_of_the_stub(run: Run, filled: cs.Store) -> None:
+    stub = f"erased:{filled.thread(THREAD).thread_uid}"
+    [done] = run.json("erase", stub, "--reason", "asked for", "--yes")
+    assert (done["thread_id"], len(done["seqs"]) > 0) == (stub, True)
+    [again] = run.json("erase", stub, "--reason", "asked for", "--yes")
+    assert (again["thread_id"], again["pos"], again["seqs"]) == (stub, None, [])

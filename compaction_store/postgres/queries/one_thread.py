@@ -318,7 +318,7 @@ def redact(
     salt: bytes,
     body: str,
     insist: bool,
-    dry_run: bool,
+    dry_run: bool | None,
     reaches: bool,
 ) -> tuple[Any, ...]:
     """Erases messages and every record made from them; returns the event's pos, seqs, numbers, and forks reached."""
@@ -338,7 +338,7 @@ def erase(
     salt: bytes,
     body: str,
     insist: bool,
-    dry_run: bool,
+    dry_run: bool | None,
     reaches: bool,
 ) -> tuple[Any, ...]:
     """Erases a whole thread; returns the event's pos, seqs, numbers, and forks reached."""

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compaction_store.arguments import about
+from compaction_store.arguments import about, instance
 from compaction_store.errors import OutcomeUnknown
 from compaction_store.integrity import erasure
-from compaction_store.models import Event, Redaction
-from compaction_store.postgres import queries
+from compaction_store.models import Event, Redaction, Thread
+from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import ThreadKey
 
@@ -23,6 +23,13 @@ def check_reasons(reason: object, override: object = None) -> None:
     erasure.check_text(override, "override", optional=True)
 
 
+def only_looks(*, dry_run: bool, confirmed: bool) -> bool | None:
+    """Returns False if the call erases, True if it writes nothing, None if it writes nothing but a refusal."""
+    instance(dry_run, bool, "dry_run")
+    instance(confirmed, bool, "confirmed")
+    return True if dry_run else False if confirmed else None
+
+
 def redact(
     db: Connections,
     thread: ThreadKey,
@@ -31,15 +38,21 @@ def redact(
     *,
     actor: str | None,
     overrides: bool,
-    dry_run: bool,
+    dry_run: bool | None,
     forks: bool,
 ) -> Redaction:
+    """Erases messages. With `dry_run` None nothing is erased either, but a refusal is recorded."""
     salt = os.urandom(16)
     seconds = sum(end - start + 1 for start, end in ranges) * _SECONDS_A_MESSAGE
     row = db.with_more_time(seconds).call(
         queries.redact, thread, ranges, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
     )
     return erasure.redaction(thread.thread_id, row)
+
+
+def find(db: Connections, thread: ThreadKey) -> Thread:
+    """Returns a thread that is to be erased. The name of its stub means the same thread before and after."""
+    return typed_rows.thread(db.call(queries.thread, thread._replace(uid=erasure.stub_uid(thread.thread_id))))
 
 
 def erase(
@@ -50,9 +63,10 @@ def erase(
     last_pos: int,
     actor: str | None,
     overrides: bool,
-    dry_run: bool,
+    dry_run: bool | None,
     forks: bool,
 ) -> Redaction:
+    """Erases a thread. `dry_run` is as in `redact`."""
     salt = os.urandom(16)
     assert thread.uid is not None  # noqa: S101 — the caller looked it up
     stub = erasure.stub_name(thread.uid)
@@ -62,10 +76,10 @@ def erase(
         )
     except OutcomeUnknown as error:
         # Repeated by its name, it could reach a new thread, or none.
-        what = f"whether the thread was erased is unknown: it was if thread {stub!r} exists, else repeat the call"
+        what = f"whether the thread was erased is unknown: call erase({stub!r}), which repeats it at most once"
         raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=error.key, sqlstate=error.sqlstate) from None
     done = erasure.redaction(thread.thread_id, row)
-    return done if dry_run else replace(done, thread_id=stub)
+    return replace(done, thread_id=stub) if dry_run is False else done
 
 
 def record_event(db: Connections, thread: ThreadKey, kind: str, body: str, actor: str | None) -> Event:

@@ -58,7 +58,7 @@ from compaction_store.store._sync.loading import run_load
 from compaction_store.store._sync.loading_threads import load_threads
 from compaction_store.store._sync.reader import Reader
 from compaction_store.store._sync.turns import Turn
-from compaction_store.store.thread_keys import writable_key
+from compaction_store.store.thread_keys import thread_key, writable_key
 
 _IS_ASYNC = False
 _C = TypeVar("_C", bound=Callable[..., Any])
@@ -546,6 +546,7 @@ class Store(Reader):
         legal_basis: str | None = None,
         override: str | None = None,
         dry_run: bool = False,
+        confirmed: bool = True,
         forks: bool = True,
     ) -> Redaction:
         """Erases messages, and every compaction record that may repeat them, all or none.
@@ -554,12 +555,14 @@ class Store(Reader):
         directly or through other records, whatever their outcome. Commitments stay, so the thread still verifies.
         Messages that are erased already are left out. A hold or a retention forbids it (`Held`), unless `override`
         gives a reason to ignore them. Reasons are kept forever and should name nobody. With `dry_run` nothing is
-        written, and the result is what would be erased; the same errors are raised.
+        written, and the result is what would be erased; the same errors are raised. `confirmed=False` does the same
+        for somebody who orders an erasure and has yet to confirm it: a refusal is recorded.
 
         Forks of the thread hold copies. The copies are erased too, in forks of forks as well, and a hold of a fork
         forbids it. With `forks=False` they are left alone. The result names the forks either way.
         """
         thread = self._writable_key(thread_id)
+        looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
         arguments.instance(forks, bool, "forks")
         ranges = erasure.seq_ranges(seqs)
         erasing.check_reasons(reason, override)
@@ -575,7 +578,7 @@ class Store(Reader):
             body,
             actor=actor,
             overrides=override is not None,
-            dry_run=dry_run,
+            dry_run=looks,
             forks=forks,
         )
 
@@ -588,24 +591,28 @@ class Store(Reader):
         authority: Mapping[str, Any] | None = None,
         override: str | None = None,
         dry_run: bool = False,
+        confirmed: bool = True,
         forks: bool = True,
     ) -> Redaction:
         """Erases a whole thread: every message and record, the metadata and the name.
 
         A stub stays, which still verifies. Its name is `erased:` and its thread_uid, and nothing can be added to it
-        (`ThreadErased`). The old name is free: an append to it makes a new thread. `override`, `dry_run` and `forks`
-        are as in `redact`: in forks the copies are erased, and nothing else.
+        (`ThreadErased`). The old name is free: an append to it makes a new thread. A thread may also be given by the
+        name of its stub, before it is erased too: so a call of unknown outcome can be repeated, and reaches no other
+        thread. If it is erased already, `pos` is None. `override`, `dry_run`, `confirmed` and `forks` are as in
+        `redact`: in forks the copies are erased, and nothing else.
         """
-        key = self._writable_key(thread_id)
+        key = thread_key(self._tenant, thread_id)
+        looks = erasing.only_looks(dry_run=dry_run, confirmed=confirmed)
         arguments.instance(forks, bool, "forks")
         erasing.check_reasons(reason, override)
         actor = None if dry_run else self._chosen_actor(actor)
         body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
-        thread = self.thread(thread_id, hidden=True)
+        thread = erasing.find(self._db, key)
         # By its key: a repeated call must not reach a new thread of the same name.
-        key = key._replace(uid=thread.thread_uid)
+        key = ThreadKey(thread.thread_uid, self._tenant, thread.thread_id)
         return erasing.erase(
-            self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=dry_run,
+            self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=looks,
             forks=forks,
         )  # fmt: skip
 

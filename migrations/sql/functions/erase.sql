@@ -1,7 +1,7 @@
 -- Erases a whole thread: every message, every record, the metadata and the name with its salt. A stub remains, named after
 -- its thread_uid, which still verifies, because the commitment to the name stays. The name is free for a new thread. If the
--- thread is erased already, nothing is written and event_pos is NULL. p_dry_run, p_reaches and forks are as for redact: in
--- forks the copies are erased, not the whole thread.
+-- thread is erased already, nothing is written in it and event_pos is NULL, but copies in forks that were left alone are
+-- reached. p_dry_run, p_reaches and forks are as for redact: in forks the copies are erased, not the whole thread.
 CREATE FUNCTION compaction_store.erase(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_actor text, p_salt bytea, p_body text, p_insist boolean,
     p_dry_run boolean DEFAULT false, p_reaches boolean DEFAULT true, OUT event_pos bigint, OUT seqs int8multirange,
@@ -33,7 +33,7 @@ BEGIN
     v_all := int8multirange(int8range(1, v_head.last_seq, '[]'));
     IF v_head.erased_pos IS NOT NULL THEN
         forks := compaction_store.redact_forks(
-            p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, true
+            p_thread_uid, v_all, p_actor, p_salt, p_body, p_insist, p_reaches, p_dry_run
         );
         SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
         FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;

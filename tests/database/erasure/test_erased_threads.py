@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 from support.faces import Face, Faces
 from support.keys import key_of
-from support.lock_waits import until_waiting
+from support.lock_waits import contents, until_waiting
 from support.lost_replies import Proxy
 from support.redactable_thread import LATER, PLAIN, SECRET, check, commit, dump, events, record, rows, span
 
@@ -71,7 +72,6 @@ def test_nothing_is_added_to_a_stub(thread: Face, superuser: psycopg.Connection[
         lambda name: thread.hold(name, reason="r"),
         lambda name: thread.retain(name, LATER, reason="r"),
         lambda name: thread.redact(name, 5, reason="r"),
-        lambda name: thread.erase(name, reason="r"),
     ]
     for call in calls:
         for name in (stub, f"erased:{uuid.uuid4()}"):
@@ -338,9 +338,105 @@ def test_an_erasure_of_unknown_outcome_names_the_stub(
         store.append("t", HI)
         stub = erasure.stub_name(key_of(superuser, "t"))
         proxy.cuts = 1
-        with pytest.raises(cs.OutcomeUnknown, match=f"if thread '{stub}' exists"):
+        with pytest.raises(cs.OutcomeUnknown, match=f"call erase.'{stub}'"):
             store.erase("t", reason="asked for")
     finally:
         proxy.close()
     direct = faces.open(url)
     assert direct.thread(stub).erased_pos == 2
+    direct.append("t", HI)
+    assert direct.erase(stub, reason="asked for") == cs.Redaction(stub, None, (), ())
+    assert direct.thread(stub).last_pos == 2
+    assert contents(direct) == ["hi"]
+
+
+def test_a_thread_can_be_erased_by_the_name_of_its_stub(thread: Face, superuser: psycopg.Connection[Any]) -> None:
+    """So an erasure of which nobody knows the outcome can be repeated, whatever it was."""
+    stub = erasure.stub_name(key_of(superuser, "t"))
+    with pytest.raises(cs.ThreadNotFound):
+        thread.thread(stub)
+    assert thread.erase(stub, reason="r", dry_run=True).seqs == tuple(range(1, 13))
+    done = thread.erase(stub, reason="r")
+    assert (done.thread_id, done.pos) == (stub, 13)
+    with pytest.raises(cs.ThreadNotFound):
+        thread.thread("t")
+    check(thread, stub)
+    assert thread.erase(stub, reason="again").pos is None
+    for nobody in (uuid.uuid4(), uuid.UUID(int=0)):
+        with pytest.raises(cs.ThreadNotFound):
+            thread.erase(erasure.stub_name(nobody), reason="r")
+    assert [event.kind for event in events(thread, stub)] == ["redaction"]
+
+
+@pytest.mark.one_server("threads cannot be forked on a cluster")
+def test_a_repeated_erasure_reaches_forks_that_the_first_one_left_alone(thread: Face) -> None:
+    thread.fork("t", "fork")
+    stub = thread.erase("t", reason="r", forks=False).thread_id
+    assert [m.redacted for m in thread.replay("fork")] == [False] * 12
+    thread.hold("fork", reason="a lawsuit")
+    with pytest.raises(cs.Held, match="the fork"):
+        thread.erase(stub, reason="all of it")
+    done = thread.erase(stub, reason="all of it", override="an order")
+    assert (done.pos, [fork.thread_id for fork in done.forks]) == (None, ["fork"])
+    assert [m.redacted for m in thread.replay("fork")] == [True] * 12
+    check(thread, stub)
+    check(thread, "fork")
+
+
+def test_a_list_of_threads_has_each_once_while_some_are_erased(
+    store: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("compaction_store.store._async.pages._THREADS_PAGE", 3)
+    monkeypatch.setattr("compaction_store.store._sync.pages._THREADS_PAGE", 3)
+    names = [f"{first}-{n}" for first in ("a", "erase", "z") for n in range(4)]
+    for name in names:
+        store.append(name, HI)
+    before = [thread.thread_uid for thread in store.threads()]
+    store.erase("a-3", reason="before")
+    listed = iter(store.threads())
+    found = [next(listed) for _ in range(7)]
+    assert [thread.thread_id for thread in found] == [*names[:3], *names[4:8]]
+    for name in ("a-0", "erase-3", "z-0", "z-3"):
+        store.erase(name, reason="meanwhile")
+        store.append(name, HI)
+    found += listed
+    new = [thread.thread_uid for thread in found if thread.thread_uid not in before]
+    assert sorted(thread.thread_uid for thread in found) == sorted([*before, *new])
+    # The first of z was listed already, with the page before the erasures.
+    assert [thread.thread_id for thread in found if thread.thread_uid in new] == ["z-3"]
+    in_order = [thread.thread_id for thread in store.threads()]
+    assert in_order[:12] == sorted(names)[:3] + sorted(names)[4:] + in_order[11:12]
+    assert [thread.thread_id for thread in store.threads(after=in_order[12])] == in_order[13:]
+
+
+def test_appends_that_race_with_erasures_lose_nothing(url: str) -> None:
+    """Every append is stored in the thread that had the name, and every erasure leaves a stub that verifies."""
+    with contextlib.ExitStack() as stack:
+        _race([stack.enter_context(cs.Store.open(url)) for _ in range(3)])
+
+
+def _race(stores: list[cs.Store]) -> None:
+    stores[0].append("t", HI)
+
+    def append(store: cs.Store) -> None:
+        for n in range(40):
+            store.append("t", [HI] * (n % 3 + 1))
+
+    def erase(store: cs.Store) -> int:
+        erased = 0
+        for _ in range(20):
+            with contextlib.suppress(cs.ThreadNotFound):
+                erased += len(store.erase("t", reason="r").seqs)
+        return erased
+
+    with ThreadPoolExecutor(3) as pool:
+        appending = [pool.submit(append, store) for store in stores[:2]]
+        erasing = pool.submit(erase, stores[2])
+        for job in appending:
+            job.result(120)
+        erased = erasing.result(120)
+    threads = list(stores[0].threads())
+    sent = 1 + 2 * sum(n % 3 + 1 for n in range(40))
+    assert sum(thread.last_seq for thread in threads) == sent
+    assert sum(thread.last_seq for thread in threads if thread.erased_pos is not None) == erased
+    assert [report.findings for report in stores[0].verify_all()] == [()] * len(threads)

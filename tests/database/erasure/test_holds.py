@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,26 @@ def test_a_refused_erasure_leaves_an_event_that_says_who_asked_for_what_and_why_
     thread.redact("t", 5, reason="r", override="a court's order")
     report = thread.verify("t")
     assert (report.findings, report.notes) == ((), ())
+    check(thread)
+
+
+def test_a_refusal_is_recorded_before_the_erasure_is_confirmed(thread: Face) -> None:
+    would = thread.redact("t", 5, reason="r", confirmed=False)
+    assert (would.pos, would.seqs) == (None, (5,))
+    would = thread.erase("t", reason="r", confirmed=False)
+    assert (would.thread_id, would.pos, would.seqs) == ("t", None, tuple(range(1, 13)))
+    thread.hold("t", reason="a lawsuit")
+    for ask in (partial(thread.redact, "t", 5), partial(thread.erase, "t")):
+        with pytest.raises(cs.Held):
+            ask(reason="r", actor="ben", confirmed=False)
+        with pytest.raises(cs.Held):
+            ask(reason="r", actor="ben", confirmed=False, dry_run=True)
+        with pytest.raises(cs.InvalidInput, match="confirmed must be"):
+            ask(reason="r", confirmed="no")
+    assert [(e.kind, e.actor) for e in events(thread)] == [("hold", None), ("refusal", "ben"), ("refusal", "ben")]
+    would = thread.erase("t", reason="r", override="an order", confirmed=False)
+    assert (would.pos, len(would.seqs)) == (None, 12)
+    assert [m.redacted for m in thread.replay("t")] == [False] * 12
     check(thread)
 
 
