@@ -23,7 +23,7 @@ from compaction_store.tokens import Counter as TokenCounter
 
 
 class ThreadRuns(NamedTuple):
-    """The results of one thread: runs and money by policy, and a hash of the messages and records; or why it was left out.
+    """The results of one thread: runs and money by policy, and a hash of its rows; or why it was left out.
 
     It can be sent from another process.
     """
@@ -189,6 +189,8 @@ def _checked(policy: Policy | str) -> Policy | None:
 def _unfit(thread: RecordedThread) -> str | None:
     if not thread.messages:
         return "it has no messages"
+    if thread.is_unknown:
+        return "a newer release wrote an entry that changes views"
     return "some of its messages were erased" if thread.is_erased_in_part else None
 
 

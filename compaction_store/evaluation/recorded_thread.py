@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from compaction_store.evaluation.judging import labels_of
+from compaction_store.integrity import chain
 from compaction_store.models import Compaction, Message
 from compaction_store.probes import NameReader, Planted, ThreadFacts, ThreadMessage
 
@@ -20,6 +21,8 @@ class RecordedThread:
     thread_id: str
     messages: tuple[Message, ...] = field(repr=False)
     records: tuple[Compaction, ...] = field(default=(), repr=False)
+    #: Whether an entry of a kind that this release does not know may have changed what the model was sent.
+    is_unknown: bool = False
     #: The sentences that were planted into its messages, by seq.
     planted: Mapping[int, tuple[Planted, ...]] = field(default_factory=dict, repr=False)
     #: Verdicts of people on its records, by number.
@@ -84,6 +87,11 @@ def read_thread(
 
     Threads that share `names`, a reader of names, are probed faster.
     """
-    verdicts = labels_of(reader.events(thread_id)) if labels else {}
-    messages, records = tuple(reader.replay(thread_id)), tuple(reader.compactions(thread_id))
-    return RecordedThread(thread_id, messages, records, labels=verdicts, reader=names)
+    records, events = tuple(reader.compactions(thread_id)), tuple(reader.events(thread_id))
+    is_unknown = any(
+        record.outcome == "applied" and record.kind not in chain.RECORD_KINDS for record in records
+    ) or any(event.critical and event.kind not in chain.EVENT_KINDS for event in events)
+    return RecordedThread(
+        thread_id, tuple(reader.replay(thread_id)), records, is_unknown,
+        labels=labels_of(events) if labels else {}, reader=names,
+    )  # fmt: skip

@@ -150,7 +150,7 @@ def test_targets_replicates_and_planted_sentences(run: Run) -> None:
     found = figures(run, *ladder)
     assert [policy["policy"] for policy in found["policies"]] == ["recorded", "ladder · to 0.3", "ladder · to 0.7"]
     assert [policy["replicates"] for policy in found["policies"]] == [2, 2, 2]
-    found = figures(run, *TRY, "--plant", "10")
+    found = figures(run, "--strategy", "sliding-window:retain=4", "--window", "900", "--plant", "10")
     [tried] = found["policies"]
     assert found["planted"] == 10
     assert any(kind.startswith("planted_") for kind in tried["probes"])

@@ -8,6 +8,8 @@ import pytest
 from support.faces import Face
 from support.handmade_bundles import Thread
 
+import compaction_store as cs
+from compaction_store import evaluation, tokens
 from compaction_store.errors import UnknownEntry
 
 
@@ -68,3 +70,15 @@ def test_nothing_is_compacted_after_it_and_no_record_revoked(store: Face, add: A
     with pytest.raises(UnknownEntry):
         store.revoke("t", 1)
     assert store.thread("t") == before
+
+
+@pytest.mark.parametrize("add", [with_record, with_event])
+def test_a_thread_with_such_an_entry_is_not_evaluated(url: str, add: Any) -> None:
+    thread = of_four()
+    add(thread)
+    with cs.Store.open(url) as store:
+        store.import_bundle(thread.lines())
+        store.append("other", {"role": "user", "content": "hi"})
+        threads = [evaluation.read_thread(store, name) for name in ("t", "other")]
+    found = evaluation.evaluate(threads, [evaluation.RECORDED], counter=tokens.bytes_over_four())
+    assert (found.threads, found.skipped) == (1, {"a newer release wrote an entry that changes views": 1})
