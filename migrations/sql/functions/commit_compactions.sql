@@ -158,6 +158,15 @@ BEGIN
             v_row.end_seq := v_target.end_seq;
             v_row.tokens_before := v_target.tokens_after;
             v_row.tokens_after := v_target.tokens_before;
+            -- A rewind, a clear or a removal stays when a record inside it is erased: the view shows messages instead.
+            IF EXISTS (
+                SELECT FROM compaction_store.events AS e
+                WHERE e.thread_uid = p_thread_uid AND e.pos > v_target.pos AND e.kind = 'redaction'
+            ) THEN
+                v_row.tokens_after := compaction_store.span_tokens(
+                    p_thread_uid, v_head.last_pos, v_target.number - 1, v_target.start_seq, v_target.end_seq
+                );
+            END IF;
             v_change := v_row.tokens_after - v_row.tokens_before;
             v_starts := NULL;
         ELSIF v_row.outcome = 'applied' THEN

@@ -50,8 +50,9 @@ def test_a_long_chain_of_records_that_only_had_a_record_as_input_is_reached_to_i
 ) -> None:
     chained = [record(1, 1, SECRET, outcome="rejected", inputs=[-i]) for i in range(1, 300)]
     commit(superuser, record(5, 5, SECRET), *chained)
-    # A record that names itself, and one that names what does not exist, end the search too.
-    commit(superuser, record(1, 1, "own", outcome="rejected", inputs=[301, 999]))
+    for wrong in (301, 999):
+        with pytest.raises(psycopg.DatabaseError, match="inputs must be numbers of earlier records"):
+            commit(superuser, record(1, 1, "own", outcome="rejected", inputs=[wrong]))
     assert thread.redact("t", 5, reason="r").records == tuple(range(1, 301))
     assert SECRET not in dump(superuser)
 
@@ -258,3 +259,28 @@ def test_redactions_during_a_verification_are_no_findings(url: str) -> None:
             assert [report.findings for report in reports] == [()] * len(reports)
             assert reports
             check(store, stub)
+
+
+@pytest.mark.parametrize("what", ["rewind", "clear", "removal"])
+def test_a_view_has_the_tokens_of_what_shows_again_where_a_record_inside_was_erased(
+    thread: Face, superuser: psycopg.Connection[Any], what: str
+) -> None:
+    """A rewind, a clear and a removal stay, because they repeat no message: the record inside does not."""
+    if what == "removal":
+        # Its summarizer looked at messages before its span.
+        commit(superuser, record(6, 7, inputs=[0]))
+        thread.compact("t", lambda ctx: ctx.remove(5, 8))
+    else:
+        thread.compact("t", span(5, 8))
+        thread.rewind("t", 4) if what == "rewind" else thread.clear("t")
+    thread.redact("t", 2 if what == "removal" else 6, reason="r")
+    assert [c.status for c in thread.compactions("t")] == ["redacted", "active"]
+    revocation = thread.revoke("t", 2)
+    view = thread.view("t")
+    assert [element.number for element in view.elements] == [None] * 12
+    assert thread.thread("t").view_tokens == view.tokens
+    first = {"rewind": 5, "clear": 1, "removal": 5}[what]
+    last = 8 if what == "removal" else 12
+    shown = sum(m.tokens for m in thread.replay("t") if first <= m.seq <= last)
+    assert (revocation.tokens_before, revocation.tokens_after) == (0, shown)
+    assert thread.verify("t").findings == ()
