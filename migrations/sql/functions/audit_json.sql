@@ -1,5 +1,6 @@
--- Returns a stored JSON text as jsonb for the audit views; NULL if Postgres cannot represent it. jsonb has no NUL and no
--- lone surrogate, so each is replaced by U+FFFD. Never raises an error, so that one row cannot hide the others. IMMUTABLE,
+-- Returns a stored JSON text as jsonb for the audit views; NULL if Postgres cannot represent it, or if it has a number of
+-- more digits than Python reads, which jsonb makes of a short text with an exponent. jsonb has no NUL and no lone
+-- surrogate, so each is replaced by U+FFFD. Never raises an error, so that one row cannot hide the others. IMMUTABLE,
 -- because Citus calls no other function in the views' subqueries.
 CREATE FUNCTION compaction_store.audit_json(p_text text) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE
@@ -7,6 +8,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_text text := p_text;
+    v_found jsonb;
 BEGIN
     IF strpos(v_text, E'\\u') > 0 THEN
         -- No backslash is escaped by another after this, so each begins an escape.
@@ -19,7 +21,14 @@ BEGIN
             v_text, E'(?<!\\\\u[dD][89abAB][0-9a-fA-F]{2})\\\\u[dD][c-fC-F][0-9a-fA-F]{2}', E'\\\\ufffd', 'g'
         );
     END IF;
-    RETURN v_text::jsonb;
+    v_found := v_text::jsonb;
+    IF v_text ~ '[0-9][eE][+]?[0-9]' AND EXISTS (
+        SELECT FROM regexp_matches(regexp_replace(v_found::text, '"([^"\\]|\\.)*"', '', 'g'), '[0-9]+', 'g') AS n (digits)
+        WHERE length(n.digits[1]) > 4300
+    ) THEN
+        RETURN NULL;
+    END IF;
+    RETURN v_found;
 EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END

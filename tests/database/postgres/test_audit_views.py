@@ -119,6 +119,7 @@ def test_threads_messages_and_events_have_plain_columns(url: str, asked: psycopg
     [
         {"payload": '{"content":"\\u0000"}'}, {"payload": "[1]"}, {"payload": "7"}, {"payload": '{"n":1e999999}'},
         {"payload": "[" * 600 + "]" * 600}, {"meta": '"\\ud800"'}, {"receipt": "not JSON"}, {"receipt": "{"},
+        {"payload": '{"n":1e5000}'}, {"payload": '{"n":[-7E+4300]}'}, {"payload": f'{{"n":{"9" * 4290}e99}}'},
     ],
 )  # fmt: skip
 def test_no_odd_row_hides_the_others(url: str, asked: psycopg.Connection[Any], odd: dict[str, str]) -> None:
@@ -127,11 +128,26 @@ def test_no_odd_row_hides_the_others(url: str, asked: psycopg.Connection[Any], o
     [(column, text)] = odd.items()
     kind = "text" if column == "receipt" else "json"
     asked.execute(f"UPDATE compaction_store.messages SET {column} = %s::{kind} WHERE seq = 2".encode(), (text,))
-    for body in ('{"summary_text":"\\u0000"}', '"text"', '{"duration":"x","error":[1],"settings":7}', '{"d":1e999999}'):
+    for body in (
+        '{"summary_text":"\\u0000"}',
+        '"text"',
+        '{"duration":"x","error":[1],"settings":7}',
+        '{"duration":1e9999}',
+    ):
         asked.execute("UPDATE compaction_store.compactions SET body = %s::json WHERE number = 2", (body,))
         asked.execute("UPDATE compaction_store.events SET body = %s::json", (body,))
         for view, count in (("threads", 1), ("messages", 13), ("compactions", 7), ("events", 1)):
             assert len(dicts(asked, f"SELECT * FROM compaction_store.audit_{view}")) == count
+
+
+def test_a_number_with_an_exponent_that_python_reads_is_shown(url: str, asked: psycopg.Connection[Any]) -> None:
+    text = '{"content":"\\"1e5000\\" %s","n":12e3}'
+    fill(url)
+    unlock(asked)
+    update = "UPDATE compaction_store.messages SET payload = %s::json WHERE seq = 2"
+    asked.execute(update, (text % ("9" * 5000),))
+    [found] = dicts(asked, "SELECT payload FROM compaction_store.audit_messages WHERE seq = 2")
+    assert found["payload"] == {"content": '"1e5000" ' + "9" * 5000, "n": 12000}
 
 
 def test_a_superuser_is_shown_one_tenant_and_all_only_on_request(url: str, superuser: psycopg.Connection[Any]) -> None:
