@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.embedded_servers import wait_until
 from support.faces import Face, Faces
 from support.handmade_bundles import START, Thread, golden, new_key, said, sealed
 from support.keys import key_of
@@ -127,6 +128,8 @@ def test_what_an_import_left_staged_neither_shows_nor_blocks(
             " SELECT gen_random_uuid(), 'message', g, g, now(), '', '', '{}' FROM generate_series(1, 50) AS g"
         )
         assert count(superuser, "staged") == 50
+        # Rows go when no transaction of the server is older, in other tests' databases too.
+        wait_until(lambda: _none_is_older(superuser))
         with psycopg.connect(loader) as open_yet:
             open_yet.execute(
                 "INSERT INTO compaction_store.staged (thread_uid, type, pos, created_at, commitment, entry)"
@@ -140,6 +143,14 @@ def test_what_an_import_left_staged_neither_shows_nor_blocks(
         assert count(superuser, "staged") == 1
     assert not store.import_bundle(lines).added
     assert list(store.export("t-1"))[1:-1] == lines[1:-1]
+
+
+def _none_is_older(superuser: psycopg.Connection[Any]) -> bool:
+    [row] = superuser.execute(
+        "SELECT bool_and(s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint)"
+        " FROM compaction_store.staged AS s"
+    )
+    return row[0] is True
 
 
 def _finish(sql: psycopg.Connection[Any], thread: Thread, **changed: Any) -> Any:
