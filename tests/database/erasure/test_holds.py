@@ -144,6 +144,7 @@ def test_a_refusal_is_recorded_before_the_erasure_is_confirmed(thread: Face) -> 
     check(thread)
 
 
+@pytest.mark.one_server("it calls a function without a key")
 @pytest.mark.parametrize("what", ["redact", "erase"])
 def test_a_refused_call_that_is_repeated_is_recorded_once(
     thread: Face, superuser: psycopg.Connection[Any], what: str
