@@ -165,6 +165,20 @@ def test_the_role_can_record_verdicts_and_nothing_else(url: str, superuser: psyc
             assert getattr(caught.value, "sqlstate", None) == "42501"
 
 
+def test_a_verdict_for_another_kind_of_sample_is_shown(url: str) -> None:
+    """Whoever has the role may say anything of the sample."""
+    with cs.Store.open(url, role="compaction_store_reviewer") as reviews:
+        reviews.review(THREAD, 3, "bad", sample={"every": "tenth"})
+
+    async def steps(client: Client) -> None:
+        page = await client.get("/record", params={"id": THREAD, "number": 3})
+        assert page.status_code == 200
+        assert "Verdicts" in page.text
+        assert "sample of seed" not in page.text
+
+    visit(url, steps)
+
+
 def test_the_application_cannot_judge_itself(url: str) -> None:
     with (
         cs.Store.open(url, role="compaction_store_app") as store,
