@@ -138,7 +138,7 @@ def test_the_function_itself_says_what_a_record_was_made_from(thread: Thread) ->
         "body": {"lie": True}, "login": "nobody",
     }  # fmt: skip
     run_id = uuid.uuid4()
-    thread.commit(summary(3, 6, actor="me", callback="app.compact", inputs=[4], **lies), run_id=run_id)
+    thread.commit(summary(3, 6, actor="me", callback="app.compact", inputs=[0], **lies), run_id=run_id)
     columns = thread.columns(1)
     entries = dict(
         thread.connection.execute(
@@ -147,7 +147,7 @@ def test_the_function_itself_says_what_a_record_was_made_from(thread: Thread) ->
         ).fetchall()
     )
     told = ("number", "pos", "tenant", "run_id", "redacted_pos", "tokens_before", "source_count", "inputs", "actor")
-    assert [columns[c] for c in told] == [1, COUNT + 1, "default", str(run_id), None, 40, 4, [4], "me"]
+    assert [columns[c] for c in told] == [1, COUNT + 1, "default", str(run_id), None, 40, 4, [0], "me"]
     assert (columns["source_before"], columns["source_end"]) == (entries[2], entries[6])
     assert columns["login"] == thread.connection.info.user
     assert "lie" not in columns["body"]
