@@ -186,8 +186,8 @@ def test_a_login_migrates_its_own_database_whether_or_not_it_may_make_roles(bare
     with psycopg.connect(bare_cluster, autocommit=True) as connection:
         for name, may, roles in (
             ("plain", "NOCREATEROLE", 0),
-            ("maker", "CREATEROLE", 4),
-            ("later", "NOCREATEROLE", 4),
+            ("maker", "CREATEROLE", 5),
+            ("later", "NOCREATEROLE", 5),
         ):
             connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' NOSUPERUSER {may}")
             connection.execute(f"CREATE DATABASE {name} OWNER {name} ENCODING 'UTF8' TEMPLATE template0")

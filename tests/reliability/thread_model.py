@@ -169,7 +169,9 @@ class Model:
         return self.write([
             Record(
                 "adoption", "applied", run[0].seq, run[-1].end_seq, "provider:given", sum(p.tokens for p in run),
-                sum(map(tokens_of, given)) if run is runs[-1] else 0, given if run is runs[-1] else (), _numbers(run),
+                sum(map(tokens_of, given)) if run is runs[-1] else 0, given if run is runs[-1] else (),
+                # The stand-ins may repeat anything that the provider was sent.
+                (0, *_numbers(run)) if run is runs[-1] and given else _numbers(run),
             )
             for run in runs
         ])  # fmt: skip
