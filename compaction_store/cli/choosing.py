@@ -81,53 +81,53 @@ def _strategy(spec: str, summarize: Any) -> Any:
     return _made(kind, options, "--strategy", name)
 
 
-def summarize(specs: list[str]) -> Any:
-    chosen = [_one_summarizer(spec) for spec in specs]
+def summarize(specs: list[str], option: str = "--summarizer") -> Any:
+    chosen = [_one_summarizer(spec, option) for spec in specs]
     if None in chosen and len(chosen) > 1:
-        raise misuse("none must be the only summarizer", "--summarizer")
+        raise misuse("none must be the only summarizer", option)
     return chosen[0] if len(chosen) == 1 else FallbackSummarizer(*chosen)
 
 
-def _one_summarizer(spec: str) -> Any:
-    name, options = _parts(spec, "--summarizer")
+def _one_summarizer(spec: str, option: str) -> Any:
+    name, options = _parts(spec, option)
     if "." in name:
-        return _loaded(name, options, "--summarizer")
+        return _loaded(name, options, option)
     if name == "none" and not options:
         return None
     if name == "extractive":
-        return _made(ExtractiveSummarizer, options, "--summarizer", name)
+        return _made(ExtractiveSummarizer, options, option, name)
     if name == "anthropic":
-        return _anthropic(options)
+        return _anthropic(options, option)
     if name == "openai":
-        return _openai(options)
-    raise misuse(f"must be {', '.join(SUMMARIZERS)} or package.module.name, not {spec!r}", "--summarizer")
+        return _openai(options, option)
+    raise misuse(f"must be {', '.join(SUMMARIZERS)} or package.module.name, not {spec!r}", option)
 
 
-def _anthropic(options: dict[str, Any]) -> Any:
+def _anthropic(options: dict[str, Any], option: str) -> Any:
     if "model" not in options:
-        raise misuse("anthropic needs a model: anthropic:model=NAME", "--summarizer")
+        raise misuse("anthropic needs a model: anthropic:model=NAME", option)
     try:
         import anthropic  # noqa: PLC0415 — an extra
     except ImportError:
         raise MissingExtra("the summarizer anthropic", "anthropic") from None
     client = anthropic.Anthropic()
     if not any(getattr(client, name, None) for name in ("api_key", "auth_token", "credentials")):
-        raise misuse("anthropic finds no API key: set ANTHROPIC_API_KEY", "--summarizer")
-    return _made(AnthropicSummarizer, options, "--summarizer", "anthropic", client)
+        raise misuse("anthropic finds no API key: set ANTHROPIC_API_KEY", option)
+    return _made(AnthropicSummarizer, options, option, "anthropic", client)
 
 
-def _openai(options: dict[str, Any]) -> Any:
+def _openai(options: dict[str, Any], option: str) -> Any:
     """Returns a summarizer for OpenAI's API, or for the compatible server at `base_url`."""
     if "model" not in options:
-        raise misuse("openai needs a model: openai:model=NAME[,base_url=URL]", "--summarizer")
+        raise misuse("openai needs a model: openai:model=NAME[,base_url=URL]", option)
     base_url = options.pop("base_url", None)
     if base_url is not None and not isinstance(base_url, str):
-        raise misuse(f"base_url must be a URL, not {base_url!r}", "--summarizer")
+        raise misuse(f"base_url must be a URL, not {base_url!r}", option)
     # The SDK requires a key, but most local servers do not.
     client = client_of(base_url, key_needed=base_url is None)
     if client is None:
-        raise misuse("openai finds no API key: set OPENAI_API_KEY", "--summarizer")
-    return _made(OpenAISummarizer, options, "--summarizer", "openai", client)
+        raise misuse("openai finds no API key: set OPENAI_API_KEY", option)
+    return _made(OpenAISummarizer, options, option, "openai", client)
 
 
 def _parts(spec: str, option: str) -> tuple[str, dict[str, Any]]:

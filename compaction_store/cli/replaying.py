@@ -16,7 +16,6 @@ from typing import NamedTuple
 from compaction_store import Reader, tokens
 from compaction_store.cli import choosing, options
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.errors import InvalidInput
 from compaction_store.evaluation import RECORDED, Judge, Policy, Prices, read_thread
 from compaction_store.evaluation.evaluating import Settings, ThreadRuns, check_policies, replay_thread
 from compaction_store.probes import NameReader
@@ -82,7 +81,7 @@ class Wanted:
     def _judge(self) -> Judge | None:
         if self.judge is None:
             return None
-        made = choosing.summarize([self.judge])
+        made = choosing.summarize([self.judge], "--judge")
         if not hasattr(made, "answer"):
             raise misuse("must be anthropic:model=NAME or openai:model=NAME", "--judge")
         return Judge(made.answer, model=made.model, replicates=self.judge_replicates)
@@ -141,8 +140,7 @@ def _begin(url: str | None, tenant: str, wanted: Wanted) -> None:
 
 @cache
 def _worker() -> _Worker:
-    if _given is None:
-        raise InvalidInput("a process must be one of the pool")
+    assert _given is not None  # noqa: S101 — the pool has called _begin
     url, tenant, wanted = _given
     store = _open.enter_context(options.reader(url, tenant))
     return _Worker(store, wanted.made(), NameReader())

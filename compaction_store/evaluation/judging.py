@@ -6,6 +6,7 @@ its agreement with verdicts of people on the same records (Cohen's kappa), if th
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,6 +62,8 @@ class Judge:
     def __init__(self, ask: Ask, *, model: str | None = None, prompt: str = PROMPT, replicates: int = 3) -> None:
         if not callable(ask):
             raise InvalidInput("ask must be a callable that takes a prompt and a document, and returns the answer")
+        if inspect.iscoroutinefunction(ask) or getattr(getattr(ask, "__self__", None), "needs_async", False):
+            raise InvalidInput("ask must not be async: give the summarizer a client that is not async")
         arguments.number(replicates, "replicates", least=1)
         self._ask = ask
         self.model = model if model is not None else getattr(getattr(ask, "__self__", None), "model", None)

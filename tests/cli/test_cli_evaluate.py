@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.messages_server import Behaviour, serving
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Run
@@ -178,3 +179,47 @@ def test_several_processes_find_the_same(run: Run, store: cs.Store) -> None:
     one, two = (figures(run, *TRY, "--processes", n) for n in ("1", "2"))
     assert one["threads"] == 42
     assert one == two
+
+
+def says(*words: str) -> list[Behaviour]:
+    def one(text: str) -> Behaviour:
+        answer = {
+            "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 90, "completion_tokens": 1, "total_tokens": 91},
+        }  # fmt: skip
+        return lambda handler, _body: handler.send(200, json.dumps(answer).encode())
+
+    return [one(word) for word in words]
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_model_judges_the_summaries_and_is_compared_with_people(run: Run, url: str) -> None:
+    with cs.Store.open(url, role="compaction_store_reviewer") as reviews:
+        for number, verdict in ((1, "good"), (2, "bad")):
+            reviews.review(THREAD, number, verdict)  # type: ignore[arg-type]
+    with serving() as server:
+        server.does(*says("Yes.", "no", "yes", "No."))
+        judge = f"openai:model=m,base_url={server.url}/v1"
+        found = figures(run, "--judge", judge, "--judge-replicates", "2")
+        [judged] = [policy["judge"] for policy in found["policies"]]
+        assert (judged["model"], judged["asked"], judged["good"], judged["split"], judged["undecided"]) == (
+            "m",
+            2,
+            0,
+            2,
+            2,
+        )
+        assert judged["agreement"]["labelled"] == 0
+        asked = [json.loads(body["messages"][1]["content"]) for body in server.requests]
+        assert SECRET in asked[0]["notes"]
+        assert len(asked) == 4
+        server.does(*says("yes", "no"))
+        judged = figures(run, "--judge", judge, "--judge-replicates", "1")["policies"][0]["judge"]
+        assert judged["agreement"] == {"labelled": 2, "same": 2, "kappa": 1.0}
+        server.does(*says("yes"))
+        assert "kappa" in run("evaluate", "--judge", judge, "--table").stdout
+    for wrong in ("extractive", "none", "openai", "tea"):
+        error = " ".join(run("evaluate", "--judge", wrong, code=2).stderr.split())
+        assert "--judge" in error
+        assert "--summarizer" not in error

@@ -166,7 +166,7 @@ def test_the_role_can_record_verdicts_and_nothing_else(url: str, superuser: psyc
 
 
 def test_a_verdict_for_another_kind_of_sample_is_shown(url: str) -> None:
-    """Whoever has the role may say anything of the sample."""
+    """A reviewer's login may give any object as the sample."""
     with cs.Store.open(url, role="compaction_store_reviewer") as reviews:
         reviews.review(THREAD, 3, "bad", sample={"every": "tenth"})
 

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from anthropic import AsyncAnthropic
 
 from compaction_store import TokenBudget, tokens
 from compaction_store.errors import InvalidInput, SummarizerError
 from compaction_store.evaluation import RECORDED, Evaluation, Judge, Policy, evaluate
 from compaction_store.evaluation.judging import Verdict, agreement, labels_of
+from compaction_store.summarizers import AnthropicSummarizer
 
 from .test_results import COUNTER, thread
 
@@ -91,23 +93,34 @@ def test_a_judge_that_cannot_be_asked_is_refused() -> None:
     given: Any = "model"
     with pytest.raises(InvalidInput, match="ask must be a callable"):
         Judge(given)
+
+    async def later(_prompt: str, _document: str) -> str:
+        return "yes"
+
+    awaited: list[Any] = [later, AnthropicSummarizer(AsyncAnthropic(api_key="k"), model="m").answer]
+    for ask in awaited:
+        with pytest.raises(InvalidInput, match="ask must not be async"):
+            Judge(ask)
     with pytest.raises(InvalidInput, match="replicates must be"):
         Judge(lambda _p, _d: "yes", replicates=0)
 
 
 def test_replicates_are_shown_with_their_spread() -> None:
-    told = iter(["NOTES: word 1", "NOTES: nothing", "NOTES: word 1"])
+    runs = iter(range(3))
 
     def write(ctx: Any) -> None:
-        if ctx.elements[0].number is None:
-            ctx.compact(1, 2, next(told))
+        half = ctx.elements[: len(ctx.elements) // 2]
+        if half[0].number is None:
+            said = "\n".join(str(message["content"]) for element in half for message in element.messages)
+            ctx.compact(1, half[-1].end_seq, "They talked." if next(runs) == 1 else said)
 
-    policy = Policy("write", (write,), TokenBudget(1000, trigger=250, target=100))
-    [result] = evaluate([THREAD], [policy], counter=COUNTER, replicates=3).policies
+    policy = Policy("write", (write,), TokenBudget(100_000, trigger=2500, target=500))
+    made = thread(*[100] * 40)
+    [result] = evaluate([made], [policy], counter=COUNTER, replicates=3, plant=10).policies
     assert (result.replicates, len(result.runs), result.outcomes["applied"]) == (3, 3, 3)
-    assert all(
-        rate.spread is not None and rate.spread[0] <= rate.share <= rate.spread[1] for rate in result.rates.values()
-    )
+    rate = result.rates["planted_rule"]
+    assert rate.kept * 3 == rate.asked * 2 > 0
+    assert rate.spread == (0.0, 1.0)
     with pytest.raises(InvalidInput, match="replicates must be"):
         evaluate([THREAD], [policy], counter=tokens.bytes_over_four(), replicates=0)
 
