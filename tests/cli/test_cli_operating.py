@@ -18,6 +18,7 @@ from cli.program import SECRET, THREAD, Forks, Run
 from compaction_store.checkpoints import check_proof
 
 _FIXTURES = Path(__file__).parent.parent / "importers" / "fixtures"
+_FAST = "the nodes of a cluster for tests do not fsync, which is a problem"
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def login(superuser: psycopg.Connection[Any], url: str) -> Iterator[str]:
     superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
+@pytest.mark.one_server("Citus does not enable the triggers of shards again, and each is a finding")
 def test_a_checkpoint_shows_that_a_thread_was_cut_off_and_refuses_to_sign_over_it(
     run: Run, filled: cs.Store, superuser: psycopg.Connection[Any]
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_login_is_granted_what_it_needs_and_no_more(
     assert its("grant", login, "auditor", code=3).stderr.count("\n") == 1
 
 
+@pytest.mark.one_server(_FAST)
 def test_the_doctor_finds_nothing_wrong_where_nothing_is(run: Run, store: cs.Store) -> None:
     checks = {check["name"]: check for check in run.json("doctor")}
     assert {"packages", "server", "pooler", "fsync", "synchronous_commit", "schema", "protection"} <= checks.keys()
@@ -112,6 +115,7 @@ def test_the_doctor_finds_nothing_wrong_where_nothing_is(run: Run, store: cs.Sto
     assert list(store.threads()) == []
 
 
+@pytest.mark.one_server(_FAST)
 def test_the_doctor_names_what_is_wrong_and_the_remedy(
     run: Run, forks: Forks, empty_url: str, url: str, login: str, superuser: psycopg.Connection[Any]
 ) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from support.superuser_edits import as_role, unlock
+import sqlalchemy as sa
+from support.superuser_edits import unlock
 
 import compaction_store as cs
 from cli.program import THREAD, Run
@@ -23,6 +26,15 @@ def two(filled: cs.Store) -> cs.Store:
     acme.compact("t-9", lambda ctx: ctx.compact(1, 2, "of acme"), actor="acme")
     acme.hold("t-9", reason="law")
     return filled
+
+
+@pytest.fixture
+def auditor(url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
+    """The URL of an auditor, who sees one tenant at a time."""
+    name = f"cs_cli_auditor_{os.getpid()}"
+    superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw' IN ROLE compaction_store_auditor".encode())
+    yield sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
+    superuser.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
 
 
 @pytest.mark.parametrize(
@@ -57,8 +69,8 @@ def test_events_of_all_threads_are_filtered(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_all_tenants_need_a_login_that_may_see_them(run: Run, url: str) -> None:
-    done = run("threads", "--all-tenants", "--url", as_role(url, "compaction_store_auditor"), code=3)
+def test_all_tenants_need_a_login_that_may_see_them(run: Run, auditor: str) -> None:
+    done = run("threads", "--all-tenants", "--url", auditor, code=3)
     assert "exempt from row-level security" in done.stderr
     assert done.stdout == ""
 
@@ -71,7 +83,7 @@ def test_a_thread_is_one_tenants(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_all_tenants_are_verified(run: Run, url: str, superuser: psycopg.Connection[Any]) -> None:
+def test_all_tenants_are_verified(run: Run, auditor: str, superuser: psycopg.Connection[Any]) -> None:
     reports = [
         json.loads(line) for line in run("verify", "--all-tenants", "--level", "schema", "--json").stdout.splitlines()
     ]
@@ -86,5 +98,5 @@ def test_all_tenants_are_verified(run: Run, url: str, superuser: psycopg.Connect
     assert "2 threads, 2 findings" in done.stdout
     for wrong in (["--all"], [THREAD], ["--after", "t"]):
         run("verify", "--all-tenants", *wrong, code=2)
-    denied = run("verify", "--all-tenants", "--url", as_role(url, "compaction_store_auditor"), code=3)
+    denied = run("verify", "--all-tenants", "--url", auditor, code=3)
     assert "exempt from row-level security" in denied.stderr

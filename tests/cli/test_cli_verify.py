@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from support import cluster
 
 import compaction_store as cs
 from cli.program import THREAD, Run
@@ -57,7 +58,8 @@ def test_everything_that_is_stored_ends_with_one_line(
         "UPDATE compaction_store.threads SET thread_id = E'x: no findings\\nledger' WHERE thread_id = 't-2'"
     )
     told = run("verify", "--all", "--table", code=1).stdout
-    assert told.splitlines()[-1] == "2 threads, 1 finding"
+    # On a cluster, the new name leads nowhere, and the old one to a thread of another name.
+    assert told.splitlines()[-1] == f"2 threads, {'3 findings' if cluster.given() else '1 finding'}"
     assert not any(line.startswith("ledger") for line in told.splitlines())
     first, second = run.json("verify", "--all", code=1)
     assert first["thread_uid"] < second["thread_uid"]

@@ -109,7 +109,7 @@ def test_a_second_signal_ends_it_at_once_and_the_thread_is_free_when_its_lease_e
         assert worker.wait() == 128 + signal.SIGTERM
     assert store.thread("a").last_number == 0
     assert run.json("worker", *_ASK, "--once") == []
-    superuser.execute("UPDATE compaction_store.heads SET lease_until = clock_timestamp() - interval '1 second'")
+    superuser.execute("UPDATE compaction_store.heads SET lease_until = now() - interval '1 second'")
     assert [line["thread_id"] for line in run.json("worker", *_ASK, "--once")] == ["a"]
 
 

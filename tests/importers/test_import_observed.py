@@ -94,6 +94,7 @@ def test_a_load_that_was_cut_anywhere_ends_as_if_it_had_not_been(store: Face, mo
         sound(store, 16, thread_id)
 
 
+@pytest.mark.one_server("it replaces the query of one server")
 def test_a_load_whose_connection_breaks_anywhere_ends_as_if_it_had_not(
     store: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -311,6 +311,7 @@ def test_open_source_is_what_import_into_opens(store: Face) -> None:
     assert result.loaded is not None
 
 
+@pytest.mark.one_server("a cluster loads each thread by itself")
 def test_short_threads_share_a_transaction_and_the_results_stay_in_order(
     store: Face, superuser: psycopg.Connection[Any]
 ) -> None:

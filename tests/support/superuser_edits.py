@@ -11,6 +11,8 @@ from compaction_store.postgres import schema
 from support import cluster
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
+#: The tables that have something of a thread. On a cluster its name is in another table.
+WITH_NAMES = (*TABLES, "names") if cluster.given() else TABLES
 
 
 def unlock(connection: psycopg.Connection[Any]) -> None:

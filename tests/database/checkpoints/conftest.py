@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from support.checkpoints import KEY
 from support.faces import Face
+from support.superuser_edits import WITH_NAMES
 
 import compaction_store as cs
 
@@ -20,7 +21,7 @@ def log(tmp_path: Path) -> cs.CheckpointLog:
 
 @pytest.fixture
 def root(superuser: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-    for table in ("threads", "heads", "messages", "compactions", "events"):
+    for table in WITH_NAMES:
         superuser.execute(f"ALTER TABLE compaction_store.{table} DISABLE TRIGGER ALL")
     return superuser
 

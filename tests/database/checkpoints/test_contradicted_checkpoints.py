@@ -8,13 +8,14 @@ import psycopg
 import pytest
 from support.checkpoints import KEY, contradictions, cut
 from support.keys import key_of
+from support.superuser_edits import WITH_NAMES
 
 import compaction_store as cs
 
 
 def drop(root: psycopg.Connection[Any], thread_id: str) -> None:
     uid = key_of(root, thread_id)
-    for table in ("threads", "heads", "messages", "compactions", "events"):
+    for table in WITH_NAMES:
         root.execute(f"DELETE FROM compaction_store.{table} WHERE thread_uid = %s", (uid,))
 
 

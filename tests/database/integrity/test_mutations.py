@@ -27,6 +27,7 @@ UNPROTECTED = set(re.findall(r"^\| `(\w+\.\w+)`", _DOCUMENT, re.MULTILINE))
 # Columns that must never be on the list.
 FORBIDDEN = re.compile(r"\.(payload|meta|body|role|start_seq|end_seq|created_at|last_at|actor|text|salt|commitment)$")
 SEED = int(os.environ.get("COMPACTION_STORE_TEST_SEED", "7"))
+_CELLS = "Citus does not change the key of a row, and each shard has a row of the same ctid"
 
 
 class Cell(NamedTuple):
@@ -204,10 +205,12 @@ def test_no_column_that_matters_is_on_the_list() -> None:
     assert [name for name in sorted(UNPROTECTED) if FORBIDDEN.search(name)] == []
 
 
+@pytest.mark.one_server(_CELLS)
 def test_random_changes_are_found(store: cs.Store, root: psycopg.Connection[Any]) -> None:
     campaign(store, root, 600)
 
 
 @pytest.mark.slow
+@pytest.mark.one_server(_CELLS)
 def test_five_thousand_random_changes_are_found(store: cs.Store, root: psycopg.Connection[Any]) -> None:
     campaign(store, root, 5000)
