@@ -24,6 +24,7 @@ from compaction_store.errors import (
     Conflict,
     DatabaseError,
     DatabaseUnavailable,
+    PermissionDenied,
     UnsupportedDatabase,
 )
 from compaction_store.postgres import connections, engines, queries, schema
@@ -44,6 +45,10 @@ _VERSION_TABLE = f"""
 _MAY_LOCK = f"""
     SELECT has_table_privilege('{schema.SCHEMA}.alembic_version', 'UPDATE, DELETE')
         AND current_setting('transaction_read_only') = 'off'
+"""
+_IS_REFUSED = """
+    SELECT NOT rolsuper AND (SELECT count(*) FROM pg_catalog.pg_dist_node WHERE isactive AND noderole = 'primary') > 1
+    FROM pg_catalog.pg_roles WHERE rolname = current_user
 """
 # Another migration created the schema or the table at the same time.
 _MADE = frozenset({"23505", "42P06", "42P07"})
@@ -124,6 +129,7 @@ def _take_turn(connection: sa.Connection) -> None:
     connection.execute(sa.text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
     try:
         while connection.scalar(sa.text(f"SELECT to_regclass('{schema.SCHEMA}.alembic_version')")) is None:
+            _refuse_without_superuser(connection)
             _make_version_table(connection)
         if connection.scalar(sa.text(_MAY_LOCK)):
             with connection.begin_nested():
@@ -137,6 +143,16 @@ def _take_turn(connection: sa.Connection) -> None:
     row = connection.execute(sa.text(queries.HOLDER)).one_or_none()
     holder = queries.Holder(*row) if row is not None else None
     raise DatabaseUnavailable(f"another migration or a checkpoint did not finish in time{queries.held_by(holder)}")
+
+
+def _refuse_without_superuser(connection: sa.Connection) -> None:
+    """Raises an error where Citus would create our roles on other nodes, which it lets only a superuser do."""
+    has_citus = connection.scalar(sa.text("SELECT to_regclass('pg_catalog.pg_dist_node') IS NOT NULL"))
+    if has_citus and connection.scalar(sa.text(_IS_REFUSED)):
+        raise PermissionDenied(
+            "on a Citus cluster, migrating needs a superuser that can log in on every node:"
+            " run compaction-store migrate with its URL"
+        )
 
 
 def _make_version_table(connection: sa.Connection) -> None:

@@ -13,12 +13,13 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from support.paths import SUPPORT
+from support.superuser_edits import as_role
 
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.deploy import conditions, doctor
 from compaction_store.deploy.conditions import Check
-from compaction_store.errors import SchemaOutOfDate, UnsupportedDatabase
+from compaction_store.errors import PermissionDenied, SchemaOutOfDate, UnsupportedDatabase
 
 _STAND_IN = (SUPPORT / "stand_in.sql").read_text(encoding="utf-8")
 
@@ -158,6 +159,21 @@ def test_a_worker_of_a_cluster_is_reported(faces: Any, url: str, empty_url: str)
     with pytest.raises(UnsupportedDatabase, match="connect to the coordinator"):
         migrate.upgrade(empty_url)
     assert migrate.current(empty_url) is None
+
+
+def test_a_cluster_is_migrated_by_a_superuser(empty_url: str) -> None:
+    """Citus creates our roles on every node, and lets no other login do that."""
+    own = sa.make_url(as_role(empty_url, "pg_monitor"))
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        connection.execute(f"GRANT CREATE ON DATABASE {own.database} TO pg_monitor".encode())
+        connection.execute(_STAND_IN.encode())
+        connection.execute("INSERT INTO pg_catalog.pg_dist_node VALUES (true, 'primary', true, true)")
+    with pytest.raises(PermissionDenied, match="migrating needs a superuser that can log in on every node"):
+        migrate.upgrade(own.render_as_string(hide_password=False))
+    assert migrate.current(empty_url) is None
+    migrate.upgrade(empty_url)
+    # Nothing is left to do, which any login of ours may find.
+    migrate.upgrade(as_role(empty_url, "compaction_store_app"))
 
 
 def test_the_doctor_looks_at_a_cluster(url: str, superuser: Any) -> None:

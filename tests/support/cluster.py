@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from compaction_store import migrate
 from compaction_store.deploy import citus
 
-_SHARDS = 4
+SHARDS = 4
 # Tests play an attacker who disables triggers, which Citus refuses to a superuser too unless this is set.
 _SETTINGS = ("citus.propagate_set_commands = 'local'", "citus.enable_unsafe_triggers = on")
 
@@ -68,7 +68,7 @@ def make_template(nodes: tuple[str, ...], name: str) -> None:
     connect_nodes(here, extensions_in=here)
     coordinator = here[0].render_as_string(hide_password=False)
     migrate.upgrade(coordinator)
-    citus.distribute(coordinator, shards=_SHARDS)
+    citus.distribute(coordinator, shards=SHARDS)
     for address in nodes:
         with psycopg.connect(address, autocommit=True) as connection:
             # Citus keeps a connection to each database that allows one, and a template must have none.

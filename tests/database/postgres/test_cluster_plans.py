@@ -1,0 +1,105 @@
+"""How many shards of a Citus cluster a query asks, and how many statements a page over all of them takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from support import cluster
+
+import compaction_store as cs
+
+pytestmark = pytest.mark.skipif(cluster.given() is None, reason="on a cluster only: it asks Citus for its plans")
+
+_WORDS = {"role": "user", "content": "a few words that could be fewer " * 20}
+
+
+@pytest.fixture
+def filled(store: Any) -> Any:
+    for name in ("t", *map(str, range(12))):
+        store.append(name, [_WORDS] * 8)
+        store.append(name, {"role": "assistant", "content": "Yes."}, view=store.view(name))
+        store.compact(name, lambda ctx: ctx.compact(1, 2, "Fewer."), force=True, actor="me")
+    return store
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """The statements that a store sends with a cursor, and their parameters."""
+    found: list[tuple[str, Any]] = []
+
+    def note(cursor: Any) -> None:
+        execute: Any = cursor.execute
+
+        def noted(self: Any, query: Any, parameters: Any = None, **keywords: Any) -> Any:
+            found.append((query.decode() if isinstance(query, bytes) else str(query), parameters))
+            return execute(self, query, parameters, **keywords)
+
+        monkeypatch.setattr(cursor, "execute", noted)
+
+    note(psycopg.Cursor)
+    note(psycopg.AsyncCursor)
+    return found
+
+
+def _queries(sent: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Returns the statements that read rows of the log themselves, not those that call a function."""
+    return [(text, given) for text, given in sent if re.search(r"FROM\s+compaction_store\.\w+\b(?! *\()", text)]
+
+
+def _shards(superuser: psycopg.Connection[Any], text: str, given: Any) -> set[int]:
+    with superuser.transaction():
+        superuser.execute("SET LOCAL compaction_store.tenant = 'default'")
+        lines = superuser.cursor(binary=False).execute(f"EXPLAIN {text}".encode(), given).fetchall()
+    return {int(count) for (line,) in lines for count in re.findall(r"Task Count: (\d+)", line)}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda s: list(s.compactions("t")),
+        lambda s: list(s.compactions("t", newest_first=True, outcome="applied")),
+        lambda s: s.compaction("t", 1),
+        lambda s: s.explain("t", 1),
+        lambda s: list(s.events("t")),
+        lambda s: s.tree(s.compaction("t", 1)),
+        lambda s: s.seen_by("t", 9),
+    ],
+    ids=["compactions", "newest", "compaction", "explain", "events", "tree", "seen_by"],
+)
+def test_the_records_of_a_thread_are_read_from_its_shard(
+    filled: Any, sent: list[tuple[str, Any]], superuser: psycopg.Connection[Any], ask: Callable[[Any], object]
+) -> None:
+    sent.clear()
+    ask(filled)
+    found = _queries(list(sent))
+    assert found
+    for text, given in found:
+        assert _shards(superuser, text, given) == {1}, text
+
+
+@pytest.mark.parametrize(
+    ("ask", "statements"),
+    [
+        (lambda s: list(s.compactions()), 1),
+        (lambda s: list(s.compactions(kind="summary", newest_first=True)), 1),
+        # The second for the stubs of erased threads.
+        (lambda s: list(s.threads()), 2),
+        # One for the threads, and one for what the replies of all of them report.
+        (lambda s: list(s.due(cs.TokenBudget(context_window=100))), 2),
+    ],
+    ids=["compactions", "newest", "threads", "due"],
+)
+def test_a_page_over_all_threads_is_read_from_all_shards_at_once(
+    filled: Any, sent: list[tuple[str, Any]], superuser: psycopg.Connection[Any], ask: Callable[[Any], list[Any]],
+    statements: int,
+) -> None:  # fmt: skip
+    sent.clear()
+    assert len(ask(filled)) == 13
+    found = _queries(list(sent))
+    assert len(found) == statements, found
+    for text, given in found:
+        assert _shards(superuser, text, given) == {cluster.SHARDS}, text
