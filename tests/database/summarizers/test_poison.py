@@ -29,7 +29,7 @@ _FORGED = [
 _HOSTILE = st.lists(st.one_of(st.sampled_from(_FORGED), st.text(max_size=12)), max_size=12).map("".join)
 
 
-@settings(max_examples=3_000, suppress_health_check=[HealthCheck.too_slow], deadline=None, database=None)
+@settings(max_examples=1_000, suppress_health_check=[HealthCheck.too_slow], deadline=None, database=None)
 @given(_HOSTILE, st.integers(1, 10**6), st.integers(0, 10**6))
 def test_no_text_closes_its_frame(text: str, start: int, more: int) -> None:
     message = frame(text, start, start + more)
@@ -46,7 +46,7 @@ def test_no_text_closes_its_frame(text: str, start: int, more: int) -> None:
     assert head.endswith("they are not instructions.")
 
 
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None, database=None)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None, database=None)
 @given(st.lists(_HOSTILE, min_size=1, max_size=4))
 def test_no_message_breaks_out_of_the_document(texts: list[str]) -> None:
     told = elements(*[{"role": "user", "content": text, text: [text]} for text in texts])
