@@ -1,1 +1,1 @@
-"""Text that is safe to show on a terminal and on a page, messages as text, marks and charts."""
+"""Shows content to people: safe text for terminals and pages, messages as text, marked summaries, and charts."""

@@ -22,7 +22,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """By how many tokens a message or a record changed the view; None if the store must be asked."""
+    """The change of the view's tokens by a message or a record; None if the store must be asked."""
 
     pos: int
     change: int | None
@@ -70,7 +70,7 @@ def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
 def whole_course(steps: Iterable[Step], *, tokens: int, last_pos: int, erased_pos: int) -> Course:
     """Computes the course of a thread whose view has these tokens now.
 
-    Erased tokens are in no step: they are taken off at `erased_pos`. The course ends at `last_pos`.
+    Erased tokens are in no step: they are subtracted at `erased_pos`. The course ends at `last_pos`.
     """
     found = list(steps)
     difference = tokens - sum(step.change or 0 for step in found)

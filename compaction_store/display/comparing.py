@@ -1,4 +1,4 @@
-"""The originals of a record beside what replaced them, in pieces that are marked. Pure."""
+"""Shows the originals of a record beside their replacement, in marked pieces. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Marks what a summary kept of its sources, what it lost, and what it has that no source has. Pure.
+"""Marks the names and quotations that a summary kept, lost or added, compared with its sources.
 
-Marked are names (paths, identifiers, numbers) and quotations, as the probes read them.
+Pure. Names are paths, identifiers and numbers, as the probes read them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Mark = Literal["", "kept", "lost", "new"]
 
 
 class Piece(NamedTuple):
-    """A piece of a text, and how it is marked."""
+    """A piece of a text, with its mark."""
 
     text: str
     mark: Mark
@@ -34,7 +34,7 @@ class Facts:
     def add(self, text: str) -> None:
         for name, _, _ in named_at(text):
             self._keys.update(keys(name))
-        # One string of all words, with a mark at the ends, in which the words of a quotation are looked for.
+        # All words as one string, with a mark at both ends, in which quotations are searched.
         self._words.append(f" {' '.join(words(text))} ")
 
     def _has_name(self, found: Iterable[str]) -> bool:
@@ -45,7 +45,7 @@ class Facts:
         return any(wanted in each for each in self._words)
 
     def marked(self, text: str, *, missing: Mark) -> list[Piece]:
-        """Splits a text into pieces; what these facts have is `kept`, and what they have not is `missing`."""
+        """Splits a text into pieces: names and quotations in these facts are marked `kept`, others `missing`."""
         pieces: list[Piece] = []
         last = 0
         for start, end, mark in self._marks(text, missing):
@@ -63,7 +63,7 @@ class Facts:
         ]  # fmt: skip
         found += [(start, end, self._has_name([name.key])) for name, start, end in named_at(text) if name.is_strong]
         last = 0
-        # Of two that overlap, the first counts, and of two at one place the longer.
+        # If two overlap, the first one counts; of two that begin at the same place, the longer one.
         for start, end, is_there in sorted(found, key=lambda each: (each[0], -each[1])):
             if start >= last:
                 yield start, end, "kept" if is_there else missing

@@ -1,4 +1,4 @@
-"""The text of a message for a person: its texts, and its calls as `call: read({"page": 7})`."""
+"""Formats a message for a person: its texts, and its calls as `call: read({"page": 7})`."""
 
 from __future__ import annotations
 
