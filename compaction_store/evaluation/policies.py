@@ -31,5 +31,5 @@ class Policy:
             check_callback(callback, awaits=False)
 
 
-#: The policy that made the thread's own records. It is replayed from them.
+#: The name of the policy that made the thread's own records, from which it is replayed.
 RECORDED: Final = "recorded"

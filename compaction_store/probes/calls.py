@@ -1,7 +1,7 @@
-"""Reads calls of tools: which are the same, which only look something up, and which files they write.
+"""Reads tool calls: which are equal, which only look something up, and which files they write.
 
-Nobody declares what a tool does, so its name and the first word of a shell's command decide. A tool of an unknown name
-neither looks up nor writes.
+A stored call does not say what its tool does, so the name of the tool and the first word of a shell command decide. A
+tool with an unknown name counts neither as a look-up nor as a write.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ _SHELL_LOOKS_UP = frozenset(
 )
 _GIT_LOOKS_UP = frozenset(["log", "show", "diff", "status", "blame", "ls-files", "grep", "branch"])
 _TOKEN = re.compile(
-    # A word in quotes, the end of a command, a copied or a redirected output, a word.
+    # Tokens: a word in quotes, the end of a command, a redirection, a word.
     r""""(?:[^"\\]|\\.){0,600}"|'[^']{0,600}'|(?P<end>&&|\|\||[;|\n])|(?P<copy>\d?>&\d)|(?P<to>[\d&]?>>?)|[^\s"';|&<>]+""",
     re.DOTALL,
 )
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?[^\n]*\n")
 _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete|Move to)(?: File)?: ([^\n]{1,500})", re.MULTILINE)
 _LONGEST_PATH = 400
-# Patterns, variables and other characters that no name of a file has.
+# Patterns, variables and other characters that are not in file names.
 _NO_PATH = re.compile(r"[\n*?$`(){}<>|;\"]")
-# Commands are read this far; what follows is mostly text to be written.
+# Commands are read up to this length; the rest is mostly text to be written.
 _LONGEST_COMMAND = 4000
 
 
@@ -72,7 +72,7 @@ class FileChange(NamedTuple):
 
 
 def signature(call: Call) -> str:
-    """Returns a text that two calls have in common if their tools and their inputs are equal."""
+    """Returns a text that is the same for two calls if their tools and their inputs are equal."""
     given = call.given
     if isinstance(given, str):
         given = " ".join(given.split())
@@ -85,7 +85,7 @@ def signature(call: Call) -> str:
     return f"{call.name}\n{written}"
 
 
-# Fields of inputs that say why a call is made, and not what it does.
+# Input fields that say why a call is made, not what it does.
 _ABOUT_THE_CALL = frozenset({"description", "explanation", "reason", "toolSummary", "toolAction", "timeout", "thought"})
 
 
@@ -99,14 +99,14 @@ def looks_up(call: Call) -> bool:
     if command is not None:
         return _shell_looks_up(command)
     humps = _humps(call.name)
-    # The command of an editor with several is in its input.
+    # An editor with several commands has the command in its input.
     if isinstance(call.given, dict) and isinstance(verb := call.given.get("command"), str) and verb in ("view", "read"):
         return True
     return any(hump in _LOOKS_UP for hump in humps) and not any(hump in _CHANGES for hump in humps)
 
 
 def shell_command(call: Call) -> str | None:
-    """Returns the command that a call gives to a shell; None if it is another call."""
+    """Returns the shell command in a call; None if the call runs none."""
     given = call.given
     if not any(hump in _SHELLS for hump in _humps(call.name)):
         return None
@@ -117,13 +117,13 @@ def shell_command(call: Call) -> str | None:
         if isinstance(value, str):
             return value
         if isinstance(value, list) and all(isinstance(word, str) for word in value):
-            # Such as ["bash", "-lc", "ls"].
+            # For example ["bash", "-lc", "ls"].
             return str(value[-1]) if len(value) > 2 and value[1].startswith("-") else " ".join(value)  # noqa: PLR2004
     return None
 
 
 def _steps(command: str) -> Iterator[list[str]]:
-    """Yields the words of each simple command. `>` stands before a file that output is written to."""
+    """Yields the words of each simple command. A file that output is redirected to has `>` before it."""
     step: list[str] = []
     for token in _TOKEN.finditer(_without_documents(command[:_LONGEST_COMMAND])):
         if token["end"] is not None:
@@ -138,7 +138,7 @@ def _steps(command: str) -> Iterator[list[str]]:
 
 
 def _without_documents(command: str) -> str:
-    """Returns a command without the documents in it (`<<EOF`): they are no commands."""
+    """Returns a command without its here-documents (`<<EOF`)."""
     kept: list[str] = []
     last = 0
     while (here := _HERE.search(command, last)) is not None:
@@ -172,7 +172,7 @@ def changed_files(call: Call) -> list[FileChange]:
 
 
 def _edited(call: Call) -> FileChange | None:
-    """Returns the file that a call of an editor changes. A tool for orders or users has no path in its input."""
+    """Returns the file that an editor's call changes. A tool that edits orders or users has no path in its input."""
     given = call.given
     if not isinstance(given, dict):
         return None
@@ -189,7 +189,7 @@ def _edited(call: Call) -> FileChange | None:
 
 
 def _is_file(path: str) -> bool:
-    """Returns whether a path in a shell's command is a file's: its last part has an extension, or is known."""
+    """Returns whether a path in a shell command is a file's: its last part has an extension, or is a known name."""
     name = path.rstrip("/").rpartition("/")[2]
     return "." in name.strip(".") or name.startswith(".") or name in ("Makefile", "Dockerfile", "LICENSE", "README")
 

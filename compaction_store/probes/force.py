@@ -1,4 +1,4 @@
-"""The words that bind somebody from then on, in ten languages, and those that only describe or are for this once.
+"""Words of lasting force ("never", "always", "must") in ten languages, and words that only describe or apply once.
 
 The patterns have no nested repetition, and are searched in one sentence at a time.
 """
@@ -11,7 +11,7 @@ from compaction_store.probes.words import UNSPACED
 
 # ruff: noqa: RUF001
 
-# The beginning of a clause: an imperative may follow.
+# The beginning of a clause, where an imperative may follow.
 _CLAUSE = (
     r"(?:^|[,;:.!(\u2013\u2014-] ?|\b(?:and|but|also|so|please|then|you|we|just|again|again,|ok|okay|no|yes|plus|or"
     r"|must|should|shall|will"
@@ -112,7 +112,7 @@ _KOREAN = (
     r"|안 ?(?:돼|됩니다|된다)|매번|언제나"
 )
 _LETTERS = re.compile(r"[a-z]+")
-# Each pattern has one of these words if it can be written in ASCII. Most sentences have none: they are not searched.
+# Every pattern in ASCII contains one of these words. Most sentences have none and need not be searched.
 _IN_ENGLISH = frozenset(
     """
     never always not don dont must should shall mustn shouldn may can only now here forward point rest future times
@@ -142,7 +142,7 @@ _REPORTS = re.compile(
     r"|sin|senza|sem|sans|не|нельзя|без)\b|[不勿别別無无]|ない|禁|않|마세요|말",
     re.IGNORECASE,
 )
-# Words that describe instead of ordering, at the beginning of a sentence; and words for this once.
+# Words at the beginning of a sentence that describe instead of ordering; and words that limit an order to one time.
 _DESCRIBES = re.compile(
     r"(?:(?:i|it|that|this|there|he|she|they|which|who|what|why|how|because|if it|when it|seems?|looks?|i'm|it's"
     r"|that's)\b(?!.{0,80}\b(?:you"
@@ -159,7 +159,7 @@ _ONCE = re.compile(
     r"|暂时|先别|今のところ|まだ|아직",
     re.IGNORECASE,
 )
-# Words without a meaning of their own, and the words of force: a summary may put them otherwise.
+# Function words and words of lasting force: a summary may replace them by others.
 FUNCTION_WORDS = frozenset(
     """
     a an the and or but if of to in on at by for from with without as is are was were be been being it its this that
@@ -181,7 +181,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def may_have_force(text: str) -> bool:
-    """Returns false if no sentence of a text can have force: a quick test for long texts."""
+    """Returns False if no sentence of a text can have lasting force: a quick test for long texts."""
     if not text.isascii():
         return True
     letters = _LETTERS.findall(text.lower())
@@ -200,7 +200,9 @@ def has_force(sentence: str) -> bool:
 
 
 def mentions_force(sentence: str) -> bool:
-    """Returns whether a sentence of a summary may report an order: it has a word of force, a negation or a wish."""
+    """Returns whether a sentence of a summary may report an order: it has a word of lasting force, a negation or a
+    wish.
+    """
     return _REPORTS.search(sentence) is not None or has_force(sentence)
 
 

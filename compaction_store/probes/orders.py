@@ -1,7 +1,7 @@
 """Finds standing orders: sentences of a user that bind the assistant from then on, such as "never push to main".
 
-Recognized are the words for it in ten languages: English, German, French, Spanish, Portuguese, Italian, Russian,
-Chinese, Japanese and Korean. A sentence that describes ("it never works"), asks, or says "for now" is none.
+Orders are recognized by typical words in ten languages: English, German, French, Spanish, Portuguese, Italian, Russian,
+Chinese, Japanese and Korean. A sentence that describes ("it never works"), asks, or says "for now" is not an order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.probes.words import is_unspaced, words
 # Longer ones are pasted text.
 _LONGEST = 400
 _SHORTEST = 6
-# Users write orders at the ends of a long text; what is between was pasted.
+# Users write orders at the ends of a long text; the middle was pasted.
 _LONGEST_TEXT = 6000
 _ENDS = 1500
 
@@ -28,7 +28,7 @@ _NUMBERED = re.compile(r"\s*\d+\s?[:|\t]")
 _LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 
-# Words are compared by their beginnings: "pushing" is "push".
+# Words are compared by their stems: "pushing" is "push".
 _STEM = 4
 
 
@@ -41,7 +41,7 @@ class Order(NamedTuple):
 
 
 def orders(text: str, *, whole: bool = False) -> Iterator[Order]:
-    """Yields the standing orders in a user's text. Only the ends of a long one are read, unless it is `whole`."""
+    """Yields the standing orders in a user's text. Of a long text only the two ends are read, unless `whole` is set."""
     if len(text) > _LONGEST_TEXT and not whole:
         yield from (order for order in _orders(text) if order.end <= _ENDS or order.start >= len(text) - _ENDS)
     else:
@@ -65,12 +65,12 @@ def is_order(sentence: str) -> bool:
     sentence = " ".join(sentence.lstrip(_LIST_MARKS).split())
     if not has_force(sentence) or describes(sentence) or is_for_once(sentence) or _QUESTION.search(sentence):
         return False
-    # Code and logs have more signs than letters.
+    # Code and logs have more symbols than letters.
     return len(_ANY_LETTER.findall(sentence)) * 2 >= len(sentence)
 
 
 def rare_words(text: str) -> frozenset[str]:
-    """Returns the words that carry the meaning of a sentence, by their beginnings; of unspaced scripts, pairs."""
+    """Returns the stems of the words that carry a sentence's meaning; for unspaced scripts, pairs of characters."""
     found: set[str] = set()
     last = ""
     for word in words(text):

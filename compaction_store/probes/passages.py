@@ -1,4 +1,4 @@
-"""A summary in passages, for questions such as whether one sentence of it says all that an order says."""
+"""Splits a summary into passages, to ask for example whether one of its sentences repeats a whole order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from compaction_store.probes.orders import rare_words
 from compaction_store.probes.sentences import sentences
 from compaction_store.probes.words import Phrases, words
 
-# A longer sentence is cut, so that a question costs the same for any summary.
+# A longer sentence is split, so that a question costs the same for any summary.
 _LONGEST = 600
-# A word that is in more passages distinguishes none of them; only so many are looked at.
+# A word that is in more passages than this does not tell them apart; no more are looked at.
 _MOST_PASSAGES = 50
 
 
@@ -40,14 +40,13 @@ class Passages:
     def says(self, order: str) -> bool:
         """Returns whether a passage has all the rare words of an order, and a word of lasting force.
 
-        The words may continue in the next passage. Of a sentence in a script without spaces, most pairs of characters
-        are enough.
+        The words may continue in the next passage. For a script without spaces, most pairs of characters are enough.
         """
         wanted = rare_words(order)
         if not wanted:
             return False
         least = len(wanted) if not any(map(_is_pair, wanted)) else -(-len(wanted) * 7 // 10)
-        # If not all words are wanted, any of them may be the first one there.
+        # If not all words are required, a passage may have any of them first.
         starts = sorted(wanted, key=lambda word: (len(self._by_word.get(word, ())), word))[: len(wanted) - least + 1]
         for index in dict.fromkeys(islice((i for word in starts for i in self._by_word.get(word, ())), _MOST_PASSAGES)):
             for first in (index, index - 1):
@@ -58,7 +57,7 @@ class Passages:
         return False
 
     def holding(self, wanted: Iterable[str]) -> set[str]:
-        """Returns those of some texts that are in these, word for word."""
+        """Returns the given texts that are in the passages word for word."""
         phrases = Phrases((text, words(text)) for text in wanted)
         return {text for one in self.texts for text, _ in phrases.found(words(one))}
 
@@ -86,7 +85,7 @@ class Passages:
 
 
 def _short(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the places of the sentences, long ones in parts."""
+    """Yields the places of the sentences; long sentences are split."""
     for start, end in sentences(text):
         while end - start > _LONGEST:
             space = text.rfind(" ", start + _LONGEST // 2, start + _LONGEST)

@@ -1,4 +1,4 @@
-"""Finds quotations in a text: what it says that somebody said, or code, word for word."""
+"""Finds quotations in a text: words that it attributes to somebody, or code, word for word."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from compaction_store.probes.words import words
 
-# A quotation begins after a space or an opening mark, and with a word: between two of them there is none.
+# A quotation begins with a word, after a space or an opening mark; the text between two quotations is not one.
 _BEFORE = r"(?:(?<=^)|(?<=[\s(\[{:=>\u2014*_-]))"
 _QUOTED = re.compile(
     rf"{_BEFORE}(?:\"([^\"\n]{{1,300}})\"|`([^`\n]{{1,300}})`)|\u201c([^\u201c\u201d\n]{{1,300}})\u201d"
@@ -19,7 +19,7 @@ _EDGES = re.compile(r"[\w<({\[@#$/.~+*-].*[^\s,:=(\[{]", re.DOTALL)
 _LEFT_OUT = re.compile(r"\.{3}|\u2026|\[[^\]\n]{0,40}\]")
 # A path in quotes is a name.
 _IS_NAME = re.compile(r"[!-~]+").fullmatch
-# A shorter one is a name or a way of speaking.
+# A shorter one is a name or a figure of speech.
 _LEAST_WORDS = 3
 _MOST_WORDS = 60
 
@@ -27,7 +27,7 @@ _MOST_WORDS = 60
 def quotations(text: str) -> Iterator[tuple[int, int]]:
     """Yields the start and the end of each quotation of at least three words, without its marks.
 
-    A quotation with a mark of omission gives its parts.
+    A quotation with an ellipsis yields its parts.
     """
     for quoted in _QUOTED.finditer(text):
         start, end = quoted.span(quoted.lastindex or 0)

@@ -1,6 +1,6 @@
-"""Reads what is said, called and returned in one message, in the format of any API. Never raises for an unknown shape.
+"""Reads the texts, calls and results in one message, in the format of any API.
 
-It is the probes' view of a message: each text has its place in the payload, and who said it.
+Never raises for an unknown shape. Each text comes with its place in the payload and its author.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from compaction_store.messages.framing import framed_text
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 
-# "label" is the name of a tool or of a field: it can be quoted, and nobody needs it later.
+# A "label" is the name of a tool or of a field: it can be quoted, but does not count as needed later.
 SpeechKind = Literal["system", "user", "assistant", "thinking", "call", "label", "result", "notes"]
 
 _ROLES: dict[str, SpeechKind] = {
@@ -23,12 +23,12 @@ _ROLES: dict[str, SpeechKind] = {
 }  # fmt: skip
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _REASONING = ("reasoning_content", "reasoning")
-# The fields with the input of a call, and with what it returned.
+# The fields with the input of a call, and those with its result.
 _INPUTS = ("input", "arguments", "action", "operation", "queries", "code")
 _OUTPUTS = ("content", "output", "outputs", "results", "result", "error", "stdout", "stderr", "logs")
 # Items that have both a call and its result.
 _BOTH = frozenset({"mcp_call", "web_search_call", "file_search_call", "code_interpreter_call"})
-# Fields that say nothing: kinds, ids, marks, encrypted or binary data.
+# Fields without content: kinds, ids, marks, encrypted or binary data.
 _SILENT = frozenset({
     "type", "id", "role", "status", "call_id", "tool_use_id", "tool_call_id", "signature", "encrypted_content", "data",
     "media_type", "mime_type", "cache_control", "index", "detail", "file_data", "image_url", "image", "annotations",
@@ -58,7 +58,7 @@ class Said(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a tool. `given` is its input, parsed if it is JSON."""
+    """A tool call. `given` is its input, parsed if it is JSON."""
 
     id: str | None
     name: str
@@ -67,7 +67,7 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The answer of a tool: the id of its call, whether it says that it failed, and the size of its texts."""
+    """A tool result: the id of its call, whether it reports a failure, and the size of its texts."""
 
     id: str | None
     failed: bool
@@ -160,7 +160,7 @@ class Reading:
         if labels := " ".join(_field_names(given)):
             self.said.append(Said("label", where, labels, raw or ""))
         if raw is not None and not isinstance(given, str):
-            # The leaves of parsed arguments; their places are in the string that they were parsed from.
+            # The leaves of parsed arguments, with their places in the string that was parsed.
             self.said.extend(Said(_says(place, text), where, text, raw) for place, text in leaves(given, ""))
         else:
             self.said.extend(Said(_says(place, text), place, text) for place, text in leaves(given, where))
@@ -190,12 +190,12 @@ def _field_names(value: Any) -> Iterator[str]:
 
 
 def _says(place: str, text: str) -> SpeechKind:
-    """Returns what a part of an input is: the lines to read and the seconds to wait name nothing."""
+    """Returns the kind of a part of an input: a number of lines to read or seconds to wait is a label."""
     return "label" if text.isdigit() and _WINDOW.search(place) is not None else "call"
 
 
 def leaves(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Yields every text and number in a value of JSON with its path, in order. Data and ids are left out."""
+    """Yields every text and number in a JSON value with its path, in order. Data and ids are left out."""
     waiting: list[tuple[str, Any, int]] = [(field, value, 0)]
     while waiting:
         place, one, depth = waiting.pop()

@@ -1,7 +1,7 @@
-"""Recognizes strings with the shape of a credential: keys, tokens, passwords. They must not be forced into a summary.
+"""Recognizes strings that look like credentials: keys, tokens, passwords.
 
-A credential is recognized by a prefix that a service gives it, by the name of the field that it is in, or by its
-letters and digits being mixed as no word's are. Hashes, ids of messages and of calls, and paths are none.
+They must not be forced into a summary. A credential is recognized by a service's prefix, by the name of its field, or
+by random letters and digits. Hashes, paths, and ids of messages and calls are not credentials.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _FIELD_WITH_VALUE = re.compile(
 _HEADER = re.compile(r"\b(?:bearer|basic)[ ]{1,2}([A-Za-z0-9._~+/=-]{12,2000})", re.IGNORECASE)
 _IN_URL = re.compile(r"://[^\s/:@\"']{1,100}:([^\s/@\"']{3,200})@")
 _MIXED = re.compile(r"(?<![\w+/=-])[A-Za-z0-9_+/=-]{24,400}(?![\w+/=-])")
-# Ids that services and SDKs make look like credentials and open nothing.
+# Ids that services and SDKs make look like credentials, but give no access.
 _ID = re.compile(
     r"(?:toolu|srvtoolu|mcptoolu|call|msg|chatcmpl|cmpl|resp|rs|fc|ctc|ws|req|run|thread|asst|file|batch|session|evt"
     r"|gen)[_-]"
 )
-# Code that reads a credential, and is none: `token = config.token`.
+# Code that reads a credential is not one: `token = config.token`.
 _CODE = re.compile(r"[A-Za-z_$][\w$]*\.[\w$.]+|undefined|string|[\w-]{0,20}\.{3,}", re.IGNORECASE)
 _SHORTEST = 6
 _DIGIT = re.compile(r"\d")
@@ -72,7 +72,7 @@ def has_secret(text: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """Returns a text with a mask in place of everything that has the shape of a credential."""
+    """Masks everything in a text that looks like a credential."""
     kept: list[str] = []
     last = 0
     for start, end in sorted(secrets(text)):
@@ -83,7 +83,7 @@ def masked(text: str) -> str:
 
 
 def is_random(run: str) -> bool:
-    """Returns whether letters and digits are mixed in a run as in a key made by chance. A hexadecimal hash is not."""
+    """Returns whether letters and digits are mixed in a run as in a random key. A hexadecimal hash does not count."""
     if _ID.match(run) or run.startswith("0x") or run.count("/") > 1:
         return False
     kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in run if c.isalnum()]

@@ -19,7 +19,7 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def prose(text: str) -> str:
-    """Returns a text with spaces in place of fenced code. The length stays the same."""
+    """Replaces fenced code in a text by spaces. The length stays the same."""
     if "```" not in text and "~~~" not in text:
         return text
     kept: list[str] = []

@@ -1,8 +1,7 @@
 """Finds values that a conversation replaces by newer ones: "the deadline is May 3", later "the deadline is May 10".
 
-Three forms are recognized: a change said in one sentence ("rename A to B", "B instead of A"), a thing that two
-sentences of users give different values ("the budget cap is $500"), and a field that differs between the results of two
-equal calls. Anything else is not.
+Three forms are recognized: a change in one sentence ("rename A to B", "B instead of A"), a thing that two sentences of
+users give different values ("the budget cap is $500"), and a field that differs between the results of two equal calls.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _TO = re.compile(
     rf"((?:[\w-]{{1,30}} ){{1,4}}?)to ({_VALUE})",
     re.IGNORECASE,
 )
-# Most sentences have none of these, and need not be looked at.
+# Most sentences have none of these words and need not be searched.
 _MAY_STATE = re.compile(r" (?:is|are|be|to|with|by|of|than|became|becomes) ")
 _AGE = frozenset(
     stem(word)
@@ -47,7 +46,7 @@ _AGE = frozenset(
     new newer newest current currently updated latest old older actual final revised real
     """.split()  # noqa: SIM905
 )
-# Things of which there are many at once: that two have different values says nothing.
+# Things of which a thread has many: two different values do not mean that one replaced the other.
 _MANY = frozenset(
     stem(word)
     for word in """
@@ -75,7 +74,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yields what a text says that something is or was changed to, in the order of its sentences."""
+    """Yields the values that a text states, in the order of its sentences."""
     plain = prose(text)
     for start, end in sentences(plain):
         sentence = plain[start:end]
@@ -109,7 +108,7 @@ def _assignments(sentence: str) -> Iterator[Statement]:
 
 
 def _about(before: str) -> str:
-    """Returns the thing that a value is of: the last words before it; an empty text if they name none."""
+    """Returns the thing that has a value: the last words before it; an empty text if they name nothing."""
     clause = re.split(r"[,;:.!?()\"`*]|\b(?:and|but|because|that|which|if|when|so)\b", before)[-1]
     found = [stem(word) for word in words(clause) if word]
     kept = [word for word in found if word in rare_words(clause) and word not in _AGE][-_MOST_KEY_WORDS:]
@@ -119,19 +118,19 @@ def _about(before: str) -> str:
 
 
 def plain_value(text: str) -> str:
-    """Returns a value in a form in which equal ones are equal: its words in lower case."""
+    """Returns a value's words in lower case, so that equal values compare equal."""
     return " ".join(words(text.strip("`\"'.,:;!?*()")))
 
 
 def _is_value(value: str) -> bool:
-    """Returns whether a value is one that a summary would repeat: a number, a name, a date, or a few quoted words."""
+    """Returns whether a summary would repeat a value: it is a number, a name, a date, or a few quoted words."""
     if len(value) > _LONGEST_VALUE:
         return False
     return any(c.isdigit() for c in value) or "_" in value or " " in value or bool(names_in_run(value))
 
 
 def fields(text: str) -> dict[str, str]:
-    """Returns the fields of a result that is a JSON object, by their paths; of any other text, none."""
+    """Returns the fields of a result by their paths, if it is a JSON object; otherwise none."""
     if len(text) > _LONGEST_JSON or text.lstrip()[:1] != "{":
         return {}
     try:

@@ -1,7 +1,7 @@
 """Splits text into words, and finds many phrases in a text in one pass.
 
-Two texts say the same words if they differ only in case, spaces, punctuation and markup. Scripts without spaces between
-words, such as Chinese, are split into characters.
+Two texts have the same words if they differ only in case, spaces, punctuation and markup. Scripts without spaces
+between words, such as Chinese, are split into characters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 def words(text: str) -> list[str]:
     """Returns the words of a text in lower case. Separators of thousands are left out: `1,200` is `1200`."""
-    # Word by word, if not all is ASCII: the lower case of a whole text may have other words.
+    # Word by word if the text is not all ASCII: lower-casing the whole text may split words differently.
     found = _WORD.findall(text.lower()) if text.isascii() else [word.casefold() for word in _WORD.findall(text)]
     return [word.replace(",", "") for word in found] if "," in text else found
 
@@ -39,13 +39,13 @@ def is_unspaced(word: str) -> bool:
 
 
 class Phrases(Generic[Key]):
-    """Many phrases, found in one pass over the words of a text (the algorithm of Aho and Corasick).
+    """Finds many phrases in one pass over the words of a text (the Aho-Corasick algorithm).
 
-    The time is that of the text and of the phrases together, times the number of lengths that the phrases have.
+    The time is linear in the text and the phrases together, times the number of different lengths of phrases.
     """
 
     def __init__(self, phrases: Iterable[tuple[Key, Words]]) -> None:
-        # A state is a beginning of a phrase; state 0 is empty.
+        # A state is a prefix of a phrase; state 0 is empty.
         self._next: list[dict[str, int]] = [{}]
         self._keys: list[list[Key]] = [[]]
         for key, phrase in phrases:
@@ -60,7 +60,9 @@ class Phrases(Generic[Key]):
         self._link()
 
     def _link(self) -> None:
-        """Links each state to the longest one that is its end, and to the longest such that is a whole phrase."""
+        """Links each state to the longest state that is a suffix of it, and to the longest suffix that is a whole
+        phrase.
+        """
         self._end = array("q", [0]) * len(self._next)
         self._whole = array("q", [0]) * len(self._next)
         waiting = deque(self._next[0].values())
@@ -82,7 +84,7 @@ class Phrases(Generic[Key]):
         return len(self._next) > 1
 
     def found(self, text: Iterable[str]) -> Iterator[tuple[Key, int]]:
-        """Yields each phrase in a sequence of words once, with the index of its last word at its first place."""
+        """Yields each phrase in a sequence of words once, with the index of its last word at its first occurrence."""
         if not self:
             return
         steps, ends, wholes = self._next, self._end, self._whole
@@ -93,7 +95,7 @@ class Phrases(Generic[Key]):
                 state = ends[state]
             state = steps[state].get(word, 0)
             whole = wholes[state]
-            # If a phrase was seen here before, so were those that are its ends.
+            # If a phrase was found before, so were its suffixes.
             while whole and whole not in seen:
                 seen.add(whole)
                 for key in self._keys[whole]:
