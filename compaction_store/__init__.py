@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each name is. It is imported when it is first asked for: the command line needs few of them for most verbs.
+# Maps each name to its module, which is imported on first use: most verbs of the command line need few of them.
 _PLACES = {
     "compaction_store.bundles.verification": "verify_bundle",
     "compaction_store.checkpoints": "Checkpoint CheckpointLog SigningKey",

@@ -16,12 +16,12 @@ _NAME = f"text of 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL"
 
 
 def about(thread_id: str) -> str:
-    """Returns the end of an error's sentence, which names the thread."""
+    """Returns the end of an error message that names the thread."""
     return f" (thread {thread_id!r})"
 
 
 def other(value: object) -> str:
-    """Returns the end of an error's sentence: what was given. Text may be content, so only its type is named."""
+    """Returns the end of an error message that says what was given. Text may be content, so only its type is named."""
     if isinstance(value, datetime):
         return ", not one without" if value.tzinfo is None else ""
     return f", not {value}" if type(value) in (int, float, bool) else f", not {type(value).__name__}"
@@ -53,7 +53,7 @@ def seconds(value: object, what: str) -> None:
 
 
 def head(value: object, what: str) -> None:
-    """Checks an entry of a thread's chain."""
+    """Checks the hash of a chain's entry."""
     if not isinstance(value, bytes) or len(value) != _HEAD_BYTES:
         given = f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
         raise InvalidInput(f"{what} must be {_HEAD_BYTES} bytes, not {given}")
@@ -93,7 +93,7 @@ def text(value: object, what: str) -> None:
 
 
 def _given(value: object) -> str:
-    """Returns the end of an error about a name: what was given. Text is not quoted."""
+    """Returns the end of an error message about a name, which says what was given. Text is not quoted."""
     if not isinstance(value, str):
         return other(value)
     if "\0" in value:

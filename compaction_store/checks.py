@@ -1,9 +1,9 @@
 """Checks of summaries: what a summary must keep, and must not say.
 
 Give them to `ctx.compact(…, checks=(KeepsOrders(), NothingInvented()))`, to a strategy or to a summarizer. They are
-rules without a model. A summarizer of this package is given what failed for one more try; lines of the messages that
-are still lost are appended word for word. With `strict=True`, a summary that fails is rejected. The record has the
-outcome.
+rules and call no model. If a check fails, a summarizer of this package gets a list of what is missing and tries once more;
+lines of the messages that are then still missing are appended word for word. With `strict=True`, a summary that fails
+is rejected. The record has the outcome.
 """
 
 from __future__ import annotations

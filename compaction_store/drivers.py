@@ -1,4 +1,4 @@
-"""Runs code that waits, sync or async: the code is a generator that yields what it waits for, and a driver answers.
+"""Runs code that waits, sync or async: the code is a generator that yields requests, and a driver answers them.
 
 A generator of type `Work` yields requests and is sent their answers; an error is raised where it yielded. It may yield:
 
@@ -46,7 +46,7 @@ class Call:
 
 
 class UninterruptedCall(Call):
-    """A call that a cancelled task still waits for, because nothing else may use its arguments meanwhile."""
+    """A call that runs to its end even if the task is cancelled, because nothing else may use its arguments."""
 
     async def run_async(self) -> Any:
         task = asyncio.ensure_future(super().run_async())
@@ -151,7 +151,7 @@ class _Run(Generic[_T]):
 
     def __init__(self, work: Work[_T]) -> None:
         self._work = work
-        # Answered with None, the value that starts a generator.
+        # The first request: its answer, None, starts the generator.
         self.request: Any = None
         self.is_done = False
         self.result: _T
@@ -237,7 +237,7 @@ async def in_thread(function: Callable[_P, _T], *arguments: _P.args, **keywords:
 
     def work() -> None:
         outcome = context.run(_outcome, request)
-        # The loop may have closed meanwhile; the result is dropped then.
+        # If the loop has closed in the meantime, the result is dropped.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, outcome)
 

@@ -36,7 +36,7 @@ class Share:
     """One user's share in a running server, with the `url` to reach it. `close` or the process's exit gives it back."""
 
     def __init__(self, folder: DataFolder, lock: int) -> None:
-        # A share that is dropped without `close` releases its lock too; then the reaper stops the server.
+        # A share that is garbage-collected without `close` also releases its lock; the reaper then stops the server.
         self._release = weakref.finalize(self, os.close, lock)
         self.folder = folder.path
         self.folder_of_socket = str(_socket_folder(folder.data))
@@ -47,7 +47,7 @@ class Share:
         embedded_connection.register(self)
 
     def restart(self, seconds: float) -> bool:
-        """Starts the server if it has died, within `seconds`; returns whether it had died."""
+        """Starts the server within `seconds` if it has died; returns whether it had."""
         from compaction_store.postgres_embedded import server  # noqa: PLC0415 — not for Windows
 
         try:
@@ -89,13 +89,15 @@ def url(folder: Path | None = None) -> str:
     The server runs at least as long as this process.
     """
     share = join(folder)
-    # This drops an earlier share only now, so that the server does not stop in between.
+    # An earlier share is released only now, so that the server does not stop in between.
     _kept[share.folder] = share
     return share.url
 
 
 def join(folder: Path | None = None, *, patience: float = PATIENCE) -> Share:
-    """Does the same as `url`, for as long as the share is open. `patience` is the timeout of each step in seconds."""
+    """Does the same as `url`, but only for as long as the share is open. `patience` is the timeout of each step in
+    seconds.
+    """
     package = _package()
     if sys.platform == "win32":
         raise NotConfigured("the embedded Postgres runs on Linux and macOS: give a database's URL")
@@ -121,14 +123,16 @@ async def join_aio(folder: Path | None = None, *, patience: float = PATIENCE) ->
     try:
         return await asyncio.shield(joining)
     except asyncio.CancelledError:
-        # After a cancellation nothing refers to the share, so its lock is released. Retrieve an exception, which
-        # asyncio would log.
+        # After a cancellation nothing refers to the share, so its lock is released. Retrieve an exception, because
+        # asyncio would log it.
         joining.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
 
 
 def _package() -> Path:
-    """Finds the folder of the wheel without importing it: an import warns, and locks a file all users share."""
+    """Finds the folder of the wheel without importing it: the import would print a warning and lock a file that all
+    users share.
+    """
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations or importlib.util.find_spec("platformdirs") is None:
         raise MissingExtra("a store without a URL", "embedded")

@@ -99,7 +99,7 @@ class CompactionStoreError(Exception):
 
     def __new__(cls, *args: object, **_keywords: object) -> Self:
         error = super().__new__(cls, *args)
-        # Callbacks may raise these classes too, with texts that quote a message.
+        # Callbacks may raise these classes too, with texts that quote messages.
         error._is_own = _is_here(sys._getframe(1).f_globals.get("__name__"))  # noqa: SLF001
         return error
 
@@ -166,7 +166,9 @@ class InvalidBundle(InvalidInput):
 
 
 class InvalidSource(InvalidInput):
-    """The source of an import cannot be read in its format. `.line` is the line, if the source is a text file."""
+    """The source of an import cannot be read in its format. `.line` is the number of the line, if the source is a text
+    file.
+    """
 
     def __init__(self, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -484,7 +486,9 @@ def _is_here(module: object) -> bool:
 
 
 def install(*extras: str) -> str:
-    """Returns the command that installs extras from where this package came: a clone, a wheel or an index."""
+    """Returns the command that installs extras from the place that this package was installed from: a clone, a wheel or
+    an index.
+    """
     source = "/path/to/the/clone"
     with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
         origin = distribution("compaction-store").read_text("direct_url.json")

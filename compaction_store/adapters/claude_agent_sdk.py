@@ -45,8 +45,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     """Keeps transcripts as threads, each named by `thread_id`, in the tenant of the store.
 
     With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
-    `on_delete` says what `delete` does: it hides the transcript, or erases its thread for good. `actor` is recorded
-    with compactions and deletions.
+    `on_delete` decides whether `delete` hides the transcript or erases its thread for good. `actor` is recorded with
+    compactions and deletions.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
@@ -103,7 +103,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return found
 
     async def delete(self, key: Any) -> None:
-        """Hides or erases a transcript, as `on_delete` says; for a session, those of its subagents as well."""
+        """Hides or erases a transcript, as `on_delete` says. For a session, its subagents' transcripts too."""
         name = thread_id(**key)
         names = [name]
         if not key.get("subpath"):
@@ -152,7 +152,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             known.boundaries.pop(seq, None)
             known.following.pop(seq, None)
             thread = await self._call("thread", name, hidden=True)
-            # Lines that others have appended since are not known yet; with the old head, the next append finds them.
+            # Lines that others have appended since are not known yet: with the old head, the next append detects the
+            # conflict.
             known = known._replace(head=thread.head if thread.last_seq == known.last_seq else known.head)
         return known
 
@@ -252,7 +253,7 @@ def _unknown(entries: list[Any], seqs: dict[str, int]) -> list[Any]:
 
 
 def _note(known: _Known, seq: int, entry: Payload) -> None:
-    """Adds a stored line to what is known of the thread."""
+    """Adds a stored line to the known state of the thread."""
     if isinstance(own := entry.get("uuid"), str):
         known.seqs[own] = seq
     if entry.get("type") == "system" and entry.get("subtype") == "compact_boundary":

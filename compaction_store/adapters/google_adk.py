@@ -56,9 +56,9 @@ class _Stored(NamedTuple):
 class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the framework is an extra
     """Keeps sessions as threads, each named by `thread_id`.
 
-    With a `Store`, calls run in a thread; an `AsyncStore` works on the loop that it was opened on. `on_delete` says
-    what `delete_session` does: it hides the session, or erases its thread for good. `actor` is recorded with
-    compactions and deletions.
+    With a `Store`, calls run in a thread; an `AsyncStore` works on the loop that it was opened on. `on_delete` decides
+    whether `delete_session` hides the session or erases its thread for good. `actor` is recorded with compactions and
+    deletions.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "clear", actor: str | None = None) -> None:
@@ -134,7 +134,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         )  # fmt: skip
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Hides the session, or erases its thread, as `on_delete` says. State of the user and the app stays."""
+        """Hides the session, or erases its thread, as `on_delete` says. The state of the user and of the app stays."""
         name = thread_id(app_name, user_id, session_id)
         method, options = ("erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
         with suppress(ThreadNotFound):

@@ -24,7 +24,7 @@ class StoreChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc]  # 
     """Keeps the messages of a session as the thread named `session_id`.
 
     It needs a `Store`, because the framework's interface has synchronous methods; the asynchronous ones run them in a
-    thread. `on_clear` says what `clear` does: it hides the messages, or erases the thread for good. With `budget`, a
+    thread. `on_clear` decides whether `clear` hides the messages or erases the thread for good. With `budget`, a
     history that is over it is first compacted, by the callbacks that are registered with the store. `actor` is recorded
     with both. `message_types` are the application's own classes of messages, if it has any.
     """

@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 class _Sent(NamedTuple):
-    """A request as it is sent, and the view whose messages it has."""
+    """A request as it is sent, and the view that its messages come from."""
 
     request: Any
     thread_id: str

@@ -32,9 +32,9 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
 
     `inner` keeps the checkpoints, and the graph works with them as before. In addition, the list in `channel` is kept
     as the thread named by `thread_id`. If the graph removes or summarizes messages, or abandons them by going back to
-    an older checkpoint, a record takes them out of the thread's view, and they stay stored. `on_delete` says what
-    `delete_thread` does to this thread: it hides the messages, or erases the thread for good. `actor` is recorded with
-    every change of the view.
+    an older checkpoint, a record takes them out of the thread's view, and they stay stored. `on_delete` decides whether
+    `delete_thread` hides the messages of this thread or erases the thread for good. `actor` is recorded with every
+    change of the view.
     """
 
     def __new__(cls, inner: Any = None, *_given: Any, **_options: Any) -> Self:
@@ -124,7 +124,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
             raise InvalidInput("store must be a Store for the methods without await, not an AsyncStore")
         drive(work)
 
-    # ---- what is the inner checkpointer's alone
+    # ---- passed to the inner checkpointer unchanged
 
     @property
     def config_specs(self) -> Any:

@@ -31,7 +31,7 @@ _DELETED = "delete_messages"
 
 
 class _Item(NamedTuple):
-    """A message of the view, and the element that it is in."""
+    """A message of the view, and the element it belongs to."""
 
     payload: Payload
     element: Element
@@ -41,8 +41,8 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
     """Keeps the messages of each key as a thread of the same name.
 
     It needs a `Store`, because the framework's interface has synchronous methods; the asynchronous ones run them in a
-    thread. `on_delete` says what `delete_messages` does: it hides the messages, or erases the thread for good. `actor`
-    is recorded with every change of the view.
+    thread. `on_delete` decides whether `delete_messages` hides the messages or erases the thread for good. `actor` is
+    recorded with every change of the view.
     """
 
     _store: Store = PrivateAttr()
@@ -152,14 +152,15 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         new = given[start : len(given) - kept]
         if kept and self._adopt(key, view, items, start, end, new):
             return
-        # No later message stays, or the change cannot be a replacement: hide the rest, and append it as given.
+        # No later message stays, or the change cannot be a replacement: hide the rest of the view and append the new
+        # messages.
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)
         self._append(key, given[first:])
 
     def _adopt(self, key: str, view: View, items: list[_Item], start: int, end: int, new: list[Payload]) -> bool:
         if start == end or not new:
-            # A replacement must not be empty on either side, so it takes in the neighbouring message.
+            # A replacement must not be empty on either side, so include the neighbouring message in it.
             new, end = [*new, items[end].payload], end + 1
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         last = max(place for place, item in enumerate(items) if item.element is items[end - 1].element)
@@ -222,7 +223,7 @@ def to_payload(message: Any) -> Payload:
     payload = {"role": found["role"], "content": [_block(block) for block in found["blocks"]]}
     if found["additional_kwargs"]:
         payload["additional_kwargs"] = found["additional_kwargs"]
-    # The store looks for calls there, so that it never separates one from its result.
+    # The store looks for calls in this field, so that it never separates a call from its result.
     names = ("tool_call_id",) if any(b["type"] == "tool_use" for b in payload["content"]) else _CALLS
     return payload | {name: found["additional_kwargs"][name] for name in names if found["additional_kwargs"].get(name)}
 

@@ -38,7 +38,7 @@ except ImportError as error:
     raise MissingExtra("the MCP server", "mcp") from error
 
 _LOG = logging.getLogger(__name__)
-# Errors of a call: their texts name threads, seqs and rules, and quote nothing.
+# Errors of a call. Their texts name threads, seqs and rules, and never quote messages.
 _OF_CALLS = (
     BadCall, CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound,
 )  # fmt: skip

@@ -27,7 +27,7 @@ _METHODS = ("get_items", "add_items", "pop_item", "clear_session")
 
 
 class _Item(NamedTuple):
-    """An item of the view, the element that it is in, and its place there."""
+    """An item of the view, the element it belongs to, and its place in the element."""
 
     payload: Payload
     element: Element
@@ -38,8 +38,8 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     """Keeps the session named `session_id` as the thread of this name.
 
     With a `Store`, calls run in a thread, so that the session works on any event loop, as in `Runner.run_sync`; an
-    `AsyncStore` works on the loop that it was opened on. `on_clear` says what `clear_session` does: it hides the items,
-    or erases the thread for good. `actor` is recorded with every change of the view.
+    `AsyncStore` works on the loop that it was opened on. `on_clear` decides whether `clear_session` hides the items or
+    erases the thread for good. `actor` is recorded with every change of the view.
     """
 
     def __init__(
@@ -121,7 +121,9 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     # ---- on the store
 
     async def _replace(self, view: View, first: _Item, output: list[Any]) -> bool:
-        """Adopts items in place of the view from a seq on; returns False if the view has changed since."""
+        """Adopts items as the replacement of the view from a seq on. Returns False if the view has changed in the
+        meantime.
+        """
         now = await self._view()
         if now is None or (now.pos, now.head) != (view.pos, view.head):
             return False

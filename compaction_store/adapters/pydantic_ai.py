@@ -64,7 +64,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
     """Keeps each conversation as the thread of the same name. Its messages are never changed or deleted.
 
     With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
-    `on_delete` says what `delete` does: it hides the messages, or erases the thread for good. `actor` is recorded with
+    `on_delete` decides whether `delete` hides the messages or erases the thread for good. `actor` is recorded with
     every change of the view.
     """
 
@@ -195,7 +195,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
             after = place
             while after < len(path) and path[after].entry_id in inside:
                 after += 1
-            # A compaction that reaches beyond the entry is not part of its history.
+            # A compaction that also covers messages after the entry is not part of the entry's history.
             if after > place and path[after - 1].entry_id == ids.get(last):
                 place, end = after, last
             else:
@@ -208,7 +208,9 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return end, path[place:]
 
     async def _hide(self, name: str, after: int, reason: str) -> None:
-        """Hides everything after a seq. After another writer, it is hidden already, or the new message must stay."""
+        """Hides everything after a seq. If another writer came first, the messages are hidden already, or a new message
+        must stay.
+        """
         view = await self.view(name)
         try:
             if view is not None:
@@ -251,7 +253,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         )  # fmt: skip
 
     async def _thread_of(self, wanted: str) -> str:
-        """Searches all threads for an entry. Only needed for an id that the store did not return."""
+        """Searches all threads for an entry. Needed only for an id that this store did not return."""
         for thread in await self._call.listed("threads", hidden=True):
             if any(entry_id(message) == wanted for message in await self._messages(thread.thread_id)):
                 found: str = thread.thread_id

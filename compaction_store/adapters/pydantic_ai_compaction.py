@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 class _Shown(NamedTuple):
-    """A message of the view, and the element that it is in."""
+    """A message of the view, and the element it belongs to."""
 
     message: Any
     element: Element

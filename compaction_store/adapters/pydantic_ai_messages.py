@@ -34,7 +34,7 @@ _BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 class EntryId(str):  # noqa: SLOT000 — it has an attribute
-    """The id of an entry that was read from the store. It knows its thread, so that its history is one read."""
+    """The id of an entry that was read from the store. With the thread in it, the history takes one read."""
 
     thread_id: str
 

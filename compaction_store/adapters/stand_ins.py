@@ -1,4 +1,4 @@
-"""The messages that an adapter puts in place of others. The store takes no system message there."""
+"""Converts system messages for replacements, in which the store accepts none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ROLE = "given_role"
 
 
 def as_user(payload: Payload) -> Payload:
-    """Returns a system message as one of the user, with its role beside; other messages as they are."""
+    """Converts a system message to a user message that keeps the original role in a field; returns others unchanged."""
     if payload.get("role") not in {"system", "developer"}:
         return payload
     return {**payload, "role": "user", _ROLE: payload["role"]}

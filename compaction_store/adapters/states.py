@@ -23,11 +23,11 @@ from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
-# The states of this many threads are kept, so that new messages are found without reading the view.
+# The number of threads whose last state is remembered, so that new messages are found without reading the view.
 _KNOWN = 64
 # If a state has more differences than this, one rewind replaces them.
 _ADOPTIONS = 8
-# After so many conflicts with other writers, the thread cannot follow a state.
+# After this many conflicts with other writers, give up.
 _CONFLICTS = 100
 # The kinds of records that this module writes. Records of other kinds are the store's own compactions.
 _OF_STATES = ("adoption", "rewind", "clear")
@@ -58,8 +58,8 @@ class Change(NamedTuple):
 class Threads:
     """Keeps a store's threads equal to the states of a framework's threads.
 
-    `is_summary` says whether a message was put in place of all others by the framework. `compared` returns what of a
-    message tells it from others, where a state may have it in another form; a message that is stored is not changed.
+    `is_summary` says whether a message was put in place of all others by the framework. `compared` returns the part of
+    a message to compare by, for frameworks whose states have the same message in different forms.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ def payloads(items: Sequence[Item]) -> list[Payload]:
 
 
 def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tuple[int, int]:
-    """Returns how many items of the view, and how many messages of the state, are the same."""
+    """Returns the number of equal items at the start of the view and of the state."""
     i = j = 0
     while i < len(items):
         payload, element, is_message = items[i]
@@ -274,7 +274,7 @@ def _replacement(
             continue
         if place > i and other > j:
             return slice(i, place), slice(j, other)
-        # A replacement must not be empty on either side, so it takes in the neighbouring message.
+        # A replacement must not be empty on either side, so include the neighbouring message in it.
         return slice(i, place + 1), slice(j, other + 1)
     if j < len(state) and is_summary(state[j]):
         return slice(i, len(items)), slice(j, j + 1)

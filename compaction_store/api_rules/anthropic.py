@@ -151,7 +151,7 @@ def _content(problems: Problems, index: int, content: Any, may_be_empty: bool) -
 
 
 def _to_be_continued(problems: Problems, last: int, parts: list[_Part]) -> None:
-    """Checks that a last reply, which the model continues, does not end in whitespace."""
+    """Checks that a last reply, which the model is to continue, does not end in whitespace."""
     if parts and parts[-1][:3] == (last, "assistant", "text"):
         text = parts[-1].block.get("text")
         if isinstance(text, str) and text != text.rstrip():

@@ -33,7 +33,7 @@ _TEXTS = re.compile(
     re.IGNORECASE,
 )
 _TOKENS, _LIMIT = r"(?P<tokens>[\d,]+)", r"(?P<limit>[\d,]+)"
-#: Texts that say how long the request was and how long it may be.
+#: Error texts with the length of the request and its limit.
 _FIGURES = tuple(
     re.compile(text, re.IGNORECASE)
     for text in (

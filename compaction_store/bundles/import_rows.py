@@ -1,7 +1,7 @@
 """Verifies a bundle to its end and writes it as rows for COPY, before anything is sent to the database.
 
 The rows are kept in memory, and beyond a few megabytes in unnamed temporary files that end with the process. So a
-bundle of any length takes little memory, no transaction waits for the source of the lines, and a COPY can be retried.
+bundle of any length takes little memory, no transaction waits for slow input, and a COPY can be retried.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _ENTRY: _Columns = {
     "pos": ("pos", _large), "created_at": ("microseconds", _moment), "salt": ("salt", _bytes),
     "commitment": ("commitment", _bytes), "entry": ("entry", _bytes),
 }  # fmt: skip
-# The columns of each kind: the line's field that each is made from, and how it is written.
+# The columns of each kind: the field of the line that each comes from, and how the value is encoded.
 _COLUMNS: dict[str, _Columns] = {
     "message": {
         **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
@@ -107,7 +107,7 @@ _COLUMNS: dict[str, _Columns] = {
 COLUMNS = {kind: ("type", "thread_uid", *columns) for kind, columns in _COLUMNS.items()}
 
 
-# How each is read back, as a value for JSON.
+# How each column is decoded again, as a value for JSON.
 _READ: dict[Callable[[Any], bytes], Callable[[bytes], Any]] = {
     _text: lambda value: value.decode(),
     _bytes: lambda value: "\\x" + value.hex(),
@@ -116,7 +116,7 @@ _READ: dict[Callable[[Any], bytes], Callable[[bytes], Any]] = {
     _large: lambda value: int.from_bytes(value, signed=True),
     _flag: lambda value: value == b"\1",
     _moment: lambda value: int.from_bytes(value, signed=True) + _POSTGRES_EPOCH,
-    # Behind the header of an array, each number has a length.
+    # After the header of an array, each number is preceded by its length.
     _numbers: lambda value: [number for _, number in struct.iter_unpack(">iq", value[20:])],
 }
 
@@ -206,7 +206,7 @@ class Staged:
             yield block
 
     def rows(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yields the rows of a kind as fields for JSON, from the start on every call. Times are in microseconds."""
+        """Yields the rows of a kind as JSON fields, from the start on every call. Times are in microseconds."""
         file = self._files[kind]
         file.seek(len(_SIGNATURE))
         while (count := file.read(2)) != _TRAILER:

@@ -41,7 +41,7 @@ def _small(value: object) -> bool:
 
 
 def _text(value: object) -> bool:
-    # Postgres stores no NUL in text, so no row can have one.
+    # Postgres stores no NUL in text, so no row can contain one.
     return type(value) is str and "\0" not in value
 
 

@@ -155,7 +155,7 @@ class BundleVerifier:
         return notes
 
     def _covered(self, proved: Proved) -> str:
-        """Says what the checkpoint proves of the bundle."""
+        """Returns a note on what the checkpoint proves of the bundle."""
         newer = self._walk.pos - proved.pos
         later = f"; {newer:,} of the entries are newer" if newer > 0 else ""
         signed = f"{proved.checkpoint.origin} signed pos {proved.pos} and its entry"
@@ -202,9 +202,9 @@ def verify_bundle(
 ) -> Report:
     """Verifies a bundle, given as its lines, without any database. The report lists every finding.
 
-    `head` is an entry that you kept elsewhere, that at `pos` or else the last one: a chain that was computed anew has
-    another. `public_keys` must not come from the bundle: the checkpoint that it carries must then be signed by one of
-    them and hold for the thread, and `covered` in the report is the pos that it covers.
+    `head` is an entry that you kept elsewhere, the one at `pos` or else the last one: it differs if the chain was
+    recomputed. With `public_keys`, which must not come from the bundle, the bundle must carry a checkpoint that one of
+    them signed and that contains the thread; `covered` in the report is the pos that it covers.
     """
     check_lines(lines)
     if not isinstance(lines, Iterable):

@@ -22,7 +22,7 @@ class NewestCheckpoint:
     """
 
     def __init__(self, log: CheckpointLog | None, *, whole: bool = False) -> None:
-        """With `whole`, every note of the log is checked, and that each follows from the one before."""
+        """With `whole`, checks every note of the log, and that each one follows the previous one."""
         self._has_log = log is not None
         self.checkpoint: Checkpoint | None = None
         self._heads: HeadsFile | None = None
@@ -52,7 +52,7 @@ class NewestCheckpoint:
         return ExpectedThreads((head for head in heads if after is None or head.thread_uid > after), self)
 
     def gone(self, pos: int) -> Finding:
-        """Makes the finding that a thread of the checkpoint is gone."""
+        """Makes the finding for a thread of the checkpoint that is gone."""
         return Finding(None, f"the thread was at pos {pos} at the checkpoint of {self._time}, and is gone")
 
     @property
@@ -60,7 +60,9 @@ class NewestCheckpoint:
         return "no time" if self.checkpoint is None else self.checkpoint.time.isoformat()
 
     def annotate(self, report: Report, known: KnownEntry | None) -> Report:
-        """Returns the report with the level that the checkpoint lets it reach, and with how much is newer."""
+        """Returns the report with level checkpoint if the thread is in the checkpoint, and with a note on the number of
+        newer entries.
+        """
         if not self._has_log:
             return report
         if known is None:
@@ -74,7 +76,8 @@ class NewestCheckpoint:
 
 
 class ExpectedThreads:
-    """The threads of a checkpoint, ticked off as a walk over all threads comes to each. Both go by thread_uid.
+    """The threads of a checkpoint, ticked off as a walk over all threads comes to each. Both are in the order of
+    thread_uid.
 
     A thread that is stored but was not walked in this run is a finding too: its entry was not compared.
     """
@@ -110,7 +113,7 @@ class ExpectedThreads:
 
 
 class EarlierHeads:
-    """The heads of an earlier checkpoint, compared with the heads of now. Both go by thread_uid."""
+    """The heads of an earlier checkpoint, compared with the heads of now. Both are in the order of thread_uid."""
 
     def __init__(self, earlier: Iterable[Head]) -> None:
         self._earlier = iter(earlier)

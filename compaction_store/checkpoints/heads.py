@@ -1,6 +1,6 @@
 """The list of heads that a checkpoint is made over: one line for each thread, in the order of their thread_uid.
 
-Every line has the same width, so that a thread is found in a file of any size without reading the others.
+Every line has the same width, so a binary search finds a thread without reading the whole file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ_LINES = 4096
 
 
 class Head(NamedTuple):
-    """The last pos of a thread and the entry there. Of the tenant it keeps a hash only."""
+    """The last pos of a thread and the entry there. It contains only a hash of the tenant."""
 
     thread_uid: UUID
     tenant: bytes
@@ -126,7 +126,7 @@ class HeadsFile:
 
 
 class HeadsWriter:
-    """Writes a file of heads under a temporary name. `keep` names it by its hash, known only at the end."""
+    """Writes a file of heads under a temporary name. `keep` renames it to its hash, which is known only at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -151,7 +151,7 @@ class HeadsWriter:
         return self._digest.hexdigest()
 
     def keep(self) -> Path:
-        """Moves the file, once it is on disk, to its name. It replaces an equal file of an earlier checkpoint."""
+        """Syncs the file to disk, then renames it. It replaces an equal file of an earlier checkpoint."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

@@ -11,7 +11,7 @@ from compaction_store.errors import InvalidInput, MissingExtra
 KEY_BYTES = 32
 _ED25519 = b"\x01"
 _FIELD = 2**255 - 19
-# The points of small order: with one of these as the key, a single signature is valid for any text.
+# The points of small order: if one of these is the key, the same signature is valid for any text.
 _ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 WEAK = frozenset({0, 1, _FIELD - 1, _ORDER_8, _FIELD - _ORDER_8})
 _KEY_NAME = re.compile(r"[!-*,-~]{1,100}")

@@ -1,7 +1,7 @@
 """A log of checkpoints: one JSON line each, only ever appended to, with the lists of heads in files beside it.
 
-A line is on disk before `append` returns, and only one of two processes appends after the same line. Keep the folder
-where nobody who may write to the database can write: changes to the database show because this differs.
+A line is on disk before `append` returns, and if two processes append after the same line, one fails. Keep the folder
+where nobody who may write to the database can write: a changed database is found because it no longer matches the log.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CheckpointLog:
         return self._read(line, "last") if line else None
 
     def heads(self, checkpoint: Checkpoint) -> HeadsFile:
-        """Opens the list of heads of a checkpoint, and checks that it is the one that was signed."""
+        """Opens a checkpoint's list of heads, after checking that it is the one that was signed."""
         heads = HeadsFile(self.path.parent / file_name(checkpoint.heads))
         try:
             if heads.size != checkpoint.size or heads.hash() != checkpoint.heads:

@@ -1,4 +1,5 @@
-"""Makes a checkpoint: compares the database with the last one, and signs only if it still contains it. No database.
+"""Makes a checkpoint: compares the database with the last one, and signs only if no thread contradicts it. No database
+access here.
 
 `postgres.checkpointing` holds the transaction and reads the heads.
 """
@@ -37,7 +38,7 @@ class StoredHeads(Protocol):
 
 @dataclass
 class CheckpointRequest:
-    """The arguments of `Store.checkpoint`, and the checkpoint once it is made: a retry must not make another."""
+    """The arguments of `Store.checkpoint`, and the checkpoint once it is made: a retry must not make a second one."""
 
     tenant: str | None
     signer: Signer

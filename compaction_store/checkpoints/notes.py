@@ -1,4 +1,5 @@
-"""Signed notes: the threads' heads at one moment as one hash, signed with a key that the database never sees. Pure.
+"""Signed notes: the threads' heads at one moment as one hash, signed with a key that the database server does not have.
+Pure.
 
 The hash is the root of a Merkle tree over the heads. The note has the form of C2SP's signed notes and names the note
 before it, so that no note can be inserted or left out.
@@ -106,7 +107,7 @@ def _base64(coded: str) -> bytes:
         raw = base64.b64decode(coded, validate=True)
     except binascii.Error:
         raise InvalidCheckpoint("the note is not in base64") from None
-    # The spare bits of the last character must be zero, so that a value has one text only.
+    # The spare bits of the last character must be zero, so that every value has exactly one encoding.
     if base64.b64encode(raw).decode() != coded:
         raise InvalidCheckpoint("the note is not in base64")
     return raw

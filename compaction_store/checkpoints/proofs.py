@@ -1,4 +1,6 @@
-"""Proves that a thread is in a checkpoint: about twenty hashes for a million threads, which reveal no other. Pure."""
+"""Proves that a thread is in a checkpoint: about twenty hashes for a million threads, which reveal nothing about other
+threads. Pure.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def proof(checkpoint: Checkpoint, head: Head, index: int, hashes: Sequence[bytes
 def check_proof(carried: Mapping[str, Any], thread_uid: UUID, *keys: bytes | str) -> Proved:
     """Checks the proof that an export carries, with public keys that must not come from the export.
 
-    It remains to check that the thread has that entry at that pos.
+    The caller must still check that the thread has that entry at that pos.
     """
     try:
         data, *hashes = [bytes.fromhex(part) for part in carried["proof"]]

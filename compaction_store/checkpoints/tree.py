@@ -18,7 +18,7 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 class Tree:
-    """A tree that is given its leaves one by one and keeps one hash for each level."""
+    """A Merkle tree to which leaves are added one by one. It keeps only one hash for each level."""
 
     def __init__(self, leaves: Iterable[bytes] = ()) -> None:
         self.size = 0
@@ -54,7 +54,7 @@ def path(leaves: Callable[[int, int], Iterable[bytes]], index: int, start: int, 
 
 
 def leads(hashed: bytes, index: int, size: int, hashes: Sequence[bytes], root: bytes) -> bool:
-    """Says whether a path leads from a leaf to the root of a tree of that size (RFC 9162, 2.1.3.2)."""
+    """Returns whether a path leads from a leaf to the root of a tree of that size (RFC 9162, 2.1.3.2)."""
     if not 0 <= index < size:
         return False
     at, last = index, size - 1

@@ -64,7 +64,7 @@ def compactions(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="NAME", help="Only records of this model, failed attempts included.", show_default=False
+            "--model", metavar="NAME", help="Only records of this model, including failed attempts.", show_default=False
         ),
     ] = None,
     callback: Annotated[

@@ -161,7 +161,7 @@ def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: 
         rows.append((line(run.thread_id), number(len(run.folds)), *cells, number(repeated_tokens(run))))
     heads = ("compactions", "needed later", "orders", "files", "invented", "calls again", "tokens again")
     out.grid([Column("session", fold=True), *figures(*heads)], rows)
-    out.text("failed of asked, for each type of probe; `compaction-store docs evaluation` explains them")
+    out.text("failed of all asked, for each type of probe; see `compaction-store docs evaluation`")
     listed = [
         loss for kind in PROBE_TYPES for loss in islice((loss for loss in losses if loss.probe.type == kind), _LISTED)
     ]

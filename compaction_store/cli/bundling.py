@@ -35,13 +35,13 @@ from compaction_store.errors import Conflict, InvalidBundle
 from compaction_store.integrity import erasure
 
 _SUFFIX = ".jsonl"
-# A bundle without content is a different bundle of the same thread.
+# A bundle without content has its own file name: it is a different bundle of the same thread.
 _WITHHELD = ".withheld.jsonl"
 INDEX = "index.csv"
 _COLUMNS = (
     "tenant", "thread", "thread_uid", "messages", "compactions", "entries", "head", "bytes", "sha256", "file"
 )  # fmt: skip
-# Names that Windows gives to devices, with any suffix.
+# Names that Windows reserves for devices, with any suffix.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 # Characters that are not valid in file names on every system.
 _UNFIT = re.compile(r"[^\w.-]+", re.ASCII)
@@ -154,7 +154,7 @@ def _export_one(run: _Export, thread: ThreadValue) -> None:
                 os.fsync(stream.fileno())
             break
         except Conflict:
-            # A message was erased during the export: the part that is written must not remain.
+            # A message was erased during the export: the part that is already written must not remain.
             part.unlink()
             if last:
                 raise
@@ -172,7 +172,7 @@ def _end_of_name(run: _Export, thread: ThreadValue) -> str:
 
 
 def _file_name(run: _Export, thread: ThreadValue) -> str:
-    """Returns the file's name: the valid characters of the thread's name, then its thread_uid."""
+    """Returns the file's name: the valid characters of the thread's name, then the end that identifies the thread."""
     is_stub = erasure.stub_uid(thread.thread_id) is not None
     readable = "erased" if is_stub else _UNFIT.sub("-", thread.thread_id).strip("-.")[:_NAME_CHARACTERS]
     if _DEVICES.match(readable):

@@ -41,7 +41,7 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "clear-tool-results": ClearToolResults,
 }
 SUMMARIZERS = ("extractive", "anthropic", "openai", "none")
-# Parameters that a command line cannot express.
+# Parameters whose values a command line cannot express.
 _NOT_OPTIONS = frozenset({"self", "summarize", "pin", "when", "client", "render", "parameters"})
 
 
@@ -54,7 +54,7 @@ def summarizer_names(incomplete: str) -> list[str]:
 
 
 def strategy(specs: list[str], summarizers: list[str]) -> Any:
-    """Returns the strategy to run, a pipeline if several are given."""
+    """Returns the strategy to run; for several, a pipeline."""
     summarize_ = summarize(summarizers)
     chosen = [_strategy(spec, summarize_) for spec in specs]
     found: Any = chosen[0] if len(chosen) == 1 else Pipeline(*chosen)

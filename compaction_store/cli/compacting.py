@@ -109,7 +109,7 @@ def compact(
 def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> list[str]:
     if threads or budget is None:
         return threads or []
-    # List all threads first: a compacted thread is no longer due, so the next page would skip others.
+    # List all threads before the first is compacted: it is then no longer due, and the next page would skip a thread.
     return [thread.thread_id for thread in store.due(budget)]
 
 
@@ -147,7 +147,7 @@ def show_run(out: Output, thread: str, run: CompactionRun) -> bool:
 
 
 def _is_failure(tried: Sequence[object], errors: Iterable[Exception], *, applied: bool) -> bool:
-    """Returns whether attempts were made and none was applied. `NoProgress` means that a span was not tried again."""
+    """Returns whether attempts were made and none was applied. `NoProgress` only means that no span was tried again."""
     return not applied and bool(tried or any(not isinstance(error, NoProgress) for error in errors))
 
 

@@ -42,7 +42,7 @@ class Cost:
 
 
 class Costs:
-    """Sums the costs of records. `over` passes the records on and adds each of them."""
+    """Sums the costs of records. `over` yields the records unchanged and adds each of them."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, Cost] = {}
@@ -85,6 +85,6 @@ class Costs:
 
 
 def _count(counts: Mapping[str, Any], name: str) -> int:
-    # A body may hold anything that is JSON.
+    # A body may contain any JSON.
     value = counts.get(name)
     return value if type(value) is int and 0 <= value < _MOST else 0

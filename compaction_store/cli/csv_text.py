@@ -1,6 +1,6 @@
 """CSV as the verbs print it: RFC 4180, in UTF-8, and safe to open in a spreadsheet.
 
-A spreadsheet runs a cell that begins like a formula, so such a text gets an apostrophe before it.
+A spreadsheet runs a cell that begins like a formula, so an apostrophe is put before such a text.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def line(cells: Iterable[str]) -> bytes:
 
 
 class Rows:
-    """Rows with named cells, kept in an unnamed file until all their columns are known."""
+    """Rows with named cells, kept in an unnamed temporary file until all columns are known."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}

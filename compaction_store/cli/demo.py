@@ -31,7 +31,7 @@ _WIDEST = 78
 # The messages of an agent that maintains a bookshop's software, made up for the demo, in the format of OpenAI's chat.
 _MESSAGES = Path(__file__).with_name("demo.jsonl")
 _REDACTED = 40
-# It can be any message but the redacted one.
+# Any message but the redacted one will do.
 _TAMPERED = 58
 
 _READ = """

@@ -91,9 +91,9 @@ def grant(
 ) -> None:
     """Grants a login one of the schema's roles, with the permissions for one task and no others.
 
-    application reads, and writes through the schema's functions; it cannot change stored rows. auditor only reads.
-    loader imports. owner migrates; do not use it for an application. reviewer only records verdicts on compaction
-    records. compaction-store docs threats lists what each role can do.
+    application reads, and writes only through the schema's functions, so it cannot change stored rows. auditor only
+    reads. loader imports. owner migrates; do not use it for an application. reviewer only records verdicts on
+    compaction records. compaction-store docs threats lists what each role can do.
     """
     out = Output(as_json=as_json)
     with reachable(url) as address:
@@ -129,7 +129,7 @@ def distribute(
 
 
 def rebalance(url: Url = None, as_json: AsJson = None) -> None:
-    """Moves shards of a distributed database until all nodes of its Citus cluster have about as many.
+    """Moves shards of a distributed database until all nodes of its Citus cluster have about the same number.
 
     Run it after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
     wait while it is moved; their calls need deadlines that are longer than that. Until it is done, the role

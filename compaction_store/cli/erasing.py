@@ -104,7 +104,8 @@ def erase(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Erases a whole thread: every message and record, its metadata and its name. A stub remains, which verifies.
+    """Erases a whole thread: every message and record, its metadata and its name. What remains is a stub without
+    content, which still verifies.
 
     The name is free for a new thread. Forks stay: only the copies in them are erased. This cannot be undone; --dry-run
     shows what would be erased.

@@ -82,7 +82,10 @@ def evaluate_threads(
     replicates: Annotated[
         int,
         typer.Option(
-            "--replicates", metavar="N", min=1, help="Replay so often: models write something else each time."
+            "--replicates",
+            metavar="N",
+            min=1,
+            help="Replay N times, because models write a different summary each time.",
         ),
     ] = 1,
     plant: Annotated[
@@ -91,7 +94,7 @@ def evaluate_threads(
             "--plant",
             metavar="N",
             min=0,
-            help="Put so many sentences with known facts into each thread, in memory. Leaves `recorded` out.",
+            help="Insert N sentences with known facts into each thread, in memory. Leaves `recorded` out.",
         ),
     ] = 0,
     judge: Annotated[
@@ -99,12 +102,13 @@ def evaluate_threads(
         typer.Option(
             "--judge",
             metavar="NAME:OPTIONS",
-            help="Ask a model about each summary, such as anthropic:model=NAME. Its verdicts are in no other figure.",
+            help="Ask a model about each summary, such as anthropic:model=NAME. No other figure includes its verdicts.",
             show_default=False,
         ),
     ] = None,
     judge_replicates: Annotated[
-        int, typer.Option("--judge-replicates", metavar="N", min=1, help="With --judge: ask so often.")
+        int,
+        typer.Option("--judge-replicates", metavar="N", min=1, help="With --judge: ask N times about each summary."),
     ] = 3,
     prices: Annotated[
         Path | None,
@@ -123,7 +127,7 @@ def evaluate_threads(
         typer.Option(
             "--fail-under",
             metavar="TYPE=SHARE",
-            help="Exit with 1 if less of this type of probe is kept, such as needed_later=0.9.",
+            help="Exit with 1 if a smaller share of this type of probe is kept, such as needed_later=0.9.",
             show_default=False,
         ),
     ] = None,
@@ -132,7 +136,7 @@ def evaluate_threads(
         typer.Option(
             "--fail-over",
             metavar="TYPE=SHARE",
-            help="Exit with 1 if more of this type of probe fails, such as invented=0.",
+            help="Exit with 1 if a larger share of this type of probe fails, such as invented=0.",
             show_default=False,
         ),
     ] = None,
@@ -155,7 +159,7 @@ def evaluate_threads(
             "--processes",
             metavar="N",
             min=1,
-            help="Replay in so many processes. [default: one a core]",
+            help="The number of processes that replay. [default: one a core]",
             show_default=False,
         ),
     ] = None,
@@ -166,9 +170,9 @@ def evaluate_threads(
     """Evaluates compactions by replaying threads in memory. It writes nothing to the database, except with --record.
 
     The thread's own compactions are evaluated as `recorded`. With --strategy, each strategy is tried with each
-    summarizer, window and target, and compacts where it would have compacted in use. Every type of probe is reported
-    separately, with the number of questions and an interval. Verdicts that reviewers recorded are compared with those
-    of --judge.
+    summarizer, window and target, and compacts at the points where it would have compacted in production. Every type of
+    probe is reported separately, with the number of questions and an interval. Verdicts that reviewers recorded are
+    compared with those of --judge.
     """
     under, over = _limits(fail_under, "--fail-under"), _limits(fail_over, "--fail-over")
     if (prices is None) != (model is None):
@@ -211,7 +215,7 @@ def _chosen(store: Reader, names: list[str] | None, sample: int | None, seed: in
 
 
 def _record(store: Store, found: Evaluation, reason: str) -> None:
-    """Records the result in each thread that was replayed: what was compared, with which figures for this thread."""
+    """Records the result in each thread that was replayed: what was compared, and the figures of this thread."""
     for thread, document in found.documents():
         store.record_evaluation(thread, document, reason=reason)
     note(f"recorded in {found.threads:,} thread{'' if found.threads == 1 else 's'}")
@@ -262,9 +266,11 @@ def show(out: Output, found: Evaluation) -> None:
     if any(result.money for result in found.policies):
         _show_money(out, found)
     if any(result.unreadable for result in found.policies):
-        out.text("sealed: summaries that cannot be read; they are only asked whether calls were made again")
+        out.text("sealed: summaries that only the provider can read; they are only asked about repeated calls")
     if any(result.replicates > 1 for result in found.policies):
-        out.text("all figures are of all replicates together; spread: the least and the most share of one replicate")
+        out.text(
+            "all figures cover all replicates together; spread: the smallest and the largest share of one replicate"
+        )
     out.text(OPEN_LOOP)
 
 
@@ -290,7 +296,7 @@ def _show_judge(out: Output, found: Evaluation) -> None:
     out.text()
     judged = [(result.policy, result.judged) for result in found.policies if result.judged is not None]
     _, first = judged[0]
-    out.text(f"judge: {first.model or 'a callable'}, asked {first.replicates} times of each summary", "bold")
+    out.text(f"judge: {first.model or 'a callable'}, asked {first.replicates} times about each summary", "bold")
     rows = []
     for policy, one in judged:
         people = "" if one.agreement is None else evaluation_page.agreement_text(one.agreement)
@@ -301,7 +307,9 @@ def _show_judge(out: Output, found: Evaluation) -> None:
         ))  # fmt: skip
     heads = figures("summaries", "good", "share", "95 %", "split", "undecided", "failed")
     out.grid([Column("policy", fold=True), *heads, Column("people", fold=True, optional=True)], rows)
-    out.text("a model's opinion: it is in no other figure. people: its agreement with verdicts that reviewers recorded")
+    out.text(
+        "a model's opinion; no other figure includes it. people: its agreement with verdicts that reviewers recorded"
+    )
 
 
 def _show_money(out: Output, found: Evaluation) -> None:
@@ -323,7 +331,7 @@ def _show_money(out: Output, found: Evaluation) -> None:
     out.grid([Column("policy", fold=True), "basis", *heads], rows)
     out.text(
         "measured: from the usage that calls reported; modelled: from the sizes of views. They are never added up."
-        " needed: without these the next call would not have fitted the window; they are compared with nothing"
+        " needed: without these the next call would not have fitted the window, so they are in no comparison"
     )
     for result in found.policies:
         if result.advice is not None:

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file, which needs nothing else: no script, no other file, and no words of any message."""
+"""An evaluation as one self-contained HTML file, without scripts and without words of any message."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
 
 
 def agreement_text(found: Agreement) -> str:
-    """Says how a judge agrees with people."""
+    """Returns a sentence on how far a judge agrees with people."""
     kappa = "no kappa" if found.kappa is None else f"kappa {found.kappa:.2f}"
     return f"{found.same:,} of {found.labelled:,}, {kappa}"
 
@@ -144,7 +144,7 @@ def _judge(results: Sequence[PolicyResult]) -> list[str]:
     ]  # fmt: skip
     first = judged[0][1]
     heads = ("policy", "summaries", "good", "share", "95 %", "split", "undecided", "failed", "agrees with people")
-    about = f"{first.model or 'a callable'}, asked {first.replicates} times of each summary; it is in no other figure."
+    about = f"{first.model or 'a callable'}, asked {first.replicates} times about each summary; no other figure has it."
     return [*table(heads, rows), f'<p class="note">{escape(about)}</p>']
 
 
@@ -167,7 +167,7 @@ def _money(found: Evaluation) -> list[str]:
     )  # fmt: skip
     note = (
         "Measured: from the usage that calls reported. Modelled: from the sizes of views. They are never added up."
-        " Needed: without these the next call would not have fitted the window; they are compared with nothing."
+        " Needed: without these the next call would not have fitted the window, so they are in no comparison."
     )
     said = [(result.policy, result.advice) for result in found.policies]
     lines = [f'<p class="loss">{escape(f"{policy}: {text}")}</p>' for policy, text in said if text is not None]

@@ -54,7 +54,7 @@ def import_(
         typer.Option(
             "--prefix",
             metavar="TEXT",
-            help="The beginning of the threads' names; the id in the source follows it.",
+            help="A prefix of the threads' names, before the id in the source.",
             show_default="the format and a colon",
         ),
     ] = None,

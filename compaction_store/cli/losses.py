@@ -1,4 +1,4 @@
-"""Words the losses and inventions of a compaction as sentences."""
+"""Writes the losses and inventions of a compaction as sentences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Loss:
 
 
 def losses_of(sessions: Sequence[Replayed]) -> list[Loss]:
-    """Returns all failed probes, those with the most tokens first."""
+    """Returns all failed probes, those that cost the most tokens first."""
     found = [Loss(run.thread_id, probe) for run in sessions for probe in run.probes if not probe.kept]
     return sorted(found, key=lambda loss: (-(loss.probe.tokens or 0), loss.session, loss.probe.record))
 
@@ -40,7 +40,7 @@ def counts(run: Replayed) -> dict[ProbeType, tuple[int, int]]:
 
 
 def repeated_tokens(run: Replayed) -> int:
-    """Returns the tokens of results that were fetched again because they had been folded."""
+    """Returns the number of tokens of results that were fetched again because they had been folded."""
     return sum(probe.tokens or 0 for probe in run.probes if probe.type == "re_derivation" and not probe.kept)
 
 

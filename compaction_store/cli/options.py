@@ -118,7 +118,9 @@ class Outcome(StrEnum):
 
 
 def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:
-    """Returns the output of a verb that lists. `content` is a given option whose values no table has room for."""
+    """Returns the output of a verb that lists. `content` is the option, if given, whose values are too long for a
+    table.
+    """
     if as_csv and as_json is not None:
         raise misuse("must not be given with --json or --table", "--csv")
     if content is not None and as_json is False:
@@ -138,7 +140,7 @@ def reader(url: str | None, tenant: str) -> Iterator[Reader]:
 
 
 def readers(opened: Reader, tenant: str, *, all_tenants: bool) -> Iterator[tuple[str, Reader]]:
-    """Yields the tenant with its reader, or every tenant with one."""
+    """Yields the tenant with its reader, or every tenant with a reader."""
     if not all_tenants:
         yield tenant, opened
         return
@@ -152,7 +154,7 @@ def not_with_all_tenants(given: object, option: str, *, all_tenants: bool) -> No
 
 
 def where(tenant: str, *, all_tenants: bool) -> str:
-    """Returns the words for where nothing was found."""
+    """Returns the end of a message that nothing was found: where it was searched."""
     return "any tenant" if all_tenants else f"tenant {tenant!r}"
 
 

@@ -1,8 +1,8 @@
 """The output of verbs: tables for people, JSON lines for programs.
 
 A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` is given. All text from users goes
-through `visible`, so that it cannot move the cursor, change a colour or start a line: the rest of a long line, and of a
-text of several lines, is indented. In a pipe, JSON is printed as it is stored.
+through `visible`, so that it cannot move the cursor, change a colour or look like a line of the program: continued
+lines are indented. In a pipe, JSON is printed as it is stored.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Output:
         self.console.width = before
 
     def fits(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> bool:
-        """Returns whether a table fits the terminal without wrapped lines."""
+        """Returns whether a table fits the terminal without wrapping a line."""
         return self._least(self._table(columns, rows)) <= self.console.width
 
     def _least(self, table: Table) -> int:
@@ -285,7 +285,7 @@ class Output:
             sys.stdout.write(text)
             self.flush()
             return
-        # -R lets colours through. All colours are the program's: control characters in users' text are escaped.
+        # -R lets colours through. All colours come from the program: control characters in users' text are escaped.
         given = shlex.split(os.environ.get("PAGER", "less -R"))
         subprocess.run(given, input=text.encode(errors="backslashreplace"), check=False)  # noqa: S603 — the user's own
 
@@ -312,8 +312,8 @@ class Output:
 class Column:
     """A column with options.
 
-    `right` aligns figures, `fold` wraps long texts, `cut` is the least width to which longer texts are shortened on a
-    terminal, `optional` omits an empty column.
+    `right` aligns to the right, `fold` wraps long texts, `cut` is the smallest width to which a terminal shortens
+    texts, `optional` omits the column if it is empty.
     """
 
     def __init__(

@@ -24,7 +24,9 @@ from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
 
 class Verb(NamedTuple):
-    """A verb. `place` is the module of this package and the function in it: a module is imported when it is needed."""
+    """A verb. `place` names its module in this package and its function; the module is imported when the verb is
+    called.
+    """
 
     name: str
     short: str
@@ -67,7 +69,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "repair t-1 3 --summarizer anthropic:model=NAME --reason 'the order number was lost'", "rewinding.repair",
         ),
         Verb(
-            "rewind", "Let a view end at an earlier message.", "rewind t-1 41 --reason 'asked again'",
+            "rewind", "End a view at an earlier message.", "rewind t-1 41 --reason 'asked again'",
             "rewinding.rewind",
         ),
         Verb("clear", "Empty a thread's view.", "clear t-1 --hide", "rewinding.clear"),
@@ -244,7 +246,7 @@ def _note(text: str) -> None:
     _output().note(text)
 
 
-# Typer brings its own copy of click, or uses the one that is installed.
+# Depending on its version, typer contains a copy of click or uses the installed one.
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 _CompletionItem: Any = import_module(f"{_ClickException.__module__.rpartition('.')[0]}.shell_completion").CompletionItem
 _NoArguments: Any = getattr(sys.modules[_ClickException.__module__], "NoArgsIsHelpError", ())

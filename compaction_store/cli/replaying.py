@@ -20,9 +20,9 @@ from compaction_store.evaluation import RECORDED, Judge, Policy, Prices, read_th
 from compaction_store.evaluation.evaluating import Settings, ThreadRuns, check_policies, replay_thread
 from compaction_store.probes import NameReader
 
-# A process takes a second to begin, and so many threads less time than that.
+# A process takes a second to start; replaying fewer threads than this takes less.
 _LEAST_THREADS = 40
-# Threads that a process is given at a time.
+# The number of threads that a process is given at a time.
 _AT_A_TIME = 4
 
 
@@ -66,7 +66,9 @@ class Wanted:
         if self.strategies and not self.windows:
             raise misuse("must be given with --strategy", "--window")
         if self.planted and not self.strategies:
-            raise misuse("must be given with --plant: the threads' own compactions saw nothing of it", "--strategy")
+            raise misuse(
+                "must be given with --plant: the planted facts are not in the threads' own compactions", "--strategy"
+            )
         for spec, summarizer, window, target in product(
             self.strategies, self.summarizers, self.windows, self.targets
         ):  # fmt: skip
@@ -96,9 +98,9 @@ def runs(
     setup: Setup,
     processes: int | None = None,
 ) -> Iterator[ThreadRuns]:
-    """Yields what each thread gave, in the order of the names. `setup` is what `wanted` made in this process."""
+    """Yields the result of each thread, in the order of the names. `setup` was made from `wanted` in this process."""
     count = min(processes or os.cpu_count() or 1, len(names) // _AT_A_TIME + 1)
-    # A judge counts what it took, in one process.
+    # A judge counts its calls and tokens, so it must run in one process.
     if count == 1 or wanted.judge is not None or (processes is None and len(names) < _LEAST_THREADS):
         reader = NameReader()
         for name in names:

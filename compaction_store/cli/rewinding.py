@@ -1,4 +1,4 @@
-"""Lets views end earlier, and repairs compactions."""
+"""Rewinds and clears views, and repairs compactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rewind(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Lets the view of a thread end at a message: hides all later ones. They stay in replay; revoke undoes it.
+    """Ends the view of a thread at a message by hiding all later ones. They stay in replay; revoke undoes it.
 
     A compaction that reaches from before the message to after it is revoked in the same run.
     """

@@ -45,7 +45,7 @@ def serve(
         typer.Option(
             "--name",
             metavar="HOST",
-            help="A host name of the pages, besides localhost. Repeat it for several.",
+            help="A host name by which the pages may be requested, besides localhost. Repeat it for several.",
             show_default=False,
         ),
     ] = None,
@@ -88,9 +88,9 @@ def serve(
 ) -> None:
     """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
 
-    Nothing can be written, but verdicts with --review. The session takes the role compaction_store_auditor, which the
-    login must be a member of, and ends every statement after 20 seconds. With --window, the threads that are due for
-    compaction are listed.
+    Nothing can be written, except verdicts with --review. The session takes the role compaction_store_auditor, which
+    the login must be a member of, and ends every statement after 20 seconds. With --window, the threads that are due
+    for compaction are listed.
     """
     if review and not content:
         raise misuse("must not be given with --no-content: nobody can judge words that are not shown", "--review")

@@ -63,7 +63,7 @@ def show(
         right = [("a summary that was not applied", record.summary_text)]
     sides = [("originals", left if full else _shortened(left)), ("replacement", right)]
     if read is not None:
-        # The summarizer was given the replacements of earlier records instead of these originals.
+        # The summarizer's input had the replacements of earlier records instead of these originals.
         made_from = [_said(element) for element in read]
         sides.insert(1, ("input of the summarizer", made_from if full else _shortened(made_from)))
     with out.paged():

@@ -24,7 +24,7 @@ from compaction_store.evaluation.money import Money
 
 _HEIGHT = 8
 _WIDEST = 100
-# Records that no callback planned.
+# The kinds of records that are not planned by a callback.
 _NO_ATTEMPTS = ("revocation", "rewind", "clear")
 
 

@@ -11,7 +11,7 @@ from compaction_store.cli import options
 from compaction_store.cli.options import Tenant, Thread, Url
 from compaction_store.cli.wrong_call import misuse
 
-# As in a shell, for a command that a signal ended.
+# Like a shell, add this to the number of the signal that ended the command.
 _SIGNALLED = 128
 
 
@@ -25,16 +25,16 @@ def turn(
     ] = 60.0,
     lease: Annotated[
         float,
-        typer.Option("--lease", metavar="SECONDS", min=1, help="How long the turn stays if this process is killed."),
+        typer.Option("--lease", metavar="SECONDS", min=1, help="How long the turn lasts after this process is killed."),
     ] = 30.0,
     actor: Annotated[
         str | None,
-        typer.Option("--actor", metavar="NAME", help="The actor to name to others.", show_default="user@host"),
+        typer.Option("--actor", metavar="NAME", help="The actor that others see.", show_default="user@host"),
     ] = None,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Runs a command in a turn on a thread: only one turn at a time has the thread, in the order in which they asked.
+    """Runs a command in a turn on a thread: a thread has one turn at a time, in the order of the requests.
 
     The exit code is the command's. Put the command's own options after `--`. Appends by the command do not check that
     the turn still has the thread.

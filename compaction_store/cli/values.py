@@ -1,4 +1,4 @@
-"""The store's values as JSON and as cells of tables. They include content only if a verb asks for it."""
+"""The store's values as JSON and as cells of tables. Content is included only if a verb asks for it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     parts = {name: getattr(value, name) for name in names}
     error = value.error
     if error is not None:
-        # The name of a class and a place in a program: neither has content.
+        # The name of a class, and a place in a program: neither contains content.
         parts |= {"error": error.get("type"), "error_at": error.get("at")}
     covered = [{name: failed.get(name) for name in ("type", "summarizer", "model")} for failed in value.failed_before]
     parts |= {"summarizer": value.summarizer, "settings": value.settings, "usage": value.usage}
@@ -129,7 +129,7 @@ def role(payload: Payload | None) -> str:
 
 
 def callback(name: str | None) -> str:
-    """Returns a callback's name without its options, for which a table has no room."""
+    """Returns a callback's name without its options, which are too long for a table."""
     kind, options, _ = (name or "").partition("(")
     return f"{kind}(…)" if options and options != ")" else kind
 
@@ -180,7 +180,7 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
 
 
 def _ranges(found: object) -> str:
-    """Returns the ranges in an event's body, which may hold anything that is JSON."""
+    """Returns the ranges in an event's body, which may contain any JSON."""
     pairs = found if isinstance(found, list) else []
     return ", ".join(
         span(*pair)

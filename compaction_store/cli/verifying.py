@@ -112,7 +112,7 @@ def _counted(count: int, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Verification:
-    """A verification of a database: of the threads with these names, or of everything after a thread."""
+    """A verification of a database: of the named threads, or of all threads after a given one."""
 
     level: Level
     log: CheckpointLog | None

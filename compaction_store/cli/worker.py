@@ -173,7 +173,7 @@ class _Loop:
     covered: int = 0
     _busy: dict[Future[CompactionRun], tuple[_ThreadKey, float]] = field(default_factory=dict)
     _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
-    # Threads whose run ended in this round. They may still be in the list of due threads, which was read before.
+    # Threads whose run ended in this round: the list of due threads was read before and may still contain them.
     _ended: set[_ThreadKey] = field(default_factory=set)
 
     @property

@@ -44,14 +44,14 @@ def append(
             "--expected-seq",
             metavar="SEQ",
             min=0,
-            help="Append only if the thread's last seq is this one.",
+            help="Append only if this is the thread's last seq.",
             show_default=False,
         ),
     ] = None,
     expected_head: Annotated[
         str | None,
         typer.Option(
-            "--expected-head", metavar="HEX", help="Append only if the thread's head is this one.", show_default=False
+            "--expected-head", metavar="HEX", help="Append only if this is the thread's head.", show_default=False
         ),
     ] = None,
     meta: Annotated[
@@ -126,7 +126,7 @@ def _messages(stream: IO[bytes]) -> list[Any]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        # Python would silently keep only one of the two.
+        # Python's parser would silently keep only one of the two.
         raise ValueError("an object has the same name twice")
     return found
 

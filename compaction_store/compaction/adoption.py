@@ -26,7 +26,7 @@ class Made(NamedTuple):
 
     what: str
     stand_ins: tuple[Payload, ...] | None
-    #: The part of an observed record's body that it must have, if the record must be found.
+    #: The part of the body by which the observed record is found.
     provider: Payload | None = None
     record: Compaction | None = None
     summary_text: str | None = None
@@ -92,7 +92,7 @@ def of_record(record: Compaction) -> Made:
     provider = provider if isinstance(provider, dict) else {}
     what = (record.callback or "provider:compaction").removeprefix("provider:")
     text = record.summary_text
-    # Codex does not repeat after its line what it continues with.
+    # Codex continues with messages that it does not repeat here, so this compaction says nothing about them.
     stand_ins = _of_codex(provider) if what == "compacted" else None
     return Made(what, stand_ins, provider, record, text, record.model, record.usage)
 
@@ -123,7 +123,7 @@ class Part(NamedTuple):
 
 
 def parts(elements: Iterable[Element], first: int, last: int, stand_ins: Sequence[Payload] | None) -> list[Part]:
-    """Returns what replaces which elements; nothing if the range was adopted before.
+    """Returns the ranges of elements with their replacements; an empty list if the range was adopted before.
 
     A provider does not replace system messages: they stay where they are, and the stand-ins come after the last one.
     """
@@ -165,7 +165,7 @@ def to_json(
     actor: str | None,
     authority: Payload | None,
 ) -> str:
-    """Returns the records as the commit takes them."""
+    """Returns the records in the form in which the commit takes them."""
     observed = () if made.record is None else (made.record.number,)
     stated = {"reason": reason, "authority": authority}
     about = {"summary_text": made.summary_text, "usage": made.usage, "unreadable": made.is_unreadable or None}
@@ -177,7 +177,7 @@ def to_json(
         body = {"replacement": list(part.replacement), **stated, **(about if is_last else {})}
         numbers = [element.number for element in part.elements if element.number is not None]
         if is_last and made.record is None:
-            # The provider was sent more than this part: what is between system messages, and these.
+            # The provider's figures cover more than this part: also the parts between system messages.
             numbers.insert(0, EVERYTHING)
         columns = {
             "kind": "adoption", "outcome": "applied", "start_seq": part.elements[0].seq,
@@ -190,7 +190,7 @@ def to_json(
 
 
 def _tokens(part: Part, made: Made, count: Callable[[Iterable[Payload]], int]) -> int:
-    """Counts the stand-ins. For what is encrypted there is only the provider's own figure, if it gave one."""
+    """Counts the stand-ins. For an encrypted one, only the provider's own figure is known, if it gave one."""
     tokens = count(part.replacement)
     if any(map(_is_encrypted, part.replacement)):
         spent = (made.usage or {}).get("output_tokens")

@@ -28,7 +28,8 @@ class Stalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A strategy's request to summarize, replace or remove a span. The strategy is sent None, or the error.
+    """A strategy's request to summarize, replace or remove a span. The strategy is sent None if the request succeeds,
+    else the error.
 
     A summary must save `min_saving`: a number of tokens, or as a float a share of the span's. `room` is the most tokens
     that the framed summary may take; a longer one is rejected, or with `cut` shortened. `stated_room` is a
@@ -53,7 +54,7 @@ Steps = Generator[Ask, "Exception | None", None]
 
 
 class Planned(Sequence["Payload | None"]):
-    """The result of `compact`: the messages of the view with everything folded that was planned by then.
+    """The result of `compact`: the messages that the view has with everything folded that was planned so far.
 
     If the summarizer must be awaited, awaiting this makes the plan.
     """
@@ -130,7 +131,7 @@ class LastPlanned:
         self._last = None
 
     def forget(self) -> None:
-        """Leaves the last result uncomputed: a strategy never reads it."""
+        """Skips computing the last result's messages: a strategy never reads them."""
         self._last = None
 
     def keep(self, planned: Planned) -> Planned:

@@ -11,7 +11,7 @@ from compaction_store.compaction.summary_calls import CallRecord, without_text
 from compaction_store.errors import ChecksFailed, EmptySummary, NotSmaller, Rejected, SpanConflict, own_text, raised_at
 from compaction_store.models import Attempt, Payload, Span, Summary
 
-# A callback that is rejected for one of these is not asked for the same span again until the thread changes.
+# If an attempt is rejected by one of these rules, the same span is not tried again until the thread changes.
 _NO_PROGRESS = (NotSmaller, EmptySummary, ChecksFailed)
 Indexes = tuple[int, int]
 
@@ -68,7 +68,7 @@ class AttemptLog:
         raise kind(f"{text} ({span} of thread {self._thread_id!r})", start_seq=span[0], end_seq=span[1])
 
     def fail(self, span: Span, error: Exception, call: CallRecord | None, summary: Summary | None = None) -> None:
-        """Records that no summary of a span was made, or that it cannot be used."""
+        """Records that a span has no summary, or none that can be used."""
         known = None if summary is None else without_text(summary)
         if known is None and call is not None:
             known = call.failed(error)
@@ -76,7 +76,8 @@ class AttemptLog:
         self._failures.append(error)
 
     def void(self, mark: Mark, error: Exception) -> None:
-        """Takes back what was planned since the mark. Records the callback's error, unless an attempt already did.
+        """Withdraws everything that was planned since the mark. Records the callback's error, unless an attempt already
+        has it.
 
         A summary that was paid for stays on record, as failed.
         """
@@ -95,7 +96,7 @@ class AttemptLog:
             self._plan.attempts.append(attempt)
 
     def inputs(self, indexes: Indexes, call: CallRecord | None = None) -> tuple[int, ...]:
-        """Returns the numbers of the records in a range, and EVERYTHING if the summarizer saw more than the range."""
+        """Returns the numbers of the records in a range, or EVERYTHING if the summarizer saw more than the range."""
         numbers = tuple(number for element in self._plan.elements(*indexes) if (number := element.number) is not None)
         saw_more = call is not None and call.view is not None and call.view.was_shown
         return (EVERYTHING, *numbers) if saw_more else numbers
@@ -114,12 +115,12 @@ class AttemptLog:
 
 
 def _recorded(inputs: Iterable[int]) -> tuple[int, ...]:
-    """Returns inputs without records that are only planned: these have negative numbers and may be taken back."""
+    """Leaves out the inputs that are only planned: their numbers are negative, and they may be withdrawn."""
     return tuple(dict.fromkeys(max(number, EVERYTHING) for number in inputs))
 
 
 def _as_recorded(error: Exception, default: str) -> Payload:
-    """Returns an error's type and place, and its text only if we wrote it: another's may quote a message."""
+    """Returns an error's type and place, and its text if this package wrote it: other texts may quote a message."""
     found: Payload = {"type": type(error).__qualname__, "text": own_text(error) or default}
     place = raised_at(error)
     return found if place is None else found | {"at": place}

@@ -43,7 +43,7 @@ def check_callback(callback: object, *, awaits: bool) -> None:
 
 
 def run_callback(builder: PlanBuilder, callback: Any) -> Work[None]:
-    """Runs one callback to its end. Errors pass through, for the store to void what the callback planned."""
+    """Runs one callback to its end. Errors are raised, and the store then withdraws what the callback planned."""
     ctx = CompactionContext(builder)
     if isinstance(callback, Strategy):
         yield from run_steps(builder, callback.steps(ctx))
@@ -74,7 +74,7 @@ def run_steps(builder: PlanBuilder, steps: Steps) -> Work[None]:
 
 
 def _advance(builder: PlanBuilder, steps: Steps, outcome: Exception | None) -> list[Planned]:
-    """Runs steps until one must be awaited, and returns that one, in a list so that the driver does not await it."""
+    """Runs steps until a result must be awaited. Returns it in a list, so that the driver does not await it."""
     while (step := _next(steps, outcome)) is not None:
         try:
             planned = builder.ask(step)

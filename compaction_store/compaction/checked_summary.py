@@ -1,6 +1,7 @@
-"""Checks a summary, has its faults repaired once, appends what is still lost, and keeps the outcome for the record.
+"""Checks a summary, asks once for a repair, appends the lines that are still missing, and keeps the outcome for the
+record.
 
-A text with the shape of a credential is neither named to the summarizer nor appended. It is counted as exempt.
+A text that looks like a credential is neither sent to the summarizer nor appended. It is counted as exempt.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from compaction_store.models import Payload, Summary
 from compaction_store.probes import Probe, has_secret
 from compaction_store.tokens import MARK
 
-# The most lines for a summarizer, and the most examples in a record.
+# The largest number of lines that a summarizer is given, and of examples in a record.
 _MOST_LINES = 60
 _MOST_KEPT = 40
 _LONGEST = 400
 _HEAD = "Word for word from the messages:"
 _UNFOUNDED = "In none of the messages:"
-# The share of the room for appended lines, if they have to push parts of the summary out.
+# The share of the room for appended lines, if parts of the summary must be cut to make room.
 _SHARE = 0.5
 _CUT = f"\n{MARK} [shortened] {MARK}\n"
 
-# Asks the summarizer again, with what has to be repaired.
+# Asks the summarizer for a repair.
 Again = Callable[[Request], Work[Summary]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The answers to one check of one text. `lost` has no credentials, which `exempt` counts."""
+    """The outcome of one check of one text. `lost` has no credentials: they are counted in `exempt`."""
 
     check: Check
     asked: int
@@ -47,7 +48,7 @@ class _Outcome:
 
 
 def with_checks(ask: Again, request: Request, checks: Sequence[Check], *, can_repair: bool) -> Work[Summary]:
-    """Returns what a summarizer writes, after its own checks. The one who asks for a repair checks it."""
+    """Returns a summarizer's summary after its own checks. A repair is checked by its caller."""
     summary = yield from ask(request)
     if not checks or request.repair is not None:
         return summary
@@ -127,7 +128,7 @@ def _repaired(
     if second.prompt not in (None, summary.prompt):
         document["prompt"] = second.prompt
     if after >= before:
-        # The first one is as good, and was not asked to change.
+        # If both are equally good, keep the original.
         return both, outcomes, document
     return (
         replace(both, text=second.text, coverage={**(both.coverage or {}), **(second.coverage or {})}),
@@ -153,7 +154,7 @@ def _int(value: object) -> int:
 
 
 def _joined_lists(one: Payload | None, other: Payload | None) -> Payload | None:
-    """Returns the provider's data on both calls: lists, such as those of answers, one after the other."""
+    """Joins the provider's data of both calls: lists, such as those of answers, are concatenated."""
     if one is None or other is None:
         return one if other is None else other
     names = [name for name in one if isinstance(one[name], list) and isinstance(other.get(name), list)]
@@ -200,7 +201,7 @@ def _newer(probe: Probe, span: CheckedSpan) -> list[str]:
 def _completed(
     request: Request, summary: Summary, outcomes: Sequence[_Outcome], span: CheckedSpan, *, cut: bool
 ) -> tuple[list[str], Summary]:
-    """Returns the lines that were appended, and the summary with them: as many as there is room for."""
+    """Returns the lines that were appended, as many as there is room for, and the summary with them."""
     lines, unfounded = _lines(outcomes, span)
     lines = lines[:_MOST_LINES]
     if unfounded:

@@ -1,7 +1,7 @@
 """Checks of a summary against the messages that it replaces, by the probes: rules without a model.
 
-A check asks questions of a summary and says which failed. `checked_summary` has the rest: the summarizer is given what
-failed for one more try, and lines that are still lost are appended word for word.
+A check asks questions of a summary and says which failed. `checked_summary` does the rest: it asks the summarizer for
+one repair, and appends lines that are still missing word for word.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CheckedSpan:
 
     @cached_property
     def _facts(self) -> ThreadFacts:
-        # The rest of the view says which names are still there. A check repeats nothing of it.
+        # Names in the rest of the view are not lost. A check quotes nothing of it.
         rest = self._request.unquoted_rest or ()
         elements = sorted((*self._request.elements, *rest), key=lambda element: element.seq)
         return ThreadFacts(message for element in elements for message in _messages(element))
@@ -55,7 +55,7 @@ class CheckedSpan:
         return list(probe.used(self.start_seq, self.end_seq, record=_NO_NUMBER, calls=calls))
 
     def text_at(self, place: Place) -> str | None:
-        """Returns the text at a place in a message of the span, None if it cannot be read."""
+        """Returns the text at a place in a message of the span, or None if it cannot be read."""
         facts = None if place.seq is None else self._facts.messages.get(place.seq)
         value: Any = None if facts is None else facts.payload
         for step in place.field.replace("]", "").replace("[", ".").split("."):
@@ -89,7 +89,8 @@ def _messages(element: Element) -> Iterator[ThreadMessage]:
 class Check(ABC):
     """The base of all checks. With `strict`, a summary that fails it is rejected, and the span stays as it is.
 
-    Your own check is a class of this kind: `probes` returns what it asked, with `kept=False` for what failed.
+    Your own check is a class of this kind: `probes` returns its questions with their answers: `kept=False` for one that
+    failed.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -104,10 +105,10 @@ class Check(ABC):
 
     @abstractmethod
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
-        """Returns what is asked of a text in place of a span, with the answers."""
+        """Returns the questions about a text in place of a span, with the answers."""
 
     def passes(self, asked: int, lost: int) -> bool:
-        """Returns whether a summary passes, given how many questions there were and how many failed."""
+        """Returns whether a summary passes, given the numbers of questions and of failures."""
         return lost == 0 <= asked
 
     def __repr__(self) -> str:
@@ -124,7 +125,7 @@ class KeepsOrders(Check):
 class KeepsIdentifiers(Check):
     """The view still has the names that a user wrote in the span, or that at least `calls` calls used.
 
-    It passes if at least the share `least` of them is there.
+    It passes if at least the share `least` of these names is left.
     """
 
     def __init__(self, *, least: float = 0.9, calls: int = 2, strict: bool = False) -> None:

@@ -41,7 +41,7 @@ class CompactionContext:
 
     @property
     def measured(self) -> Measured:
-        """The size of the view by the best figure known."""
+        """The size of the view: the best figure that is known."""
         return self._builder.measured
 
     @property
@@ -53,7 +53,7 @@ class CompactionContext:
     def authority(self) -> Payload | None:
         """The authority for the compaction, as the caller of `compact` stated it, or None. A callback may set another.
 
-        It is recorded with everything that the callback plans from then on, failed and rejected attempts included.
+        It is recorded with everything that the callback plans from then on, including failed and rejected attempts.
         """
         return deepcopy(self._builder.authority)
 
@@ -63,7 +63,7 @@ class CompactionContext:
 
     @property
     def elements(self) -> tuple[Element, ...]:
-        """The view with everything folded that was planned so far."""
+        """The view with all planned compactions applied."""
         return self._builder.plan.folded()
 
     @property
@@ -73,7 +73,7 @@ class CompactionContext:
 
     @property
     def total_tokens(self) -> int:
-        """The tokens of the view with everything folded that was planned so far."""
+        """The tokens of the view with all planned compactions applied."""
         plan = self._builder.plan
         return plan.tokens(0, len(plan.base) - 1)
 
@@ -104,7 +104,8 @@ class CompactionContext:
         return self._builder.count(messages)
 
     def safe_span(self, start_seq: int, end_seq: int) -> Span | None:
-        """Returns the largest span inside that may be summarized or removed, None if there is none.
+        """Returns the largest span within `start_seq` to `end_seq` that may be summarized or removed; None if there is
+        none.
 
         No tool call in it loses its result, and it does not lie between a call and its result.
         """
@@ -185,7 +186,7 @@ class CompactionContext:
         return Span(base[found.start].seq, base[found.stop - 1].end_seq)
 
     def planned(self) -> Planned:
-        """Returns the messages of the view with everything folded that is planned so far."""
+        """Returns the messages of the view with all planned compactions applied."""
         return self._builder.planned()
 
     def replace(

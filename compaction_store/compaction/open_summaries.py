@@ -13,7 +13,7 @@ class OpenSummaries:
         self._count = 0
 
     def begin(self) -> None:
-        """Starts the turn of a callback, or ends that of one which failed."""
+        """Starts the turn of a callback, or ends the turn of one that failed."""
         self._turn += 1
         self._count = 0
 

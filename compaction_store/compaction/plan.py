@@ -19,7 +19,7 @@ from compaction_store.jsonable import AsDict
 from compaction_store.models import Attempt, Compaction, Element, Payload, Span
 from compaction_store.rendering.view import View
 
-# Among a record's inputs: it may repeat anything that comes before it in the log.
+# Means all earlier records among a record's inputs: its summary may repeat any of them.
 EVERYTHING = 0
 
 
@@ -46,7 +46,7 @@ class PlannedSpan(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The state of a plan at one moment, to go back to."""
+    """The state of a plan at one moment, which the plan can be reset to."""
 
     attempts: int
     placed: tuple[PlannedSpan, ...]
@@ -79,7 +79,7 @@ class Plan:
         return low, high
 
     def indexes_inside(self, span: Span) -> tuple[int, int]:
-        """Returns the largest range of whole elements in a span. In an empty one the first index is above the last."""
+        """Returns the largest range of whole elements in a span. If it is empty, the first index is above the last."""
         low = bisect_left(self._starts, span.start_seq)
         high = bisect_right(self._starts, span.end_seq) - 1
         if high >= 0 and self.base[high].end_seq > span.end_seq:
@@ -93,7 +93,7 @@ class Plan:
         return low, high
 
     def tokens(self, low: int, high: int) -> int:
-        """Returns the tokens of a range with everything folded that is planned."""
+        """Returns the tokens of a range with all planned folds applied."""
         total = self._sums[high + 1] - self._sums[low]
         for placed in self._placed[self._overlapping(low, high)]:
             after = self.attempts[placed.attempt].tokens_after or 0
@@ -101,7 +101,7 @@ class Plan:
         return total
 
     def elements(self, low: int, high: int) -> Iterator[Element]:
-        """Yields a range with everything folded that is planned."""
+        """Yields the elements of a range with all planned folds applied."""
         at = low
         for placed in self._placed[self._overlapping(low, high)]:
             yield from self.base[at : placed.low]
@@ -115,7 +115,7 @@ class Plan:
         return bool(self._placed)
 
     def folded(self) -> tuple[Element, ...]:
-        """Returns the whole view with everything folded that is planned."""
+        """Returns the whole view with all planned folds applied."""
         if self._folded is None:
             self._folded = tuple(self.elements(0, len(self.base) - 1))
         return self._folded
@@ -135,7 +135,7 @@ class Plan:
         return Mark(len(self.attempts), tuple(self._placed))
 
     def void(self, mark: Mark) -> None:
-        """Takes back what was placed since the mark. Rejected and failed attempts stay in the list."""
+        """Withdraws everything that was placed since the mark. Rejected and failed attempts stay in the list."""
         self.last_planned.settle()
         tried = self.attempts[mark.attempts :]
         self.attempts[mark.attempts :] = [attempt for attempt in tried if attempt.outcome != "applied"]
@@ -143,9 +143,9 @@ class Plan:
         self._folded = None
 
     def withdraw(self, mark: Mark, error: Payload) -> None:
-        """Takes back what was placed since the mark, and marks the applied attempts as rejected.
+        """Withdraws everything that was placed since the mark, and marks the applied attempts as rejected.
 
-        Every attempt keeps its index, because the inputs of later ones may name it.
+        Every attempt keeps its index, because inputs of later attempts may refer to it.
         """
         self.last_planned.settle()
         for index in range(mark.attempts, len(self.attempts)):
@@ -182,7 +182,7 @@ class CompactionRun(AsDict, Sequence[Compaction]):
     """The result of one call of `compact`: its records in order, whatever their outcome; the reason; and the new view.
 
     `errors` are the exceptions of callbacks and summarizers, in order. With a budget, the view's `measured` is the best
-    figure known for its size.
+    known figure for its size.
     """
 
     records: tuple[Compaction, ...]

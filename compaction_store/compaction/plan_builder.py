@@ -1,7 +1,7 @@
 """Builds the plan of a compaction from what callbacks ask for. Nothing here touches a database.
 
 The view, the rules and the requests are the only inputs, so the same requests give the same plan. Every attempt is
-kept, whatever its outcome. A callback that raises takes back what it planned and nothing else.
+kept, whatever its outcome. If a callback raises, only what it planned is withdrawn.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PlanBuilder:
         self._summaries = SummaryPlanner(self.plan, self.rules, self._log, counter)
         self._awaits = awaits
 
-    # ---- what the plan comes to
+    # ---- the outcome of the plan
 
     @property
     def attempts(self) -> Sequence[Attempt]:
@@ -97,14 +97,16 @@ class PlanBuilder:
         self._summaries.open.check(self._log.callback)
 
     def void(self, mark: Mark, error: Exception) -> None:
-        """Takes back what was planned since the mark. Keeps rejected and failed attempts, and records the error."""
+        """Withdraws everything that was planned since the mark. Keeps rejected and failed attempts, and records the
+        error.
+        """
         if not any(error is known for known in self.errors):
             self.errors.append(error)
         self._summaries.open.begin()
         self._log.void(mark, error)
 
     def rename(self, callback: str) -> str:
-        """Records attempts under another name from now on. Returns the name until now."""
+        """Records attempts under another name from now on. Returns the previous name."""
         before, self._log.callback = self._log.callback, callback
         return before
 
@@ -122,13 +124,15 @@ class PlanBuilder:
         return self.plan.mark()
 
     def withdraw(self, mark: Mark, text: str) -> None:
-        """Takes back what was planned since the mark. Summaries stay on record: a model was paid for them."""
+        """Withdraws everything that was planned since the mark. Summaries stay on record, because a model was paid for
+        them.
+        """
         self.plan.withdraw(mark, {"type": NotSmaller.__name__, "text": text, "no_progress": True})
 
     # ---- requests
 
     def ask(self, step: Ask) -> Planned:
-        """Does what a strategy asks for."""
+        """Carries out a strategy's request."""
         span = Span(step.start_seq, step.end_seq)
         if step.summarize is not None:
             options = SummaryOptions(
@@ -170,7 +174,7 @@ class PlanBuilder:
         )
 
     def summarize(self, span: Span, summary: SummaryResult | Summarize, options: SummaryOptions) -> Planned:
-        """Plans a summary: now, or when the result is awaited if the summarizer must be."""
+        """Plans a summary: now, or if the summarizer is async, when the result is awaited."""
         indexes = self.rules.check(span, "summary", options.allow)
         if isinstance(summary, str | Summary):
             self._summaries.take_text(indexes, span, summary, options)

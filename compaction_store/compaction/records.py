@@ -24,7 +24,8 @@ def to_json(
     measured: Payload | None = None,
     first: Iterable[Payload] = (),
 ) -> str:
-    """Returns the attempts of a run as the commit takes them: for each, its columns and a body with its own salt.
+    """Returns the attempts of a run in the form in which the commit takes them: for each, its columns and a body with
+    its own salt.
 
     `first` are records that come before them.
     """
@@ -47,7 +48,7 @@ def revocation(number: int, body: Payload, *, actor: str | None, trigger: str = 
 
 
 def stated(*, reason: str | None, authority: Payload | None) -> Payload:
-    """Returns a body with what the caller stated, without empty fields."""
+    """Returns a body with the caller's reason and authority, without empty fields."""
     body = {"reason": reason, "authority": authority}
     return {name: part for name, part in body.items() if part is not None}
 
@@ -99,7 +100,7 @@ def has_authority(record: Compaction, wanted: Mapping[str, Any]) -> bool:
 
 
 def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> list[Compaction]:
-    """Returns the records of one run from the rows of its commit, each with its status just after the commit."""
+    """Returns the records of one run from the rows of its commit, with their status right after the commit."""
     found = []
     for row in rows:
         *columns, callback, trigger, actor, login, model, counter, revokes, redacted_pos, text, _entry, uid = row
@@ -117,7 +118,7 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
 def _superseded_by(written: Iterable[Compaction]) -> dict[int, int]:
     """Returns which record of a run replaced which earlier one of it in the view."""
     found = {}
-    # The records active so far. A new one holds each of them whole or does not touch it.
+    # The records that are active so far. A new record contains each of them completely, or does not overlap it.
     starts: list[int] = []
     numbers: list[int] = []
     for record in written:
@@ -171,7 +172,7 @@ def no_progress(body: str | None) -> bool:
 
 
 def token_steps(messages: Iterable[tuple[Any, ...]], applied: Iterable[tuple[Any, ...]]) -> list[TokenStep]:
-    """Returns the steps of a view's tokens, in order. A revocation takes back the change of its record."""
+    """Returns the steps of a view's tokens, in order. A revocation reverses its record's change."""
     steps = [TokenStep(pos, tokens, None) for pos, tokens in messages]
     changes: dict[int, int | None] = {}
     for pos, number, revokes, before, after in applied:
@@ -201,7 +202,8 @@ def tree(record: Compaction, log: Iterable[Compaction]) -> CompactionTree:
         while (open_[-1].end_seq or 0) < (entry.start_seq or 0):
             open_.pop()
         parent = next(one for one in reversed(open_) if entry.number < one.number and _holds(one, entry))
-        # A record that was revoked or erased before its parent was written is not part of it, and may overlap others.
+        # A record that was revoked or erased before the outer record was written is not part of it, and may overlap
+        # others.
         if _was_in_force(entry, parent):
             children[parent.number].append(entry)
             children[entry.number] = []

@@ -1,4 +1,4 @@
-"""The callback of a repair: it asks for one summary, of the span of a record that is to be revoked."""
+"""The callback of a repair: it asks for a new summary of the span of a record that is to be revoked."""
 
 from __future__ import annotations
 

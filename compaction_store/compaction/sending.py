@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import plain
 from compaction_store.rendering.view import Rendered, View
 
-# Without figures from the provider, a request gets this much shorter each time.
+# If the provider gives no figures, each request is made shorter by this share.
 _SHORTER = 0.75
 # The provider's figures cover the tools and the system prompt too, which do not get shorter.
 _MARGIN = 0.9
@@ -73,7 +73,7 @@ def send(
 
 
 def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
-    """Returns a budget that a view which was refused does not fit, by as much as the provider said."""
+    """Returns a smaller budget, so that the refused view is over it by as much as the provider said."""
     size = view.tokens if view.measured is None else view.measured.tokens
     share = _SHORTER
     if refused.tokens is not None and refused.limit is not None:
@@ -85,7 +85,7 @@ def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
 
 
 def _within(mark: float, limit: int) -> float:
-    """Returns a mark that a limit allows: it is a number of tokens or a fraction."""
+    """Returns a mark, a number of tokens or a fraction, reduced to a limit."""
     if isinstance(mark, int):
         return min(mark, limit)
     return mark if round(mark * limit) >= 1 else 1.0

@@ -1,7 +1,7 @@
 """Estimates a view's size in a model's tokens: an exact count, a calibrated one, or the store's own.
 
-A reply with a receipt whose usage says what its request took is a measurement of the view that it was written from. The
-ratio to the store's own count of that view calibrates later counts.
+A reply with a receipt and a usage measures the view that it was written from. The ratio to the store's own count of
+that view calibrates later counts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from compaction_store.messages.documents import parsed
 from compaction_store.models import Measured, Payload
 from compaction_store.rendering.view import View
 
-# The most tokens of a model for one of the store's. A request that took more had other content besides the view.
+# The most tokens of a model for one of the store's. A request with a higher ratio had other content besides the view.
 _MOST_RATE = 2.0
-# A report of less is not credible: it is from a stub, or the server left out most of the request.
+# A lower ratio is not credible: the figure is a stub's, or the server left out most of the request.
 _LEAST_RATE = 0.25
 _WHOLE_INPUT = "prompt_tokens"
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -28,7 +28,7 @@ _COUNTS = (*_INPUT, "output_tokens", _WHOLE_INPUT, "completion_tokens")
 
 
 class Reported(NamedTuple):
-    """A reply's seq, the tokens that its request took, and the store's own count of the view it was written from."""
+    """A reply's seq, the input tokens of its request, and the store's own count of the view it was written from."""
 
     seq: int
     tokens: int
@@ -43,7 +43,7 @@ def usage_of(reply: Any) -> Payload | None:
 
 
 def reported(rows: Sequence[tuple[Any, ...]]) -> Reported | None:
-    """Returns the newest of a thread's last replies that says what its request took, None if none does."""
+    """Returns the newest of a thread's last replies whose usage is known; None if there is none."""
     for seq, local, *texts in rows:
         for text in texts:
             said = None if text is None else parsed("payload", text)[0]
@@ -72,7 +72,7 @@ def calibrated(local: int, budget: TokenBudget, found: Reported | None) -> Measu
 
 
 def is_worth_counting(measured: Measured, budget: TokenBudget) -> bool:
-    """Returns whether an exact count could matter: not far below the trigger, nor after one just failed."""
+    """Returns whether an exact count could matter: not far below the trigger, or right after a failure."""
     return measured.source != "exact" and measured.error is None and 2 * measured.tokens > budget.trigger_tokens
 
 
@@ -94,7 +94,7 @@ def counted(estimate: Measured, given: Any, budget: TokenBudget) -> Measured:
 
 
 def failed(estimate: Measured, error: Exception) -> Measured:
-    """Returns the estimate with the error of a counter; its own text is left out, for it may quote the view."""
+    """Returns the estimate with the error of a counter; the error's text is left out, because it may quote the view."""
     return replace(estimate, error=own_text(error) or f"the counter raised {type(error).__name__}")
 
 
@@ -138,7 +138,7 @@ def describe(view: View) -> str:
 
 
 def as_json(view: View) -> Payload | None:
-    """Returns how a run measured its view, for its records; None if the records' own figures say it all."""
+    """Returns how a run measured its view, for its records; None if only the store's own counter was used."""
     measured = view.measured
     if measured is None or (measured.source == "local" and measured.error is None):
         return None

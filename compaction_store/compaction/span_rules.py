@@ -19,7 +19,7 @@ _PAIRS: dict[str, tuple[type[Rejected], str]] = {
 
 
 class SpanRules:
-    """The rules over a view as it was given: everything that is planned folds whole pairs, or keeps their ids."""
+    """The rules over a view as it was given: every planned compaction folds whole pairs, or keeps their ids."""
 
     def __init__(self, plan: Plan, log: AttemptLog, stalled: Iterable[Stalled]) -> None:
         self._plan = plan
@@ -34,7 +34,7 @@ class SpanRules:
         return low, high
 
     def check_progress(self, span: Span, allow: Collection[str]) -> None:
-        """Refuses to ask again for what was just rejected for making no progress."""
+        """Refuses a span that was just rejected for making no progress."""
         callback = self._log.callback
         if "larger" not in allow and Stalled(callback, *span) in self._stalled:
             raise NoProgress(
@@ -44,7 +44,7 @@ class SpanRules:
             )
 
     def safe_span(self, span: Span) -> Span | None:
-        """Returns the largest part of a span that may be summarized or removed, None if there is none."""
+        """Returns the largest part of a span that may be summarized or removed, or None if there is none."""
         low, high = self._plan.indexes_inside(span)
         if low > high or (found := self.links.safe(low, high, interrupting=False)) is None:
             return None

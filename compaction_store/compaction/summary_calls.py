@@ -1,7 +1,7 @@
 """Records a summarizer's call: which summarizer and model, with which settings, at what cost.
 
-A failed call is recorded in the same way: a refusal is billed, and an auditor asks which model refused. A summarizer
-says these things with its result or its error, or has them as attributes: `name`, `model`, `prompt` and `settings`.
+A failed call is recorded in the same way: a refusal is billed too, and an auditor must see which model refused. These
+values come from the summarizer's result or error, or from its attributes `name`, `model`, `prompt` and `settings`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class CallRecord:
     """One call of a summarizer. The clock starts when this is made."""
 
     def __init__(self, summarizer: object, view: TrackedView | None = None) -> None:
-        #: The whole view, as far as the summarizer asks for it.
+        #: The whole view, if the summarizer asks for it.
         self.view = view
         self._name = name_of(summarizer, "summarizer")
         self._summarizer = summarizer
         self._start = time.monotonic()
 
     def summary(self, result: str | Summary) -> Summary:
-        """Returns the summarizer's result, with what it leaves out and its summarizer says."""
+        """Returns the summarizer's result, with missing fields taken from the summarizer's attributes."""
         found = Summary(result) if isinstance(result, str) else result
         return recordable(
             replace(
@@ -53,7 +53,7 @@ class CallRecord:
         )
 
     def failed(self, error: Exception) -> Summary:
-        """Returns what is known of a failed call. Any exception may have a Summary as `attempted`."""
+        """Describes a failed call. Any exception may have a Summary as `attempted`."""
         known = getattr(error, "attempted", None)
         return self.summary(without_text(known) if isinstance(known, Summary) else Summary(""))
 
@@ -94,7 +94,7 @@ def recordable(summary: Summary) -> Summary:
 
 
 def without_text(summary: Summary) -> Summary:
-    """Returns what a record keeps of a summary that was not applied."""
+    """Returns the part of a summary that a record keeps if the summary was not applied."""
     return replace(summary, text="", replacement=None)
 
 
@@ -105,7 +105,7 @@ def settings(parameters: Mapping[str, Any]) -> Payload:
 
 
 def _storable(value: Any) -> Any:
-    """Returns a value as it is, if it may be part of a body, else the nearest that may."""
+    """Returns a value that a body may contain: the given one, or the nearest."""
     try:
         is_valid = documents.fault("body", json.dumps({"": value})) is None
     except (TypeError, ValueError, RecursionError):

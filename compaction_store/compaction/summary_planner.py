@@ -33,7 +33,7 @@ class _Asked(NamedTuple):
     call: CallRecord
 
     def again(self, request: Request) -> Work[Summary]:
-        """Asks once more, with what is to be repaired."""
+        """Asks the summarizer for a repair."""
         call = CallRecord(self.summarize, self.call.view)
         result = yield Call(self.summarize, request)
         if not _is_text(result):
@@ -54,7 +54,7 @@ class SummaryPlanner:
         self._counter = counter
 
     def ask(self, indexes: Indexes, span: Span, summarize: Summarize, options: SummaryOptions) -> Work[None]:
-        """Returns work that asks a summarizer and plans what it returns."""
+        """Returns work that asks a summarizer and plans its summary."""
         request = self._request(indexes, span, options)
         assert isinstance(request.view, TrackedView)  # noqa: S101 — made so just now
         call = CallRecord(summarize, request.view)
@@ -87,7 +87,8 @@ class SummaryPlanner:
                 result.close()
             raise InvalidCallback("an async summarizer needs an AsyncStore: on a Store it must be synchronous")
         if len(self._plan.attempts) != tried:
-            # Something else was planned while the summary was written, by the summarizer itself or by another.
+            # While the summary was written, another compaction was planned, by the summarizer itself or by another
+            # callback.
             indexes = self._rules.check(span, "summary", options.allow)
         self.take(indexes, span, result, options, call)
 
@@ -142,11 +143,11 @@ class SummaryPlanner:
         options: SummaryOptions,
         call: CallRecord | None,
     ) -> tuple[Summary, tuple[Payload, ...]]:
-        """Returns a summary and its messages that take no more than they may."""
+        """Returns a summary and its messages, cut if they are too long and may be cut."""
         counted = replacement if options.framed else [{"role": "user", "content": summary.text}]
         takes = summary_room.count_encoded(self._counter, counted)
         before = self._plan.tokens(*indexes)
-        # A provider's own block cannot be cut: if it is smaller than its span, it is taken as it is.
+        # A provider's own block cannot be cut, so use it unchanged if it is smaller than its span.
         most = (options._replace(room=None) if summary.replacement else options).most_tokens(before)
         if most is None or takes <= most:
             return summary, replacement

@@ -38,7 +38,7 @@ def check_summarizer(summarize: object, what: str = "a summarizer", *, choices: 
 
 
 class TrackedView:
-    """The whole view, for a summarizer. It notes whether the summarizer saw more than its span.
+    """The whole view, for a summarizer. It remembers whether the summarizer read more than its span.
 
     The summary may then repeat any of the view, and the record says so.
     """
@@ -58,13 +58,13 @@ class TrackedView:
             self._noted_by.note()
 
     def unquoted(self) -> Sequence[Element]:
-        """Returns the view for a check that repeats nothing of it, without a note."""
+        """Returns the view for a check that quotes nothing of it. This is not remembered as a read."""
         return self._look()
 
 
 @dataclass(frozen=True)
 class Repair:
-    """The faults of a summary: its text, lines that it lacks, and texts in it that are in no source."""
+    """The faults of a summary: its text, lines that it lacks, and texts in it that are not in the messages."""
 
     text: str = field(repr=False)
     missing: tuple[str, ...] = field(repr=False)
@@ -76,8 +76,8 @@ class Request(Sequence[Element]):
     """The elements to summarize. `view` returns the whole view, None if it is not known.
 
     `budget` is the most tokens that the text of the summary may take, by `counter`. A store, `compress_context` and
-    `Ladder` always set it; it is None if a caller made the request without it. With `repair`, a summary of these
-    elements is there already, and is to be written again without its faults.
+    `Ladder` always set it; it is None if a caller made the request without it. With `repair`, these elements already
+    have a summary, which must be written again without its faults.
     """
 
     elements: tuple[Element, ...] = field(repr=False)
@@ -88,12 +88,12 @@ class Request(Sequence[Element]):
 
     @classmethod
     def of(cls, elements: Sequence[Element]) -> Request:
-        """Returns the request itself, or makes one of plain elements."""
+        """Returns the request itself, or makes a request from plain elements."""
         return elements if isinstance(elements, Request) else cls(tuple(elements))
 
     @classmethod
     def within(cls, elements: Sequence[Element], view: Sequence[Element], budget: int | None = None) -> Request:
-        """Makes a request that knows the view before and after its elements."""
+        """Makes a request whose summarizer can also read the view before and after its elements."""
         outer = elements.view if isinstance(elements, Request) and isinstance(elements.view, TrackedView) else None
         return cls(tuple(elements), TrackedView(lambda: view, outer), budget)
 
@@ -129,12 +129,12 @@ class Request(Sequence[Element]):
 
     @property
     def unquoted_after(self) -> tuple[Element, ...] | None:
-        """The same as `after`, for a check that repeats nothing of it."""
+        """The same as `after`, for a check that quotes nothing of it."""
         return None if self.view is None else tuple(e for e in self._unquoted() if e.seq > self.end_seq)
 
     @property
     def unquoted_rest(self) -> tuple[Element, ...] | None:
-        """The elements before and after these, for a check that repeats nothing of them."""
+        """The elements before and after these, for a check that quotes nothing of them."""
         after = self.unquoted_after
         return None if after is None else (*self._before, *after)
 

@@ -59,7 +59,7 @@ def count_encoded(counter: Counter, messages: Iterable[Payload]) -> int:
 
 
 def frame_tokens(counter: Counter, span: Sequence[int]) -> int:
-    """Returns the most tokens that a frame for a summary of the span may take."""
+    """Returns the largest number of tokens that a frame for a summary of the span can take."""
     start_seq, end_seq = span
     return counter.messages([framing.frame("-", start_seq, end_seq)]) + FRAMES_DIFFER_BY
 
@@ -70,7 +70,7 @@ def least_saving(saving: float, before: int) -> int:
 
 
 def too_large(takes: int, before: int, most: int) -> str:
-    """Returns why a summary is rejected, in figures."""
+    """Returns the reason, with figures, why a summary is too large."""
     text = f"the summary takes {takes} tokens, its span {before}"
     return text if takes >= before else f"{text}; {most} is the most it may take"
 
@@ -100,7 +100,7 @@ def cut(
 def joined(
     texts: Sequence[str], span: Sequence[int], role: Role, most: int, counter: Counter
 ) -> tuple[Summary, tuple[Payload, ...]] | None:
-    """Joins summaries, each cut to its share if they are too long together; None if too little would be left."""
+    """Joins summaries, each cut to its share if they are too long together; or None if too little would be left."""
     start_seq, end_seq = span
     sizes = [counter.text(text) for text in texts]
     tokens = most - counter.messages([framing.frame("-", start_seq, end_seq)])

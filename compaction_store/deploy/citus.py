@@ -26,7 +26,7 @@ _MOST_SHARDS = 64_000
 # The others are colocated with the first.
 LOG = ("threads", "heads", "messages", "compactions", "events")
 NAMES = "names"
-# Imports stage rows there; they are no part of the log.
+# Imports stage rows there; they are not part of the log.
 _STAGED = "staged"
 TABLES = (*LOG, _STAGED)
 # Distributed by the names of threads, which need not exist yet.
@@ -68,8 +68,8 @@ _POLICY = (
 _TABLE = (
     "SELECT pg_catalog.create_distributed_table('compaction_store.{table}', '{column}', colocate_with => '{with_}')"
 )
-# Citus requires the distribution column in unique indexes, so the table of names takes over from this one. The lock
-# keeps threads from being made after their names were copied.
+# Citus requires the distribution column in unique indexes, so the table of names replaces this index. The lock prevents
+# new threads while the names are copied.
 _INDEX = (
     "LOCK TABLE compaction_store.threads IN EXCLUSIVE MODE",
     "DROP INDEX compaction_store.threads_tenant_thread_id_idx",
@@ -80,8 +80,8 @@ _COPY_NAMES = """
     SELECT compaction_store.name_uid(t.tenant, t.thread_id), t.tenant, t.thread_id, t.thread_uid
     FROM compaction_store.threads AS t WHERE t.salt IS NOT NULL
 """
-# Empties the coordinator's own tables, which still have the rows from before: no erasure would reach them there. The
-# trigger is disabled for this, on the coordinator only.
+# Empties the coordinator's own tables, which still have the old rows, where no erasure would reach them. The trigger is
+# disabled for this, on the coordinator only.
 _EMPTIED = (
     "SET LOCAL citus.enable_ddl_propagation = off",
     "ALTER TABLE compaction_store.{table} DISABLE TRIGGER refuse_truncate",
@@ -131,8 +131,8 @@ class Distributed(NamedTuple):
 def distribute(url: str, *, shards: int | None = None) -> Distributed:
     """Distributes a migrated database's tables over the nodes of its Citus cluster, with all rows.
 
-    The URL must be that of the coordinator, and its login a superuser on every node. Without `shards` there are as many
-    as `citus.shard_count` says; calling it again does not change their number.
+    The URL must be that of the coordinator, and its login a superuser on every node. `shards` defaults to the setting
+    `citus.shard_count`; a second call does not change their number.
     """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= _MOST_SHARDS):
         raise InvalidInput(f"shards must be an integer from 1 to {_MOST_SHARDS:,}, not {shards!r}")
@@ -226,13 +226,13 @@ def _spread(connection: Connection) -> None:
 
 
 def replaced() -> Iterator[str]:
-    """Yields the functions that have another form on a cluster, or only exist there; each file says why."""
+    """Yields the functions that are different on a cluster, or exist only there; each file says why."""
     yield from _files("")
     yield from _files("functions")
 
 
 def _run_files(connection: Connection, folder: str) -> None:
-    """Executes files that have several statements, but no function."""
+    """Executes files with several statements and no functions."""
     for text in _files(folder):
         for statement in filter(str.strip, re.sub(r"--[^\n]*", "", text).split(";")):
             queries.fetch(connection, statement)

@@ -1,7 +1,7 @@
 """Checks a store's server: old snapshots, replication slots, standbys, settings of logins, statistics, shards.
 
-All of it comes from the server's own views. If the login may not see other sessions, a check says so; a check that was
-not made is never reported as ok.
+All of it comes from the server's own views. If the login may not see other sessions, a check says so; a check that
+could not be made is never reported as ok.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _statistics(connection: Connection) -> Iterator[Check]:
 
 
 def on_cluster(connection: Connection) -> list[Check]:
-    """Checks, on a Citus cluster, that every node with shards is active and receives the tenant."""
+    """Checks, on a Citus cluster, that every node with shards is active and receives the tenant of the session."""
     placements = queries.fetch(connection, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL")
     if not placements[0][0]:
         return []

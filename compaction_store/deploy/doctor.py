@@ -1,7 +1,7 @@
-"""Checks a database and this installation for whatever keeps a store from working as promised, with remedies.
+"""Checks a database and this installation for problems that would break the store's promises, with remedies.
 
 Reads only, and never messages. A server that cannot be reached is a finding too. If the login may not see something,
-the check says so; a check that was not made is never reported as ok.
+the check says so; a check that could not be made is never reported as ok.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Seen(NamedTuple):
 def diagnose(url: str, *, platform: str | None = None, connect_timeout: float = 10.0) -> Iterator[Check]:
     """Yields the checks of this installation and of a database.
 
-    platform is the managed service that runs the server, a key of `platforms.PLATFORMS`; recognized if it is None.
+    platform is the managed service that runs the server, a key of `platforms.PLATFORMS`; if it is None, the service is
+    recognized by its roles.
     """
     platforms.check_name(platform)
     yield from installation()
@@ -179,7 +180,7 @@ def _around(
 
 
 def _revision(connection: Connection) -> str | None:
-    """Returns the schema's revision, or "" if the login may not read it."""
+    """Returns the schema's revision, or an empty string if the login may not read it."""
     try:
         return queries.revision(connection)
     except psycopg.errors.InsufficientPrivilege:
@@ -216,7 +217,7 @@ def _server(seen: Seen) -> Iterator[Check]:
 
 
 def _is_own(address: str) -> bool:
-    """Returns whether an address is this machine's own, so that no network carries the connection."""
+    """Returns whether an address belongs to this machine, so that the connection crosses no network."""
     if not address:
         return True
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:

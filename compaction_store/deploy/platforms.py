@@ -1,6 +1,6 @@
-"""Checks what is known of managed Postgres services against the connected server, with remedies that work there.
+"""Checks the connected server for the known pitfalls of managed Postgres services, with remedies that work there.
 
-The facts are from the services' documentation. A fact becomes a check only if the server can be asked about it.
+The facts are from the services' documentation. Only facts that can be read from the server become checks.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Platform(NamedTuple):
     pooler: str
     #: Matches "host:port" of its pooler.
     pooled_at: str
-    #: Where the server is without the pooler.
+    #: The address of the server without the pooler.
     direct: str
     remedy: str | None = None
-    #: The log and the pages are on storage of its own, so that fsync and full_page_writes mean nothing.
+    #: The service stores log and pages in its own way, so fsync and full_page_writes have no effect.
     has_own_storage: bool = False
-    #: Its members log in with tokens that are valid for minutes.
+    #: Members of this role log in with tokens that are valid for minutes.
     iam_group: str | None = None
     #: The setting that refuses unencrypted connections.
     encrypts_by: str | None = None
@@ -136,7 +136,7 @@ _LOGIN = """
 """
 _IS_MIGRATED = "SELECT pg_catalog.to_regnamespace('compaction_store') IS NOT NULL"
 _SETTING = "SELECT pg_catalog.current_setting(%b::text, true)"
-# The roles as which Supabase's API runs its requests, and the schemas that it shows.
+# The roles as which Supabase's API runs its requests, and the setting with the schemas that it exposes.
 _API_ROLES = ("anon", "authenticated", "service_role")
 _API_MAY = """
     SELECT r.rolname::text FROM pg_catalog.pg_roles AS r JOIN pg_catalog.pg_namespace AS n
@@ -147,7 +147,7 @@ _API_SHOWS = """
     SELECT 1 FROM pg_catalog.pg_db_role_setting AS s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
     WHERE c.setting ~ '^pgrst\\.db_schemas=.*\\mcompaction_store\\M' LIMIT 1
 """
-# Settings that only the server has, and the value that they need.
+# Settings that can only be set for the whole server, with the values they need.
 _OF_SERVER = {
     "fsync": "on", "full_page_writes": "on", "autovacuum": "on", "zero_damaged_pages": "off",
     "ignore_checksum_failure": "off",
@@ -164,7 +164,9 @@ class Address(NamedTuple):
 
 
 class Login(NamedTuple):
-    """The connected login. `ungrantable` has the schema's roles that it may not grant, or is None without the roles."""
+    """The connected login. `ungrantable` lists the schema's roles that it may not grant; None if the roles do not
+    exist.
+    """
 
     name: str
     is_superuser: bool
@@ -193,7 +195,7 @@ def recognized(connection: Connection) -> list[str]:
 
 
 def look(connection: Connection, address: Address, given: str | None) -> tuple[Platform | None, list[Check]]:
-    """Returns the service, the given or the recognized one, and its checks."""
+    """Returns the service, given or recognized, and its checks."""
     names = recognized(connection)
     chosen = given or (names[0] if names else None)
     if chosen is None:
@@ -238,7 +240,7 @@ def _administrator(login: Login, *, is_migrated: bool) -> Iterator[Check]:
         what = f"{login.name} is no member of {_OWNER}: what it migrates belongs to {login.name} itself"
         options = " WITH INHERIT TRUE, SET TRUE" if login.server_version >= _ADMIN_SINCE else ""
         yield Check(name, "note", what, f"as {by}: GRANT {_OWNER} TO {login.name}{options}")
-    # Before, CREATEROLE allows granting every role.
+    # Before Postgres 16, CREATEROLE allows granting every role.
     if login.ungrantable and login.server_version >= _ADMIN_SINCE:
         complete = False
         what = f"{login.name} may not grant {', '.join(login.ungrantable)}: another administrator made them"
@@ -312,7 +314,7 @@ def _api(connection: Connection) -> Iterator[Check]:
 
 
 def adapted(check: Check, platform: Platform | None) -> Check:
-    """Returns the check with what a customer of the service can do about it."""
+    """Returns the check with a remedy that a customer of the service can use."""
     if platform is None or check.state == "ok":
         return check
     if check.name in _MADE_UP_FOR and platform.has_own_storage:

@@ -1,6 +1,6 @@
 """Moves shards between the nodes of a Citus cluster: `compaction-store rebalance`, or this function.
 
-Citus copies a shard as the owner of its tables, a role that has no login otherwise. It cannot copy a table with
+Citus copies a shard as the owner of its tables, a role that otherwise cannot log in. It cannot copy a table with
 row-level security while rows are written, so writers of a shard wait while it is moved.
 """
 
@@ -30,10 +30,10 @@ _HAS_OWNER = "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = 'compacti
 
 
 def rebalance(url: str) -> int:
-    """Moves shards until all nodes of a Citus cluster have about as many, and returns how many it moved.
+    """Moves shards until all nodes of a Citus cluster have about the same number; returns how many it moved.
 
-    The URL must be that of the coordinator, and its login a superuser on every node. The role compaction_store_owner
-    may log in meanwhile. If the process dies, run it again: that takes the login away.
+    The URL must be that of the coordinator, and its login a superuser on every node. Meanwhile the role
+    compaction_store_owner can log in. If the process dies, run it again to remove that permission.
     """
     engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
     try:

@@ -40,7 +40,9 @@ class Course:
 
 
 def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) -> list[Step]:
-    """Returns the step of each applied record. A revocation reverses the change of the record that it revokes."""
+    """Returns the step of the course for each applied record. A revocation reverses the change of the record that it
+    revokes.
+    """
     found: list[Step] = []
     by_number: dict[int, int] = {}
     for record in records:
@@ -58,7 +60,9 @@ def record_steps(records: Iterable[Compaction], *, last_pos: int | None = None) 
 
 
 def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
-    """Computes the course from steps in any order. Where a change is None, `tokens_at` reads the tokens at the pos."""
+    """Computes the course from steps in any order. If a change is None, `tokens_at` is called for the tokens at the
+    pos.
+    """
     points: list[Point] = []
     tokens = 0
     for step in sorted(steps):
@@ -191,7 +195,7 @@ def svg(line: Course, title: str) -> str:
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Thins out the points, but keeps every fall and the point before it."""
+    """Drops points that are too close, but keeps every fall and the point before it."""
     stride = max(1, len(points) // _MOST_POINTS)
     wanted = {*range(0, len(points), stride), len(points) - 1}
     for at, point in enumerate(points):

@@ -10,7 +10,7 @@ from compaction_store.models import Compaction, Element, Message, Payload
 
 #: The longest text of one message in a list.
 CUT = 4000
-# Summaries are compared with spans up to this size.
+# The largest span whose messages a summary is compared with.
 _MOST_COMPARED = 2000
 _MOST_COMPARED_BYTES = 8_000_000
 
@@ -74,7 +74,7 @@ class Sources:
         self._bytes = 0
 
     def add(self, message: Message) -> bool:
-        """Adds an original. Returns False if no more are needed."""
+        """Adds an original. Returns False once no more are needed."""
         text = "" if message.payload is None or self._is_too_long else said(message.payload)
         self._bytes += len(text)
         if self._is_too_long or self._bytes > _MOST_COMPARED_BYTES:
@@ -85,5 +85,5 @@ class Sources:
 
     @property
     def facts(self) -> Facts | None:
-        """The facts of all that was added; None if it was too much."""
+        """The facts of everything that was added; None if it was too much."""
         return None if self._is_too_long else self._facts

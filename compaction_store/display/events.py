@@ -8,7 +8,7 @@ from compaction_store.models import Event, Verdict
 
 
 def described(event: Event) -> str:
-    """Returns what an event did, in words. A body from a bundle may hold anything, and then there are fewer words."""
+    """Describes an event in words. A body from a bundle may contain anything; the description is then shorter."""
     body = event.body
     if event.kind == "redaction":
         what = "the whole thread: " if body.get("whole") is True else ""

@@ -1,7 +1,7 @@
 """Random samples of compaction records, and what verdicts on a sample say about all records. Pure.
 
-A sample is the records with the lowest hashes of the seed and their keys. So anybody can draw it again, whatever the
-order of the population.
+A sample is the records with the lowest hashes of the seed and their keys. So anybody can draw the same sample again, in
+any order of the population.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from math import comb
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Payload, Verdict
 
-#: From how many records a sample is drawn at most, and how many records it has at most.
+#: The largest population that a sample is drawn from, and the largest sample.
 MOST_POPULATION, MOST_DRAWN = 20_000, 200
 # Bounds are exceeded with this probability at most, on each side: 95 % confidence.
 _ONE_IN = 40
 
 
 def rank(seed: int, record: Compaction) -> str:
-    """Returns the hash by which a record is drawn: of the seed, the thread's key and the record's number."""
+    """Returns the hash by which a record is ranked: of the seed, the thread's key and the record's number."""
     return hashlib.sha256(f"{seed}/{record.thread_uid}/{record.number}".encode()).hexdigest()
 
 
@@ -33,7 +33,7 @@ def draw(seed: int, count: int, population: Iterable[Compaction]) -> list[Compac
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many records of a sample were judged, and how."""
+    """Counts the records of a sample that were judged, by verdict."""
 
     population: int
     drawn: int
@@ -49,8 +49,8 @@ class Coverage:
     def bad_in_population(self) -> tuple[int, int] | None:
         """How many records of the whole population are bad, at least and at most, with 95 % confidence.
 
-        None before the whole sample was judged: those that were judged first are no random sample. Those that a
-        reviewer is unsure of are good for the lower bound, and bad for the upper one.
+        None until the whole sample was judged, because the records that are judged first are not a random sample.
+        Records that a reviewer is unsure of count as good for the lower bound, and as bad for the upper bound.
         """
         if not self.drawn or self.judged != self.drawn:
             return None
@@ -61,7 +61,7 @@ class Coverage:
 
 
 def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Coverage:
-    """Counts verdicts on a sample; of several on one record the newest counts."""
+    """Counts the verdicts on a sample; if a record has several, only the newest."""
     newest = {
         (each.thread_id, each.number): each.verdict for each in sorted(verdicts, key=lambda each: each.created_at)
     }
@@ -70,7 +70,9 @@ def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Covera
 
 
 def by_sample(verdicts: Iterable[Verdict]) -> list[tuple[Payload, Coverage]]:
-    """Groups verdicts by the sample that they were given for. A sample must say its population and its size."""
+    """Groups verdicts by the sample that they were given for. Verdicts whose sample lacks its population or size are
+    left out.
+    """
     found: dict[str, tuple[Payload, list[Verdict]]] = {}
     for each in verdicts:
         if each.sample is not None and _is_sample(each.sample):
@@ -88,12 +90,14 @@ def _is_sample(given: Payload) -> bool:
 
 
 def _weight(population: int, drawn: int, bad: int, hits: range) -> int:
-    """Returns in how many of the possible samples the number of bad records is one of `hits`."""
+    """Returns the number of possible samples in which the number of bad records is one of `hits`."""
     return sum(comb(bad, hit) * comb(population - bad, drawn - hit) for hit in hits)
 
 
 def _least_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the smallest number of bad records with which it is likely enough to see so many of them, or more."""
+    """Returns the lower bound: the smallest number of bad records for which a sample with this many or more is not too
+    unlikely.
+    """
     low, high = seen, population - drawn + seen
     while low < high:
         middle = (low + high) // 2
@@ -105,7 +109,9 @@ def _least_bad(population: int, drawn: int, seen: int) -> int:
 
 
 def _most_bad(population: int, drawn: int, seen: int) -> int:
-    """Returns the largest number of bad records with which it is likely enough to see so few of them, or fewer."""
+    """Returns the upper bound: the largest number of bad records for which a sample with this few or fewer is not too
+    unlikely.
+    """
     low, high = seen, population - drawn + seen
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Two views side by side, without their messages. Pure."""
+"""Compares two views, without their messages. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compaction_store.models import Part
 
 
 class Change(NamedTuple):
-    """A part of one view, of another, or of both."""
+    """A part that is in the first view, the second view, or both."""
 
     part: Part
     is_left: bool
@@ -18,7 +18,7 @@ class Change(NamedTuple):
 
 
 def compared(left: Sequence[Part], right: Sequence[Part]) -> list[Change]:
-    """Returns the parts of two views in order. Runs of messages are divided where only one of the views has them."""
+    """Returns the parts of two views in order. A run of messages is split where only a part of it is in both views."""
     before, after = ({part for part in parts if part.number is not None} for parts in (left, right))
     found = [Change(part, part in before, part in after) for part in before | after]
     found += _messages([p for p in left if p.number is None], [p for p in right if p.number is None])

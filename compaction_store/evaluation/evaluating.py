@@ -1,4 +1,4 @@
-"""Replays threads under policies and adds up what the probes say: the whole of an evaluation."""
+"""Evaluates policies: replays threads under each policy and adds up the results of the probes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from compaction_store.tokens import Counter as TokenCounter
 class ThreadRuns(NamedTuple):
     """The results of one thread: runs and money by policy, and a hash of its rows; or why it was left out.
 
-    It can be sent from another process.
+    It can be pickled, to be sent from another process.
     """
 
     runs: Mapping[str, tuple[Replayed, ...]]
@@ -78,10 +78,10 @@ def evaluate(
     """Replays threads under policies; the string "recorded" names the thread's own compactions.
 
     With `prices` and the `model` that the threads were for, money is computed too. `window` is that model's window, for
-    the recorded policy. With `replicates`, every policy is replayed so often, because models write something else each
-    time. With `plant`, so many sentences with known facts are put into each thread in memory; the thread's own
-    compactions did not see them, so "recorded" must not be among the policies then. A `judge` is asked about every
-    summary.
+    the recorded policy. With `replicates`, every policy is replayed that many times, because models write a different
+    summary each time. With `plant`, that many sentences with known facts are inserted into each thread in memory; the
+    thread's own compactions did not see them, so "recorded" must not be among the policies then. A `judge` is asked
+    about every summary.
     """
     settings = Settings(counter, seed, prices, model, window, replicates, plant, judge)
     checked = check_policies(policies, settings)
@@ -89,7 +89,7 @@ def evaluate(
 
 
 def check_policies(policies: Sequence[Policy | str], settings: Settings) -> dict[str, Policy | None]:
-    """Returns the policies by name; None is that of the thread's own records."""
+    """Returns the policies by name; the policy of the thread's own records is None."""
     checked = [_checked(policy) for policy in policies]
     if not checked:
         raise InvalidInput("policies must have at least one policy")
@@ -112,7 +112,7 @@ def replay_thread(thread: RecordedThread, policies: Mapping[str, Policy | None],
     runs: dict[str, tuple[Replayed, ...]] = {}
     money: dict[str, tuple[Money, ...]] = {}
     for name, policy in policies.items():
-        # The records of a thread are the same each time.
+        # A thread's own records are the same in every replicate.
         times = 1 if policy is None else settings.replicates
         made = [
             replay(thread, policy, settings.counter, window=settings.window, judge=settings.judge) for _ in range(times)
@@ -132,7 +132,7 @@ def summed(
     settings: Settings,
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
-    """Adds up what threads gave, in their order."""
+    """Adds up the results of threads, in their order."""
     runs: dict[str, list[Replayed]] = {name: [] for name in policies}
     money: dict[str, list[Money]] = {name: [] for name in policies}
     labels: dict[str, Mapping[int, bool]] = {}

@@ -1,7 +1,8 @@
-"""A judge: a model that is asked whether a summary is good. Its verdicts have a column of their own and enter no sum.
+"""A judge: a model that is asked whether a summary is good. Its verdicts are reported separately and are not added to
+other figures.
 
-Models disagree with themselves, so each summary is judged several times. How far a judge can be trusted is shown by
-its agreement with verdicts of people on the same records (Cohen's kappa), if there are any.
+Models disagree with themselves, so each summary is judged several times. Its agreement with people's verdicts on the
+same records (Cohen's kappa), if there are any, shows how far it can be trusted.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ that the assistant needs to go on; or if they say something that the source does
 Answer with this one word."""
 _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
-# The verdicts of a reviewer on a record, but for being unsure.
+# The verdicts that a reviewer can give on a record, except unsure.
 _VERDICTS = {"good": True, "bad": False}
 
-# Asks a model: the prompt and a document. Returns its answer, with what it took, or its text alone.
+# Asks a model: the prompt and a document. Returns its answer with the tokens used, or only its text.
 Ask = Callable[[str, str], "Summary | str"]
 
 
 class Verdict(NamedTuple):
-    """How often a judge said yes and no of a summary; `unclear` answers were neither, `failed` ones did not come."""
+    """How often a judge said yes and no about a summary. `unclear` answers were neither; for `failed` ones there was no
+    answer.
+    """
 
     yes: int
     no: int
@@ -44,7 +47,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_good(self) -> bool | None:
-        """The answer of the majority; None if there is none."""
+        """The answer of the majority; None for a tie."""
         return None if self.yes == self.no else self.yes > self.no
 
     @property
@@ -93,9 +96,11 @@ class Judge:
 
 
 class Agreement(NamedTuple):
-    """How a judge agrees with people: on how many records both have a verdict, on how many it is the same, and kappa.
+    """The agreement of a judge with people: the number of records that both judged, the number of equal verdicts, and
+    kappa.
 
-    Kappa is 1 for full agreement and 0 for that of chance; None if people or the judge said the same of all records.
+    Kappa is 1 for full agreement and 0 for agreement by chance; None if people or the judge gave all records the same
+    verdict.
     """
 
     labelled: int
@@ -116,7 +121,7 @@ def agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
 
 
 def labels_of(events: Iterable[Any]) -> Mapping[int, bool]:
-    """Returns the newest verdict of people on each record of a thread, from its events; those unsure are left out."""
+    """Returns the newest verdict of people on each record of a thread, from its events; leaves out unsure ones."""
     found: dict[int, bool] = {}
     for event in events:
         record, verdict = event.body.get("number"), event.body.get("verdict")

@@ -1,9 +1,9 @@
 """The money that each compaction cost and saved: measured where the usage of the calls was recorded, else modelled.
 
-A compaction takes tokens off every later call until it is replaced or undone. Against that stand its summarizer, and
-the part of the next request after the summary, which the provider's cache does not have any more. What was measured and
-what is modelled are never added up. Calls that would not have fitted the window without compaction are counted apart:
-there is nothing to compare them with.
+A compaction takes tokens off every later call until it is replaced or undone. It costs the calls of its summarizer, and
+the part of the next request after the summary, which is no longer in the provider's cache. Measured and modelled
+figures are never added up. Calls that would not have fitted the window without compaction are counted separately,
+because there is nothing to compare them with.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BASES: tuple[Basis, ...] = ("measured", "modelled")
 
 @dataclass(frozen=True, slots=True)
 class FoldMoney(AsDict):
-    """The money of one compaction. `calls` are those with it in the view.
+    """The money of one compaction. `calls` is the number of calls with it in the view.
 
     `summarizer` is None if its price or its usage is unknown. If the compaction was `needed`, the next call would not
     have fitted without it, and there is nothing to compare it with. `basis` says whether all figures come from recorded
@@ -48,7 +48,7 @@ class FoldMoney(AsDict):
 
     @property
     def pays_after(self) -> float | None:
-        """The number of calls after which it has saved what it cost; None if that is unknown, or never."""
+        """The number of calls after which it has saved as much as it cost; None if that is unknown or never happens."""
         if self.summarizer is None or self.saved <= 0 or not self.calls:
             return None
         return (self.billed_anew + self.summarizer) / (self.saved / self.calls)
@@ -80,9 +80,9 @@ class MoneySum(AsDict):
 class Money(AsDict):
     """The money of a thread under a policy.
 
-    `measured` and `modelled` are what the inputs of the calls cost, by recorded usage and by the sizes of the views.
-    `wasted` is what summarizers cost whose text was not used, None if it is unknown. `beyond_window` are calls that
-    would not have fitted without compaction; they are in no saving.
+    `measured` and `modelled` are the costs of the calls' inputs, by recorded usage and by the sizes of the views.
+    `wasted` is the cost of summaries that were not used; None if it is unknown. `beyond_window` are calls that would
+    not have fitted without compaction; they are in no saving.
     """
 
     currency: str
@@ -100,7 +100,7 @@ class Money(AsDict):
 def money_of(
     run: Replayed, prices: Prices, model: ModelPrice, *, window: int | None, grown: Mapping[int, int]
 ) -> Money:
-    """Computes the money of a thread. `grown` has the tokens of all its messages up to each seq of a call."""
+    """Computes the money of a thread. `grown` has the tokens of all messages up to each call's seq."""
     beyond = [window is not None and grown[call.seq] > window for call in run.calls]
     first = {each.first_call: each for each in sorted(run.folds, key=lambda fold: (-fold.prefix, -fold.record))}
     return Money(
@@ -127,7 +127,7 @@ def total(moneys: Iterable[Money], basis: Basis) -> MoneySum:
 
 
 def wasted(moneys: Iterable[Money]) -> float | None:
-    """Adds up what summarizers cost whose text was not used; None if some of it is unknown."""
+    """Adds up the costs of summaries that were not used; None if one is unknown."""
     parts = [money.wasted for money in moneys]
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
@@ -172,7 +172,7 @@ def _of_fold(
     else:
         saved = len(with_it) * model.call(abs(taken_off), abs(taken_off))
     billed_anew = 0.0
-    # Of several folds before one call, the one that stands first makes the rest be billed anew.
+    # If several folds come before one call, everything after the first of them in the view is billed again.
     if 0 < fold.first_call < len(run.calls) and first[fold.first_call] is fold:
         before, call = run.calls[fold.first_call - 1], run.calls[fold.first_call]
         again = _measured_again(before, call, grown) if is_measured else _modelled_again(fold, before, call)
@@ -186,24 +186,26 @@ def _of_fold(
 
 
 def _modelled_again(fold: Folded, before: ModelCall, call: ModelCall) -> int:
-    # Of the call before, this much stands after the fold's place and is still in the view.
+    # The tokens of the previous call that come after the fold and are still in the view.
     again = max(0, before.tokens - fold.prefix - fold.tokens_before) + fold.tokens_after
     return min(again, call.tokens - call.prefix)
 
 
 def _measured_again(before: ModelCall, call: ModelCall, grown: Mapping[int, int]) -> int:
-    """Returns the tokens that were not read from the cache although the call before had sent them."""
+    """Returns the tokens that were not read from the cache although the previous call had sent them."""
     assert before.usage is not None  # noqa: S101 — it is measured
     assert call.usage is not None  # noqa: S101
     if not before.usage.cache_read and not before.usage.cache_write:
-        # Nothing was in a cache, so nothing was lost.
+        # Nothing was cached, so nothing was lost.
         return 0
     new = grown[call.seq] - grown[before.seq]
     return max(0, call.usage.fresh + call.usage.cache_write - new)
 
 
 def _as_in(call: ModelCall, tokens: int, model: ModelPrice) -> float:
-    """Returns the price of so many tokens more at the start of a call: read from the cache if it read, else as sent."""
+    """Returns the price of additional tokens at the start of a call: as read from the cache if the call read it, else
+    as sent.
+    """
     assert call.usage is not None  # noqa: S101 — it is measured
     if call.usage.cache_read:
         return model.request(0, tokens, 0)
@@ -216,7 +218,7 @@ def _spent(call: ModelCall, model: ModelPrice) -> float:
 
 
 def _cost(uses: Mapping[str, SummarizerUse], prices: Prices) -> float | None:
-    """Returns what summarizers cost. One without a model costs nothing; a price or a usage may be unknown."""
+    """Returns the cost of summarizers; None if a price or a usage is unknown. One without a model costs nothing."""
     spent = 0.0
     for name, use in uses.items():
         price = prices.of(name)

@@ -1,7 +1,7 @@
 """Plants sentences with known facts into threads in memory, to see which of them a policy keeps.
 
 They are for threads in which little is needed later, and for CI. Each has a kind of its own (a rule, a constraint, a
-fact, a goal, a preference) and phrases that only a view that kept it still has. Nothing is written anywhere.
+fact, a goal, a preference) and phrases that are only in a view that kept it. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from compaction_store.models import Message, Payload
 from compaction_store.probes import Planted
 from compaction_store.tokens import Counter
 
-# Planted later, most would never be folded.
+# Sentences that are planted later would mostly never be folded.
 _FIRST_PART = 0.7
 
 
 def plant(thread: RecordedThread, count: int, *, seed: int, counter: Counter) -> RecordedThread:
-    """Returns the thread with so many sentences more, at the ends of users' messages in its first part.
+    """Returns the thread with this many sentences added, at the ends of users' messages in its first part.
 
-    A thread without a message of a user in it is returned as it is. The same seed plants the same.
+    A thread without a user message there is returned unchanged. The same seed plants the same sentences.
     """
     arguments.number(count, "count", least=1)
     last = int(len(thread.messages) * _FIRST_PART)
@@ -45,7 +45,7 @@ def plant(thread: RecordedThread, count: int, *, seed: int, counter: Counter) ->
 
 
 def sentence(number: int, dice: random.Random) -> Planted:
-    """Returns a sentence. Five in a row are one of each kind."""
+    """Returns a sentence. Any five consecutive ones have one of each kind."""
     return _KINDS[number % len(_KINDS)](dice)
 
 

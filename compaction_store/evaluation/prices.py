@@ -1,4 +1,4 @@
-"""Prices of models, from a file of the user's: none are shipped, because they change."""
+"""Prices of models, from a file that the user provides. This package contains none, because prices change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KNOWN = (*_NEEDED, "cache_read", "cache_write")
 
 @dataclass(frozen=True, slots=True)
 class ModelPrice:
-    """The prices of a million tokens of a model. Without prices for its cache, nothing is read from one."""
+    """The prices of a million tokens of a model. Without prices for the cache, nothing counts as read from it."""
 
     input: float
     output: float
@@ -25,7 +25,7 @@ class ModelPrice:
     cache_write: float | None = None
 
     def call(self, tokens: int, prefix: int) -> float:
-        """Returns the price of a request of so many tokens, of which the first `prefix` were sent before."""
+        """Returns the price of a request of this many tokens, of which the first `prefix` were sent before."""
         if self.cache_read is None:
             return tokens * self.input / _MILLION
         fresh = self.input if self.cache_write is None else self.cache_write
@@ -85,7 +85,7 @@ def _price(name: str, given: Any) -> ModelPrice:
         raise InvalidInput(f"the price of {name!r} must be an object of {', '.join(_KNOWN)}")
     for key in _KNOWN:
         value: Any = given.get(key)
-        # Not a number, written NaN, is neither.
+        # This also refuses NaN.
         is_number = type(value) in (int, float) and 0 <= value < _MILLION
         if not is_number and (key in _NEEDED or value is not None):
             raise InvalidInput(f"{key} of the price of {name!r} must be a number >= 0 for a million tokens")

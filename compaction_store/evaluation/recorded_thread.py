@@ -27,12 +27,12 @@ class RecordedThread:
     planted: Mapping[int, tuple[Planted, ...]] = field(default_factory=dict, repr=False)
     #: Verdicts of people on its records, by number.
     labels: Mapping[int, bool] = field(default_factory=dict, repr=False)
-    #: One that several threads share knows most of their names already.
+    #: A reader of names; if threads share it, it already knows most of their names.
     reader: NameReader | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def facts(self) -> ThreadFacts:
-        """The facts that the probes need of the messages; read once, for any number of policies."""
+        """The facts of the messages that the probes need. They are read once for all policies."""
         return ThreadFacts((
             ThreadMessage(
                 message.seq, message.payload, message.tokens, _occurred(message), is_summary(message),
@@ -45,8 +45,8 @@ class RecordedThread:
     def folds(self) -> list[Compaction]:
         """The records that changed what the model was sent, in order.
 
-        They are the applied ones. An imported thread has none: there the summaries that its program made are on record
-        as observed.
+        They are the applied ones. An imported thread has none: the summaries that its program made are recorded as
+        observed.
         """
         applied = [record for record in self.records if record.outcome == "applied"]
         observed = [
@@ -57,7 +57,7 @@ class RecordedThread:
 
     @property
     def is_erased_in_part(self) -> bool:
-        """Whether content that would be needed to judge it is gone."""
+        """Whether content that an evaluation needs was erased."""
         return any(message.payload is None for message in self.messages)
 
     def log(self) -> Iterator[Message | Compaction]:
@@ -67,7 +67,7 @@ class RecordedThread:
 
 
 def is_summary(message: Message) -> bool:
-    """Returns whether a message of an imported thread is the summary that its program went on with."""
+    """Returns whether a message of an imported thread is the summary with which its program continued."""
     return message.meta is not None and message.meta.get("is_compact_summary") is True
 
 

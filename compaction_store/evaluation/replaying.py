@@ -1,8 +1,8 @@
-"""Replays a thread in memory under a policy, and keeps what the probes and the counts say.
+"""Replays a thread in memory under a policy, and collects the results of the probes and the token counts.
 
 A policy compacts where an application would: before the model is called, if the view is over the budget. A call is a
-message of the assistant after one of somebody else. Its reply is the recorded one, whatever the view was, so this shows
-what the view still offered, not what the model would have done with it.
+message of the assistant that follows a message of another role. Its reply is the recorded one, whatever the view was,
+so this shows what the view still offered, not what the model would have done with it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from compaction_store.rendering.view import View
 from compaction_store.strategies.outline import speaker
 from compaction_store.tokens import Counter as TokenCounter
 
-# Records with a summary that says what it replaced; the others put nothing, or stand-ins, in its place.
+# Records that replace their span by a summary; other records replace it by nothing or by stand-ins.
 _SUMMARIES = ("summary", "adoption")
-# A user takes messages back with these: what they hide is not lost.
+# With these a user withdraws messages, so the hidden messages do not count as lost.
 WITHDRAWALS = ("rewind", "clear")
 
 
 class ModelCall(NamedTuple):
-    """A call of the model: the tokens of its view, those at its start that the call before had too, and its usage."""
+    """A call of the model: the tokens of its view, how many at the start it shares with the previous call, and its
+    usage.
+    """
 
     seq: int
     tokens: int
@@ -50,18 +52,20 @@ class Folded(NamedTuple):
     kind: str
     tokens_before: int
     tokens_after: int
-    #: The first call with it, and the first after it was replaced or undone, as indexes of the calls.
+    #: The indexes of the first call with the fold, and of the first call after it was replaced or undone.
     first_call: int
-    #: The tokens of the view before the span: the prefix that the next call still has in common.
+    #: The tokens of the view before the span: the prefix that the previous and the next call share.
     prefix: int
-    #: The model or the summarizer that wrote it, and what it took.
+    #: The model or the summarizer that wrote it, and the tokens used.
     summarizer: str | None = None
     use: SummarizerUse | None = None
 
 
 @dataclass
 class Replayed:
-    """A thread under a policy. `rounds` counts each record's fold from 1; `ends` has the call at which it ended."""
+    """A thread under a policy. `rounds` counts each record's fold from 1; `ends` has the call at which each record
+    ended.
+    """
 
     thread_id: str
     policy: str
@@ -77,7 +81,7 @@ class Replayed:
     over_window: int = 0
     #: The tokens of summarizers whose text was not used.
     wasted: dict[str, SummarizerUse] = field(default_factory=dict)
-    #: Records that only a provider can read, or whose summary was erased. They are compared with nothing.
+    #: Records that only a provider can read, or whose summary was erased. They are not compared with their messages.
     unreadable: set[int] = field(default_factory=set)
     #: The verdict of a judge on each summary, by record.
     verdicts: dict[int, Verdict] = field(default_factory=dict)
@@ -92,7 +96,9 @@ def replay(
     window: int | None = None,
     judge: Judge | None = None,
 ) -> Replayed:
-    """Replays a thread under a policy, or as recorded if there is none; `window` is then the model's, if known."""
+    """Replays a thread under a policy or, without one, as recorded; `window` is then the model's context window, if
+    known.
+    """
     started = time.perf_counter()
     walk: _Walk = _Recorded(thread, window) if policy is None else _Simulated(thread, policy, counter)
     walk.judge = judge
@@ -135,10 +141,10 @@ class _Walk:
         self._probe.append(message.seq)
 
     def before_call(self) -> None:
-        """Compacts the view, if the policy wants it."""
+        """Compacts the view if the policy requires it."""
 
     def usage(self, _message: Message) -> Usage | None:
-        """Returns what the call of a reply took, if it was sent this view."""
+        """Returns the usage of the call of a reply, if the model was sent this view."""
         return None
 
     def fold(
@@ -150,12 +156,12 @@ class _Walk:
         replacement: tuple[Payload | None, ...],
         cost: tuple[str, SummarizerUse] | None = None,
     ) -> None:
-        """Replaces a span of the view. `cost` is the name of its summarizer, and what that took."""
+        """Replaces a span of the view. `cost` is the name of its summarizer with the tokens used."""
         inside = [i for i, element in enumerate(self.elements) if element.end_seq >= start and element.seq <= end]
         if not inside:
             return
         first, last = inside[0], inside[-1]
-        # A program's own span may begin or end inside of an earlier one.
+        # The span of a program's own summary may begin or end inside an earlier one.
         start, end = min(start, self.elements[first].seq), max(end, self.elements[last].end_seq)
         kind, tokens = by.kind, by.tokens_after or 0
         removed = tuple(self.elements[first : last + 1])
@@ -197,7 +203,7 @@ class _Walk:
         self._probe.revoke(record)
 
     def finish(self) -> None:
-        # A call that was made again is known, whatever the summary says.
+        # A repeated call is visible in the thread, so the summary is not needed to find it.
         sealed = self.result.unreadable
         self.result.probes = [
             probe
@@ -206,7 +212,7 @@ class _Walk:
         ]
 
     def count(self, attempt: Attempt | Compaction) -> tuple[str, SummarizerUse] | None:
-        """Counts an attempt, whatever its outcome. Returns its summarizer and what that took."""
+        """Counts an attempt with any outcome. Returns its summarizer and the tokens used."""
         self.result.outcomes[attempt.outcome] += 1
         if attempt.error is not None:
             self.result.errors[str(attempt.error.get("type", "unknown"))] += 1

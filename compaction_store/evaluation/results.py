@@ -18,12 +18,12 @@ from compaction_store.evaluation.replaying import Replayed
 from compaction_store.jsonable import AsDict
 from compaction_store.probes import PROBE_TYPES, ProbeType
 
-# With fewer threads, resampling them says little; then the interval is that of single probes.
+# With fewer threads, resampling threads is not reliable, so the interval is computed from single probes.
 _LEAST_THREADS = 10
 _RESAMPLES = 1000
 _TAIL = 0.025
 _Z = 1.959964
-# A cliff: so much is lost at once, and so many probes show it.
+# A cliff: at least this share is lost at once, shown by at least this many probes.
 _CLIFF = 0.25
 _LEAST_PROBES = 5
 OPEN_LOOP = (
@@ -34,7 +34,7 @@ OPEN_LOOP = (
 
 @dataclass(frozen=True, slots=True)
 class Rate(AsDict):
-    """Of `asked` probes `kept` passed; the true share is between `low` and `high` in 95 of 100 cases."""
+    """`kept` of `asked` probes passed; `low` and `high` are the 95 % confidence interval of the share."""
 
     asked: int
     kept: int
@@ -52,10 +52,10 @@ class Rate(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Judged(AsDict):
-    """The verdicts of a judge on the summaries of a policy. They are in no other figure.
+    """The verdicts of a judge on the summaries of a policy. No other figure includes them.
 
-    Of `asked` summaries the majority of answers was yes for `good`; `split` had different answers, `undecided` as many
-    yes as no. `agreement` is with verdicts of people on the thread's own records, None if there are none.
+    Of `asked` summaries, `good` had a majority of yes, `split` had different answers, and `undecided` had as many yes
+    as no. `agreement` is with verdicts of people on the thread's own records, or None if there are none.
     """
 
     model: str | None
@@ -97,7 +97,7 @@ class PolicyResult:
     judged: Judged | None = None
 
     def cliff(self, kind: ProbeType) -> int | None:
-        """Returns the first round in which much more was lost than in all rounds before, None if there is none."""
+        """Returns the first round in which much more was lost than in earlier rounds; None if there is none."""
         asked = kept = 0
         for number, (now_asked, now_kept) in enumerate(self.rounds.get(kind, ()), 1):
             is_counted = asked >= _LEAST_PROBES and now_asked >= _LEAST_PROBES
@@ -132,12 +132,12 @@ class PolicyResult:
 
     @property
     def folded_threads(self) -> int:
-        """The number of threads with a fold; the others say nothing about it."""
+        """The number of threads with a fold; the others say nothing about the policy."""
         return len({run.thread_id for run in self.runs if run.folds})
 
     @property
     def unreadable(self) -> int:
-        """The number of summaries that only a provider can read. They are in no rate but that of repeated calls."""
+        """The number of summaries that only a provider can read. They are only in the rate of repeated calls."""
         return sum(len(run.unreadable) for run in self.runs)
 
     def money_sum(self, basis: Basis) -> MoneySum:
@@ -145,7 +145,7 @@ class PolicyResult:
 
     @property
     def advice(self) -> str | None:
-        """A sentence on the compactions that lost money, None if none did or no prices were given."""
+        """A sentence on the compactions that lost money, or None if none did or no prices were given."""
         return advice([fold for money in self.money for fold in money.folds])
 
     @property
@@ -153,7 +153,7 @@ class PolicyResult:
         return sum(run.seconds for run in self.runs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures, ready for `json.dumps`; without the time, the same input gives the same."""
+        """Returns the figures, ready for `json.dumps`; without the time, the same input gives the same figures."""
         found: dict[str, Any] = {
             "policy": self.policy,
             "probes": {
@@ -214,7 +214,9 @@ class Evaluation:
                     found.append(f"{result.policy}: {kind} is {rate.share:.3f}, and must be at least {under[kind]:g}")
                 if rate.asked and kind in over and 1 - rate.share > over[kind]:
                     lost = 1 - rate.share
-                    found.append(f"{result.policy}: {kind} failed for {lost:.3f}, and must for at most {over[kind]:g}")
+                    found.append(
+                        f"{result.policy}: {kind} failed for {lost:.3f}, and must fail for at most {over[kind]:g}"
+                    )
         return found
 
     def documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -249,9 +251,9 @@ class Evaluation:
 
 
 def best_policy(found: Evaluation) -> str | None:
-    """Returns a sentence on the policy that would have saved the most money, None if only one can be compared.
+    """Returns a sentence on the policy that would have saved the most money, or None if only one can be compared.
 
-    Only what was modelled is compared: of other policies than the recorded one nothing can be measured.
+    Only modelled figures are compared, because nothing can be measured for policies other than the recorded one.
     """
     sums = [(result.policy, result.money_sum("modelled")) for result in found.policies if result.money]
     compared = [(policy, total) for policy, total in sums if total.compared and not total.unknown]

@@ -1,4 +1,4 @@
-"""The tokens that calls of models took, as their APIs reported it: by the names of Anthropic and of OpenAI."""
+"""The tokens of model calls, as reported by the APIs of Anthropic and OpenAI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Usage(NamedTuple):
 
 @dataclass
 class SummarizerUse:
-    """The tokens that summarizers were given and wrote, by their own figures."""
+    """The tokens that summarizers read and wrote, by their own figures."""
 
     attempts: int = 0
     without_usage: int = 0
@@ -44,7 +44,9 @@ class SummarizerUse:
 
 
 def usage_of(message: Mapping[str, Any]) -> Usage | None:
-    """Returns the input tokens that a reply, or the meta of one, reports. Names are those of Anthropic or OpenAI."""
+    """Returns the input tokens that a reply, or the meta of one, reports. The field names may be Anthropic's or
+    OpenAI's.
+    """
     given = message.get("usage")
     if not isinstance(given, Mapping):
         return None

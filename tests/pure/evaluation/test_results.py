@@ -121,7 +121,7 @@ def test_limits_are_judged_by_type() -> None:
     object.__setattr__(found, "policies", (result,))
     assert found.failures({"needed_later": 0.8}, {"invented": 0.3}) == []
     assert found.failures({"needed_later": 0.9}, {"invented": 0.1}) == [
-        "p: invented failed for 0.200, and must for at most 0.1",
+        "p: invented failed for 0.200, and must fail for at most 0.1",
         "p: needed_later is 0.800, and must be at least 0.9",
     ]
 
