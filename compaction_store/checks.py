@@ -1,7 +1,7 @@
 """Checks of summaries: what a summary must keep, and must not say.
 
 Give them to `ctx.compact(…, checks=(KeepsOrders(), NothingInvented()))`, to a strategy or to a summarizer. They are
-rules and call no model. If a check fails, a summarizer of this package gets a list of what is missing and tries once more;
+rules and call no model. If a check fails, a summarizer of this package gets the missing items and tries once more;
 lines of the messages that are then still missing are appended word for word. With `strict=True`, a summary that fails
 is rejected. The record has the outcome.
 """

@@ -7,12 +7,12 @@
 
 It is a second opinion: it was written from `docs/integrity.md`, `docs/bundles.md` and `docs/reports.md` alone, shares
 no code with the store that wrote the bundle, and can be copied anywhere as this one file. The exit code is 0 if there
-are no findings, 1 if there are some, 2 if a file could not be read. Of a report, its own hash and the bundles that it
-carries are checked; that its page shows what they say, only the store itself can check.
+are no findings, 1 if there are some, 2 if a file could not be read. For a report, its own hash and the bundles in it
+are checked; only the store itself can check that its page agrees with them.
 
-A bundle alone proves that it is complete and agrees with itself, not that nobody computed all of it anew. That takes a
-head that was kept elsewhere (--head), or the public key of the signer of checkpoints: the checkpoint in the bundle is
-then checked too, that it is signed, that the thread is in the signed tree, and that the bundle has the same entry.
+A bundle alone proves that it is complete and consistent, not that nobody recomputed all of it. For that, give a head
+that was kept elsewhere (--head), or the public key that signs checkpoints (--public-key): then the checkpoint in the
+bundle must be signed with this key, the thread must be in the signed tree, and the bundle must have the signed entry.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE, SEALED = b"<!doctype html>", b'{"report":'
 DATA = re.compile(b'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 LAST_LINE = re.compile(b'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
 LAST_MEMBER = re.compile(b',"sha256":"([0-9a-f]{64})"}\n\\Z')
-# The kinds that are known, of events with whether they are critical. Other kinds may come from a later release.
+# The known kinds; for events, whether they are critical. A later release may write other kinds.
 EVENTS = {"redaction": True} | dict.fromkeys(
     ("hold", "release", "retention", "refusal", "fork", "origin", "verdict", "evaluation"), False
 )
@@ -98,7 +98,7 @@ def is_flag(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    # A lone surrogate can only come from an escape that a bundle never has, so that its line is refused anyway.
+    # A lone surrogate can only come from an escape that a bundle never has, so the line is refused anyway.
     return is_text(value) and 1 <= len(value.encode("utf-8", "surrogatepass")) <= 255  # noqa: PLR2004
 
 
@@ -238,7 +238,7 @@ def depth(content: str) -> int:
 
 
 def is_document(line: Line, content: str) -> bool:
-    """Says whether the content of a line obeys the rule for it."""
+    """Returns whether the content of a line obeys the rule for documents."""
     said = document("payload" if line["type"] == "message" else "body", content)
     if said is None:
         return False
@@ -322,7 +322,7 @@ def genesis_of(manifest: Line) -> bytes:
 
 
 def is_named(manifest: Line) -> bool:
-    """Says whether the manifest has the name that was committed to, or is the stub of an erased thread."""
+    """Returns whether the manifest has the name that was committed to, or is the stub of an erased thread."""
     if manifest["thread_id"].startswith("erased:"):
         return bool(manifest["thread_id"] == "erased:" + manifest["thread_uid"]) and manifest["name_salt"] is None
     if manifest["name_salt"] is None:
@@ -332,7 +332,7 @@ def is_named(manifest: Line) -> bool:
 
 
 def is_born(uid: bytes, microseconds: int) -> bool:
-    """Says whether a key is a UUID of version 7 that begins with a time, in milliseconds rounded toward 1970."""
+    """Returns whether a key is a UUID of version 7 that begins with a time, in milliseconds rounded toward 1970."""
     sign = -1 if microseconds < 0 else 1
     milliseconds = sign * (abs(microseconds) // 1000)
     return (
@@ -456,7 +456,7 @@ def read_note(note: str, keys: Sequence[bytes]) -> tuple[str, int, bytes, str]:
 
 
 def leads(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
-    """Says whether a path leads from a leaf to the root of a tree (RFC 9162, 2.1.3.2)."""
+    """Returns whether a path leads from a leaf to the root of a tree (RFC 9162, 2.1.3.2)."""
     if not 0 <= index < size:
         return False
     at, last, found = index, size - 1, leaf
@@ -649,7 +649,7 @@ class Walk:
             self.find("the entry is not the one kept elsewhere", line["pos"])
         if self._proved is not None and line["pos"] == self._proved[0] and line["entry"] != self._proved[1]:
             self.find("the entry is not the one that the checkpoint was made over", line["pos"])
-        # Go on from the entry in the line, so that one changed line is one finding.
+        # Continue from the entry in the line, so that one changed line gives one finding.
         self._previous = bytes.fromhex(line["entry"])
 
     def _kind(self, line: Line) -> None:
@@ -813,7 +813,7 @@ def check(stream: BinaryIO, head: str | None = None, pos: int | None = None, key
 
 
 class Report:
-    """A report: the bundles that it carries, and what is wrong with the file. Its page is not compared with them."""
+    """A report: the bundles in it, and the problems of the file. Its page is not compared with the bundles."""
 
     def __init__(self, data: bytes) -> None:
         self.bundles: list[bytes] = []
@@ -916,7 +916,7 @@ def main(given: Sequence[str] | None = None) -> int:
 def checked(
     name: str, head: str | None, pos: int | None, keys: Sequence[bytes]
 ) -> Iterator[tuple[str, Iterator[str], int]]:
-    """Yields what is to be said of each bundle in a file: a title, lines, and the number of findings."""
+    """Yields a report on each bundle in a file: a title, lines, and the number of findings."""
     with contextlib.ExitStack() as stack:
         stream: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123 — enough
         if not stream.peek(len(PAGE)).startswith((PAGE, SEALED)):

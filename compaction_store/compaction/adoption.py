@@ -92,7 +92,7 @@ def of_record(record: Compaction) -> Made:
     provider = provider if isinstance(provider, dict) else {}
     what = (record.callback or "provider:compaction").removeprefix("provider:")
     text = record.summary_text
-    # Codex continues with messages that it does not repeat here, so this compaction says nothing about them.
+    # Codex writes the messages that it continues with only in this line, so they are the stand-ins.
     stand_ins = _of_codex(provider) if what == "compacted" else None
     return Made(what, stand_ins, provider, record, text, record.model, record.usage)
 
@@ -177,7 +177,7 @@ def to_json(
         body = {"replacement": list(part.replacement), **stated, **(about if is_last else {})}
         numbers = [element.number for element in part.elements if element.number is not None]
         if is_last and made.record is None:
-            # The provider's figures cover more than this part: also the parts between system messages.
+            # The provider was given more than this part: the other parts between system messages, and the system messages.
             numbers.insert(0, EVERYTHING)
         columns = {
             "kind": "adoption", "outcome": "applied", "start_seq": part.elements[0].seq,

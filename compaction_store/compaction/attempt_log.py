@@ -115,7 +115,7 @@ class AttemptLog:
 
 
 def _recorded(inputs: Iterable[int]) -> tuple[int, ...]:
-    """Leaves out the inputs that are only planned: their numbers are negative, and they may be withdrawn."""
+    """Replaces inputs that are only planned by EVERYTHING: they have no number yet, and may be withdrawn."""
     return tuple(dict.fromkeys(max(number, EVERYTHING) for number in inputs))
 
 

@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidInput
 from compaction_store.jsonable import plain
 from compaction_store.rendering.view import Rendered, View
 
-# If the provider gives no figures, each request is made shorter by this share.
+# If the provider gives no figures, each request gets this share of the size of the one before.
 _SHORTER = 0.75
 # The provider's figures cover the tools and the system prompt too, which do not get shorter.
 _MARGIN = 0.9
@@ -85,7 +85,7 @@ def harder(budget: TokenBudget, view: View, refused: TooLong) -> TokenBudget:
 
 
 def _within(mark: float, limit: int) -> float:
-    """Returns a mark, a number of tokens or a fraction, reduced to a limit."""
+    """Adapts a mark to a smaller limit. A fraction of less than one token becomes 1.0."""
     if isinstance(mark, int):
         return min(mark, limit)
     return mark if round(mark * limit) >= 1 else 1.0

@@ -52,7 +52,7 @@ class Folded(NamedTuple):
     kind: str
     tokens_before: int
     tokens_after: int
-    #: The indexes of the first call with the fold, and of the first call after it was replaced or undone.
+    #: The index of the first call with the fold in its view.
     first_call: int
     #: The tokens of the view before the span: the prefix that the previous and the next call share.
     prefix: int

@@ -34,7 +34,7 @@ OPEN_LOOP = (
 
 @dataclass(frozen=True, slots=True)
 class Rate(AsDict):
-    """`kept` of `asked` probes passed; `low` and `high` are the 95 % confidence interval of the share."""
+    """`kept` of `asked` probes passed; `low` and `high` are the ends of the share's 95 % confidence interval."""
 
     asked: int
     kept: int

@@ -1,8 +1,8 @@
 """Decides which callers of a store append by themselves, and whose appends share a commit.
 
-A few callers at a time append by themselves. While they do, further callers wait in a queue. A caller that is done
-hands its place to the first in the queue, which then appends for itself and for all others that wait. So a lone caller
-waits for nobody, and there is no timer that gathers calls.
+A few callers at a time append by themselves. While they do, further callers wait in a queue. When a caller is done, the
+first in the queue gets its place, and appends for itself and for all others that wait. So a lone caller waits for
+nobody, and there is no timer that gathers calls.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 from compaction_store.postgres.queries import Append, Written
 
-# Fewer would leave a server of several cores idle; with more, too few callers meet to share a commit.
+# The number of places. With fewer, a server of several cores is idle; with more, too few callers share a commit.
 _PLACES = 4
-# One whose append is on its way to the server while that of the other is stored.
+# The number of places for one thread: one append travels to the server while another is stored.
 _PLACES_OF_A_THREAD = 2
-#: For how many seconds a caller waits for those that have a place.
+#: The number of seconds that a caller waits for callers that have a place.
 PATIENCE = 0.1
 # Postgres keeps the numbers of 64 subtransactions in memory; with more, every reader must look them up.
 _MOST_CALLS = 64
@@ -37,7 +37,7 @@ class Signal:
         self._lock.acquire()
 
     def set(self) -> bool:
-        """Wakes the thread. Returns False if it cannot be waiting any more."""
+        """Wakes the thread. Returns False if it has stopped waiting."""
         self._lock.release()
         return True
 
@@ -55,7 +55,7 @@ class AsyncSignal:
         self._wake: asyncio.Future[None] = self._loop.create_future()
 
     def set(self) -> bool:
-        """Wakes the task. Returns False if it cannot be waiting any more."""
+        """Wakes the task. Returns False if it has stopped waiting."""
         try:
             if asyncio.get_running_loop() is self._loop:
                 self._arrive()
@@ -98,10 +98,10 @@ class Waiting:
 
     def __init__(self, append: Append) -> None:
         self.append = append
-        #: Set for one that waits.
+        #: Set while the caller waits.
         self.signal: Any = None
         self.thread = append.thread[1:]
-        #: The threads that this caller appends to while it has a place.
+        #: The threads that the caller appends to while it has a place.
         self.threads = {self.thread}
         self.has_place = False
         self.since = 0.0
@@ -113,8 +113,8 @@ class Waiting:
 class AppendQueue:
     """The callers that append, and those that wait. Threads and event loops of a process share it.
 
-    Only two callers for one thread have a place at a time. The server would let the others wait too, and here they
-    come together.
+    Only two callers for one thread have a place at a time. The server would make the others wait too; in the queue they
+    can share a commit.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class AppendQueue:
     def enter(self, append: Append, signal: type[Signal | AsyncSignal]) -> Waiting:
         """Takes a free place, or puts the caller into the queue."""
         if self._process != os.getpid():
-            # In a forked child none of the parent's callers goes on.
+            # In a forked child, none of the parent's callers continues.
             self._begin()
         caller = Waiting(append)
         with self._lock:
@@ -166,7 +166,9 @@ class AppendQueue:
                 self._place(caller)
 
     def withdraw(self, caller: Waiting) -> bool:
-        """Takes back a caller that waits no longer. Returns False if another appends for it already: that goes on."""
+        """Removes a caller that stops waiting. Returns False if another caller appends for it already, which cannot be
+        stopped.
+        """
         with self._lock:
             if caller.is_taken:
                 return False
@@ -177,10 +179,10 @@ class AppendQueue:
         return True
 
     def take(self, leader: Waiting) -> list[Waiting]:
-        """Returns the leader and those it appends for, as far as they fit.
+        """Returns the leader and the callers it appends for, as many as fit.
 
-        If another caller appends to the leader's thread, they are those for this thread, and they will wait for it
-        together. Else they are all for whose threads nobody else appends.
+        If another caller is appending to the leader's thread, these are the callers for the same thread, which wait for
+        it together. Otherwise they are all callers to whose threads nobody else is appending.
         """
         taken, characters = [leader], size(leader.append)
         with self._lock:

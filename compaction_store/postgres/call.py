@@ -62,7 +62,7 @@ class Caller:
     """Calls queries on an engine's connections.
 
     On a `spread` database, one of several servers, a write of unknown outcome is retried once after the deadline. With
-    `names`, those of a cluster, every query gets the key of its thread.
+    `names`, which only a cluster needs, every query gets the key of its thread.
     """
 
     def __init__(
@@ -169,14 +169,14 @@ class Caller:
 
 
 def _connect(engine: sa.Engine) -> tuple[Connection | None, Verdict | None]:
-    """Returns a connection, or why there is none and whether to retry.
+    """Returns a connection, or else the failure and whether to retry.
 
     The failure is returned rather than raised, so that no error carries another as its context.
     """
     try:
         return engine.raw_connection(), None
     except sa.exc.TimeoutError:
-        # No retry: this was a wait already.
+        # No retry: the deadline was already spent waiting.
         failure = DatabaseUnavailable("no connection of the pool came free in time")
         return None, Verdict(failure, again=False, unknown=False)
     except (sa.exc.DBAPIError, psycopg.Error) as error:
@@ -235,7 +235,7 @@ def _attempt(
 
 
 def _thread_of(arguments: tuple[Any, ...]) -> str:
-    """The end of an error's sentence: the thread of a query whose first argument is a ThreadKey."""
+    """Returns the end of an error message: the thread of a query whose first argument is a ThreadKey."""
     first = arguments[0] if arguments else None
     return checks.about(first.thread_id) if isinstance(first, ThreadKey) else ""
 
@@ -277,10 +277,12 @@ def after_write(key: str, thread_id: str) -> Iterator[None]:
 
 
 def deadline_for_opening(connect_timeout: float, deadline: float) -> float:
-    """How long opening a store may take: the connect timeout, within a call's deadline or 2 s if that is shorter."""
+    """Returns how long opening a store may take: the connect timeout, within a call's deadline or 2 s if that is
+    shorter.
+    """
     return min(connect_timeout, max(deadline, _LEAST_WITHOUT_RETRIES))
 
 
 def sleep_in_greenlet(seconds: float) -> None:
-    """Lets the event loop run for so long, from code inside SQLAlchemy's greenlet."""
+    """Sleeps while the event loop runs, from code inside SQLAlchemy's greenlet."""
     await_only(asyncio.sleep(seconds))

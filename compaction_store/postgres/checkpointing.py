@@ -1,4 +1,4 @@
-"""Makes a checkpoint in one transaction, whose lock makes every other checkpoint wait until this one is handed out."""
+"""Makes a checkpoint in one transaction, whose lock makes other checkpoints wait until the sinks have this one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _StoredHeads:
 
 
 def make_checkpoint(connection: Connection, request: CheckpointRequest) -> Checkpoint:
-    """Makes the checkpoint and calls the sinks. Does so once only, even if the call is retried after its commit."""
+    """Makes the checkpoint and calls the sinks. It does so only once, even if the call is retried after its commit."""
     with queries.checkpointing(connection, request.tenant, request.patience):
         if request.made is None:
             checkpoint, heads = make(request, _StoredHeads(connection, all_tenants=request.tenant is None))

@@ -42,7 +42,7 @@ _ON_NODES = """
     SELECT pg_catalog.format('%%s:%%s', w.nodename, w.nodeport), w.result
     FROM pg_catalog.run_command_on_workers(%b::text) AS w
 """
-# One digest of everything that determines what the functions do.
+# One digest of everything that determines the behaviour of the functions.
 _ON_NODE = """
     SELECT coalesce(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
         pg_catalog.concat_ws(' ', p.proname, pg_catalog.pg_get_function_arguments(p.oid), l.lanname,
@@ -59,9 +59,9 @@ _ON_NODE = """
 class ClusterFacts(NamedTuple):
     """The shards and nodes of a cluster. All fields are empty on a single server."""
 
-    #: Table, number and fact of each shard.
+    #: For each shard: its table, its number and its fact.
     shards: Sequence[tuple[str, int, str]] = ()
-    #: Name and digest of the functions of each worker.
+    #: For each worker: its name and the digest of its functions.
     nodes: Sequence[tuple[str, str]] = ()
     #: The digest of the coordinator's functions.
     functions: str = ""
@@ -78,7 +78,7 @@ def read(connection: Connection) -> ClusterFacts:
 
 
 def _shards(connection: Connection) -> list[tuple[str, int, str]]:
-    """Reads the fact of each shard; that of an unreachable shard is the error."""
+    """Reads the fact of each shard; for an unreachable shard, the error."""
     names = [table.name for table in (*schema.metadata.sorted_tables, schema.names, schema.turns)]
     return [
         (name, shard, result)

@@ -74,7 +74,7 @@ class _ClampedTimes(TimestamptzBinaryLoader):
 
 
 def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tuple[Any, ...]]:
-    """Loads the rows again with clamped times. Not the first time: this loader is slower than the driver's."""
+    """Loads the rows again with clamped times, after the driver's own loader, which is faster, has failed."""
     cursor.adapters.register_loader("timestamptz", _ClampedTimes)
     if (result := cursor.pgresult) is None:
         return []
@@ -84,7 +84,7 @@ def _clamped(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> list[tup
 
 
 def fetch_value(connection: Connection, statement: str, parameters: Parameters) -> bytes | None:
-    """Returns the single value of a single row, as the server sent it."""
+    """Returns the only value of the only row, as the server sent it."""
     result = _executed(connection, statement, parameters).pgresult
     return None if result is None else result.get_value(0, 0)
 
@@ -180,7 +180,7 @@ async def _copy_async(driver: psycopg.AsyncConnection[Any], statement: bytes, bl
     async with driver.cursor() as cursor, cursor.copy(statement) as copy:
         for block in blocks:
             await copy.write(block)
-            # Writing never waits for a fast server, and making blocks takes time: let the event loop run.
+            # With a fast server, writing never waits, and making blocks takes time: let the event loop run in between.
             await asyncio.sleep(0)
 
 
@@ -231,6 +231,6 @@ def reading(connection: Connection) -> Iterator[None]:
 
 
 def _roll_back(connection: Connection) -> None:
-    """Rolls back. On a lost connection there is nothing to roll back, and the first error is the one to raise."""
+    """Rolls back. If the connection is lost, there is nothing to roll back, and the first error must be raised."""
     with suppress(psycopg.OperationalError):
         fetch(connection, "ROLLBACK")

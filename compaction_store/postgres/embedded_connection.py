@@ -99,7 +99,7 @@ class Server:
             self._identifier = identifier(Path(folder))
 
     def connect(self, make: Callable[[], psycopg.Connection[Any]], seconds: float) -> psycopg.Connection[Any]:
-        """Connects by `make`; restarts the server within `seconds` if it has died."""
+        """Connects by calling `make`; if the server has died, restarts it within `seconds`."""
         return drive(self._connect(make, seconds))
 
     async def connect_aio(
@@ -171,7 +171,7 @@ def _check_socket(descriptor: int) -> None:
 
 
 def _add_bad_variables(failure: psycopg.Error, bad_variables: set[str]) -> bool:
-    """Adds the variables that a failure is about; returns whether there is a new one."""
+    """Adds the variables that a failure was caused by; returns whether there is a new one."""
     text = str(failure)
     # Whether the variable is set does not matter: another call may have removed it since.
     found = {name for name, word in _ENVIRONMENT.items() if word in text} - bad_variables
@@ -180,7 +180,7 @@ def _add_bad_variables(failure: psycopg.Error, bad_variables: set[str]) -> bool:
 
 
 class _Environment:
-    """Removes variables from the process's environment while at least one caller needs them removed."""
+    """Removes variables from the process's environment for as long as a caller needs this."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

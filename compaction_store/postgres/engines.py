@@ -28,7 +28,7 @@ from compaction_store.errors import InvalidInput, NotConfigured
 from compaction_store.postgres import embedded_connection, timeouts, waiters
 
 VARIABLE = "COMPACTION_STORE_URL"
-# The one connect parameter that is not for the driver: the embedded server.
+# The connect parameter with the embedded server, the only one that does not go to the driver.
 _OWN = "own_server"
 # The maximum number of connection attempts, including those whose caller has given up.
 _MOST_CONNECTING = 64
@@ -124,7 +124,7 @@ def address(engine: sa.Engine) -> tuple[str | None, int | None, str | None]:
 
 
 def where(engine: sa.Engine) -> str:
-    """Returns the address for an error's text."""
+    """Returns the address for an error message."""
     url = engine.url
     hosts = url.host or url.query.get("host") or "the local socket"
     host = hosts if isinstance(hosts, str) else ",".join(hosts)
@@ -170,7 +170,7 @@ def _options(
 
 
 def _with_settings(options: Any, settings: Mapping[str, str]) -> str:
-    """Adds the settings that a session begins with. SET would stay with the connection of a transaction pooler."""
+    """Adds the settings that a session begins with. A SET would stay on a transaction pooler's connection."""
     given = options if isinstance(options, tuple) else () if options is None else (options,)
     quoted = ("-c " + re.sub(r"([\\\s])", r"\\\1", f"{name}={value}") for name, value in settings.items())
     return " ".join((*given, *quoted))
@@ -202,7 +202,7 @@ class _ClosingPool(sa.QueuePool):
 
     def _do_return_conn(self, record: sa.pool.ConnectionPoolEntry) -> None:
         if self._is_disposed:
-            # A caller that waits for it already gets it and connects again.
+            # A caller that already waits for the pool gets the closed connection and connects again.
             record.close()
         super()._do_return_conn(record)
 
@@ -226,7 +226,7 @@ def replace_pool(engine: sa.Engine) -> None:
     pool = engine.pool
     if isinstance(pool, _Pool):
         engine.dispose(close=False)
-        # This thread is no longer at work in the pool, so it must not hold the lock.
+        # This thread has left the pool's code, so it must not hold the lock.
         with suppress(RuntimeError):
             while True:
                 pool._pool.mutex.release()  # type: ignore[attr-defined]  # noqa: SLF001 — there is no public way
@@ -241,7 +241,7 @@ def prepare(engine: sa.Engine) -> None:
     if engine not in _engines:
         _engines.add(engine)
         sa.event.listen(engine, "do_connect", _connect)
-        # With a creator of its own, an engine does not fire the event above.
+        # An engine with its own creator does not fire the event above.
         sa.event.listen(engine, "connect", _connected, insert=True)
 
 

@@ -1,4 +1,5 @@
-"""Translates the database's errors into this package's, with whether to retry and whether a write may have happened.
+"""Translates the database's errors into this package's, and decides whether to retry and whether a write may have
+happened.
 
 Errors never contain what was sent. Postgres's own message may quote the row, so only SQLSTATE and constraint are kept.
 """
@@ -40,8 +41,8 @@ from compaction_store.postgres.timeouts import DeadlinePassed
 # outside of the log's keys.
 _TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P03", "53300", "23505"})
 _UNIQUE_VIOLATION = "23505"
-# Writers take the next position under the head's lock, so a row that already has it is beyond the head: the thread is
-# damaged. On a cluster the shard's number follows the name.
+# Writers take the next position under the head's lock. If a row already has this position, it is beyond the head: the
+# thread is damaged. On a cluster the shard's number follows the name.
 _LOG_KEYS = ("messages_pkey", "messages_key_idx", "compactions_pkey", "events_pkey")
 # A shutdown or a crash, before the commit or after it.
 _WENT_DOWN = frozenset({"57P01", "57P02"})
@@ -76,7 +77,7 @@ class InDoubt(psycopg.OperationalError):
 
 
 class Verdict(NamedTuple):
-    """The error to raise, whether a retry may help, and whether a write may have happened all the same."""
+    """The error to raise, whether a retry may help, and whether a write may have happened nevertheless."""
 
     failure: CompactionStoreError
     again: bool

@@ -1,4 +1,4 @@
-"""Reads another program's Postgres database: in one read-only transaction, by server-side cursors.
+"""Reads another program's Postgres database: in one read-only transaction, with server-side cursors.
 
 Memory does not grow with a table, and every statement sees the same snapshot.
 """

@@ -18,8 +18,9 @@ from compaction_store.postgres.role_members import Member
 OURS = role_members.ROLES
 
 # Every query has no parameters and returns subject and fact; n is always the namespace compaction_store. Flags in
-# pg_class decide whether Postgres uses a table's triggers, indexes and checks at all, so they are compared with what
-# there is. The login that migrates owns the schema and alembic's table; any member of the tables' owner is accepted.
+# pg_class decide whether Postgres uses a table's triggers, indexes and checks at all, so they are compared with the
+# objects that exist. The login that migrates owns the schema and alembic's table; any member of the tables' owner is
+# accepted.
 _TABLES = """
     SELECT 'table ' || c.relname, pg_catalog.concat_ws(', ',
         CASE c.relkind WHEN 'r' THEN 'table' ELSE 'of kind ' || c.relkind::text END,

@@ -99,7 +99,9 @@ def also_in(connection: Connection, group: str) -> list[str]:
 
 
 def reach(connection: Connection, login: str) -> Iterator[str]:
-    """Yields what a login can do, by itself or as another role, that no member of the schema's roles must."""
+    """Yields what a login can do, by itself or as another role, that no member of the schema's roles must be able to
+    do.
+    """
     parameters = {"login": login, "owner": _OWNER}
     for name, *has in queries.fetch(
         connection, (_HELD + _POWERS).format(whom="r.rolname = %(login)s::text", admin=_ADMIN), parameters
@@ -117,7 +119,7 @@ def _named(is_superuser: bool, bypasses: bool, makes_roles: bool, becomes_owner:
 
 
 def findings(members: Sequence[Member]) -> Iterator[str]:
-    """Yields combinations of roles and powers that `grants.grant` refuses, but that exist all the same."""
+    """Yields combinations of roles and powers that exist although `grants.grant` refuses them."""
     for member in members:
         bound = [role for role in member.roles if role != _OWNER]
         powers = [power for power in member.powers if power not in _allowed(bound)]
@@ -128,7 +130,7 @@ def findings(members: Sequence[Member]) -> Iterator[str]:
 
 
 def notes(members: Sequence[Member]) -> Iterator[str]:
-    """Yields the logins that may change or read everything, as they are allowed to."""
+    """Yields the logins that may change or read everything, and are allowed to."""
     owners = [m.login for m in members if _OWNER in m.roles and SUPERUSER not in m.powers]
     if owners:
         yield f"logins that may change everything, as members of {_OWNER}: {_names(owners)}"

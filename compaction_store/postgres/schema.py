@@ -15,7 +15,7 @@ SCHEMA = "compaction_store"
 REVISION = "0001"
 # The partial index that lists threads by their messages has only these seqs.
 LISTED = "1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024"
-# Always true. Only the listing states them, so that no query about one thread uses its indexes.
+# Conditions that are always true. Only the listing states them, so that only the listing uses its indexes.
 LISTED_RECORD = "(number * 1) IS NOT NULL"
 LISTED_EVENT = "(pos * 1) IS NOT NULL"
 _SHIFT = "(64 - strpos(((((start_seq - 1) # end_seq))::bit(64))::text, '1'::text))"
@@ -281,7 +281,7 @@ staged = sa.Table(
 
 
 def commented() -> list[sa.MetaData]:
-    """Returns the tables with the comments that the migration gives them, for alembic, which compares them too."""
+    """Returns the tables with the migration's comments, because alembic compares these too."""
     tables = {table.name: table for table in (*metadata.sorted_tables, *beside_log.sorted_tables)}
     for name, table in tables.items():
         text = (scripts() / "sql" / "comments" / f"{name}.sql").read_text(encoding="utf-8")

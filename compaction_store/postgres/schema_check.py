@@ -1,7 +1,7 @@
 """Compares a database's schema with the shipped one, which protects rows from being changed.
 
-The expected facts are read from the SQL files and from `schema`, the found ones by `introspection`. Nothing may be
-missing or different, and nothing may be added that could change, discard or redirect a write.
+The expected facts are read from the SQL files and from `schema`, the found ones by `introspection`. Nothing must be
+missing or different, and nothing must be added that could change, discard or redirect a write.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _GRANT = re.compile(
 
 
 class SchemaReport(NamedTuple):
-    """Findings, and notes on facts that may be intended or could not be checked."""
+    """The findings, and notes on facts that may be intended or that could not be checked."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]

@@ -2,11 +2,11 @@
 
 A single server looks up the name inside of each SQL function. A function on one node of a cluster cannot read another
 node's tables, so here the client asks the table of names first, and passes the key. Calls that append remember the
-keys, which saves this second call. A key that was remembered too long is that of an erased thread: the server refuses
-the append, and the name is looked up again.
+keys, which saves this second call. If the thread of a remembered key was erased meanwhile, the server refuses the
+append, and the name is looked up again.
 
-A first append gives the name to a new key, makes the thread and appends, in one transaction; so does an erasure, which
-frees the name. So a name always leads to a thread, and a thread that is not erased has its name.
+A first append adds the name with a new key, makes the thread and appends, in one transaction; an erasure removes the
+name in its transaction. So a name always leads to a thread, and a thread that is not erased has its name.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from compaction_store.postgres.queries.cluster_listing import name_uid
 
 _T = TypeVar("_T")
 
-# Citus crashes if it is to find the node of a NULL; no thread has this key.
+# Sent instead of NULL, for which Citus would crash when it looks for the node; no thread has this key.
 _NOBODY = UUID(int=0)
 _MOST = 10_000
 _NO_THREAD = "CS001"
-# The errors of an append with the key of an erased thread, and with the key of a thread that is not there.
+# The SQLSTATEs of an append with the key of an erased thread, and with the key of a missing thread.
 _STALE = {"CS012", _NO_THREAD}
 _CREATING: tuple[Callable[..., Any], ...] = (queries.append, queries.append_observed, queries.load)
 _APPENDING = _CREATING[:2]
 # An append that expects this seq writes nothing, but finds what its key has stored.
 _NO_SEQ = 2**62
 _OTHER_SEQ = "CS003"
-# Of the arguments of an erasure.
+# The positions of these arguments of an erasure.
 _DRY_RUN = 5
 _OF_TURNS: tuple[Callable[..., Any], ...] = (queries.renew_turn, queries.leave_turn)
 _NAMED = "SELECT compaction_store.named_thread(%b::uuid, %b::text, %b::text)"
@@ -81,7 +81,7 @@ class ThreadNames:
     def _create(
         self, query: Callable[..., _T], connection: Connection, key: ThreadKey, arguments: tuple[Any, ...]
     ) -> _T:  # fmt: skip
-        """Runs a query that appends, and makes the thread if there is none."""
+        """Runs a query that appends, and makes the thread if it does not exist."""
         name = key.tenant, key.thread_id
         uid = self._known.get(name)
         if uid is not None:
@@ -121,7 +121,7 @@ class ThreadNames:
         except psycopg.Error as error:
             if error.sqlstate != _OTHER_SEQ:
                 raise
-        # Raises the error that says so.
+        # Raises the error about this.
         fetch(
             connection,
             "SELECT compaction_store.renew_turn(%b::text, %b::text, %b, 1)",
@@ -130,7 +130,7 @@ class ThreadNames:
         raise AssertionError("a lost turn was renewed")
 
     def _take_turn(self, query: Callable[..., _T], connection: Connection, key: ThreadKey, *arguments: Any) -> _T:
-        """Takes a turn, and then looks where its thread is."""
+        """Takes a turn, and then reads the end of its thread."""
         found: Any = query(connection, key, *arguments)
         if found.place == 0:
             uid = _find(connection, key)
@@ -141,7 +141,7 @@ class ThreadNames:
 
 
 def _open(connection: Connection, key: ThreadKey) -> UUID:
-    """Makes the thread of a name in the present transaction, or returns the key of one that another call just made."""
+    """Makes the thread of a name in the current transaction, or returns the key of one that another call just made."""
     name = key.tenant, key.thread_id
     uid: UUID
     [(uid, is_new)] = fetch(connection, _NAME, (name_uid(*name), *name))
@@ -151,7 +151,7 @@ def _open(connection: Connection, key: ThreadKey) -> UUID:
 
 
 def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:
-    """Returns the arguments of an append that expects something else."""
+    """Returns the arguments of an append with another expected state."""
     return (*arguments[:4], arguments[4]._replace(**expected), *arguments[5:])
 
 

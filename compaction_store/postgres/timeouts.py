@@ -69,8 +69,8 @@ def left() -> float | None:
 class Waiter:
     """Replaces the `wait` method of a driver's connection: enforces the deadline and listens to notices.
 
-    Its reference to the connection is weak: with a cycle, a lost connection would stay open until the garbage collector
-    runs.
+    Its reference to the connection is weak: in a reference cycle, a lost connection would stay open until the garbage
+    collector runs.
     """
 
     def __init__(self, driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -81,7 +81,7 @@ class Waiter:
         driver.add_notice_handler(self._on_notice)
 
     def begin(self) -> None:
-        """Forgets the notices before this call."""
+        """Forgets the notices of earlier calls."""
         self._warned = False
 
     @property
@@ -155,7 +155,7 @@ class _Cancels:
         self._permits = Permits(_MOST_CANCELS)
 
     def send(self, pgconn: pq.abc.PGconn) -> None:
-        """Sends a request, or skips it if too many are under way: closing the connection ends the statement too."""
+        """Sends a request. If too many are under way, skips it: closing the connection ends the statement too."""
         if not self._permits.acquire():
             return
         try:

@@ -35,7 +35,7 @@ def thread(row: tuple[Any, ...]) -> Thread:
 
 
 def view(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> View:
-    """Makes a view from its rows, in order of seq. Every thread with a pos has at least one row."""
+    """Makes a view from its rows, in order of seq. A thread with any entry has at least one row."""
     if not rows:
         raise Unreadable(f"the thread has no messages; run verify{about(thread_id)}")
     elements = []
@@ -76,14 +76,14 @@ def outline(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> Outline:
 
 
 def message_element(found: Message) -> Element:
-    """Returns a message as the element of a view that does not fold it."""
+    """Returns a message as an element of a view."""
     return Element(
         found.seq, found.seq, found.pos, (found.payload,), found.tokens, None, found.created_at, None, None
     )  # fmt: skip
 
 
 def record_element(found: Compaction) -> Element:
-    """Returns an applied record as the element of a view that it folds its span in."""
+    """Returns an applied record as the element of a view in place of its span."""
     messages: tuple[Any, ...] = (None,) if found.body is None else tuple(found.replacement or ())
     return Element(
         found.start_seq or 0, found.end_seq or 0, found.pos, messages, found.tokens_after or 0, found.number,

@@ -1,9 +1,9 @@
-"""The data folder of an embedded Postgres and the programs that work on it. Created whole or not at all.
+"""The data folder of an embedded Postgres, which is created completely or not at all, and the programs that work on it.
 
 In the folder, `data` belongs to the server, `locks` holds the lock files, and `log` is the server's log. A new `data`
 gets its name only when it is complete, so a folder that exists is a folder that works. Nothing outside the folder is
-changed. Postgres refuses to run as root: there it runs under a separate account, and the permissions of parent folders
-stay as they are.
+changed. Postgres refuses to run as root, so for root it runs under a separate account; the permissions of parent
+folders are not changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from compaction_store.postgres_embedded import postmaster
 ACCOUNT = "compaction-store"
 _INCOMPLETE = "making"
 _LOG_BYTES = 4 * 1024 * 1024
-# One segment of the write-ahead log, the least that the server needs.
+# The size of one segment of the write-ahead log, the minimum that the server needs.
 _LEAST_FREE = 16 * 1024 * 1024
 
 
@@ -102,8 +102,8 @@ def create(folder: DataFolder, account: pwd.struct_passwd | None, starting: int)
             folder.program("initdb"), "-D", where, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"
         )  # fmt: skip
         with open_log(folder) as (log, _):
-            # initdb inherits the lock: if only this process is killed, no other one starts before initdb has ended.
-            # Its output is captured first, because the log may be on the disk that is full.
+            # initdb inherits the lock: if only this process is killed, no other process starts before initdb has ended.
+            # Its output is captured in memory first, because the log may be on a full disk.
             done = run(
                 command, account, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(starting,), **options
             )
@@ -147,8 +147,8 @@ def account_for(data: Path) -> pwd.struct_passwd | None:
 def _create_account() -> pwd.struct_passwd:
     """Creates the account, or finds that another process has.
 
-    One process at a time: useradd looks whether the name is taken before it takes its own lock, so of two that run at
-    once the second replaces the account by one with another uid, which cannot read the first one's files.
+    One process at a time: useradd checks the name before it takes its own lock, so if two run at once, the second
+    replaces the account by one with another uid, which cannot read the files of the first.
     """
     command = ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
     folder = os.open("/etc", os.O_RDONLY)
@@ -196,7 +196,7 @@ def run_detached(command: Sequence[str], account: pwd.struct_passwd | None, **op
 
 @contextmanager
 def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
-    """Opens the log for appending. Yields it, and a function that says why a program that logged to it failed."""
+    """Opens the log for appending. Yields it, and a function that reads the reason of a failure from the log."""
     path = folder.path / "log"
     with suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_BYTES:
@@ -211,10 +211,10 @@ def open_log(folder: DataFolder) -> Iterator[tuple[int, Callable[[], str]]]:
 
 
 def _failure(output: bytes, folder: Path) -> str:
-    """Says in one line why a program failed: the lines around its first error, and whether its disk is full."""
+    """Returns one line on why a program failed: the lines around its first error, and whether its disk is full."""
     lines = output.decode("utf-8", "replace").splitlines()
     serious = (i for i, line in enumerate(lines) if any(word in line for word in ("error:", "FATAL:", "PANIC:")))
-    # The reason is in that line, or in the one before or after it.
+    # The reason is in that line, the one before or the one after.
     first = next(serious, len(lines) - 1)
     why = [line.strip() for line in lines[max(0, first - 1) : first + 2]] or ["it printed nothing"]
     return "; ".join((*why, *_disk_trouble(folder)))

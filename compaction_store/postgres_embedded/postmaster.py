@@ -33,7 +33,7 @@ def is_ready(data: Path) -> bool:
 
 
 def works_in(pid: int, folder: Path) -> bool | None:
-    """Returns whether a process has a folder as its working directory, as a server has its data; None if unknown.
+    """Returns whether a process has a folder as its working directory, as a server does with its data; None if unknown.
 
     The process id in a pid file may be one of another container, or of another program that started since.
     """
@@ -49,7 +49,7 @@ def stop(folder: Path, timeout: float) -> bool:
     """Shuts the server down and waits until none of its processes is left. Returns False after `timeout` seconds.
 
     Postgres 18 can hang if a fast shutdown arrives during recovery. So after ten seconds this requests an immediate
-    shutdown. The next start recovers from it as from a crash, and nothing acknowledged is lost.
+    shutdown. The next start recovers as after a crash, and nothing acknowledged is lost.
     """
     running = open_lock(folder / RUNNING)
     start = time.monotonic()

@@ -28,7 +28,7 @@ _SETTINGS = {
     "fsync": "on",
     "full_page_writes": "on",
     "synchronous_commit": "on",
-    # The log is one file and never quotes a row or a statement.
+    # Log to one file, and never quote a row or a statement.
     "logging_collector": "off",
     "log_destination": "stderr",
     "log_statement": "none",
@@ -38,8 +38,8 @@ _SETTINGS = {
 
 
 def start(folder: DataFolder) -> int:
-    """Creates, starts or joins the server. Returns the caller's share of the users' lock: the server runs while it is
-    held.
+    """Creates, starts or joins the server. Returns the caller's share of the users' lock. The server runs as long as
+    the share is held.
 
     If this process is killed at any point, the next call completes the folder.
     """
@@ -63,8 +63,8 @@ def start(folder: DataFolder) -> int:
 def restart(folder: DataFolder) -> bool:
     """Starts the server again if it has died; returns whether it had. The caller must hold a share of the users' lock.
 
-    If several processes find it dead, one starts it and the others wait. Creates nothing: a folder that was removed
-    while in use is not replaced by an empty one.
+    If several processes find it dead, one starts it and the others wait. Creates nothing: if the folder was removed
+    while in use, it is not replaced by an empty one.
     """
     end = time.monotonic() + folder.timeout
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
@@ -78,13 +78,13 @@ def restart(folder: DataFolder) -> bool:
 
 
 def leave(folder: DataFolder, users: int) -> None:
-    """Gives back a share of the users' lock. If it is the last one, stops the server before returning."""
+    """Releases a share of the users' lock. If it is the last one, stops the server before returning."""
     os.close(users)
     end = time.monotonic() + folder.timeout
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
         last = open_lock(folder.path / locks.USERS)
         try:
-            # If the lock cannot even be shared, the reaper holds it: wait until it has stopped the server.
+            # If even a shared lock is refused, the reaper holds the lock: wait until it has stopped the server.
             is_last = try_lock(last)
             if is_last or not try_lock(last, fcntl.LOCK_SH):
                 postmaster.stop(folder.path, folder.timeout)

@@ -11,7 +11,7 @@ from pathlib import Path
 from .locks import FOLDER
 from .postmaster import DATA
 
-# The paths of the links, each terminated by a zero byte.
+# The file with the links' paths, each terminated by a zero byte.
 LINKS = f"{FOLDER}/links"
 # The lowest limit of all systems on a socket's path, less the socket's name and the closing zero.
 _LONGEST = 104 - len("/.s.PGSQL.5432") - 1
@@ -30,7 +30,7 @@ def short_path(data: Path) -> Path | None:
     for number in range(_ATTEMPTS):
         link = Path(tempfile.gettempdir(), f"compaction-store-{mark}-{number}")
         try:
-            # Listed before it is made: if this process is killed in between, the last user still removes the link.
+            # List the link before making it: if this process is killed in between, the last user still removes it.
             _list(data.parent, link)
             link.symlink_to(data)
         except FileExistsError:

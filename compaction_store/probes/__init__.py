@@ -1,8 +1,8 @@
-"""Probes of a compaction: what a summary lost, and what it says that nobody said.
+"""Probes of a compaction: what a summary lost, and what it invented.
 
-They are mined from the thread itself, by rules and without a model: the same thread always gives the same answers, in
-linear time. `ThreadFacts` reads a thread once; `ThreadProbe` walks through it as it grows and is folded. The page on
-evaluation says what each probe finds and what it cannot see.
+The questions are derived from the thread itself, by rules and without a model: the same thread always gives the same
+answers, in linear time. `ThreadFacts` reads a thread once; `ThreadProbe` walks through it as it grows and is folded.
+The page on evaluation says what each probe finds and what it cannot see.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ _LONGEST_COMMAND = 4000
 
 
 class FileChange(NamedTuple):
-    """A file that a call wrote, deleted or moved away, as the call names it."""
+    """A file that a call wrote, deleted or moved away, by the name in the call."""
 
     path: str
     state: FileState

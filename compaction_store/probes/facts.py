@@ -1,6 +1,7 @@
 """Reads a whole thread once: the names, needs, orders, calls, files and values in each message.
 
-Everything is computed from the messages alone, in linear time. Any number of strategies can then be probed on it.
+Everything is computed from the messages alone, in linear time. The facts can then be used to probe any number of
+strategies.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from compaction_store.probes.reading import Call, Reading, Result, Said
 from compaction_store.probes.values import Statement, fields, statements
 from compaction_store.probes.words import Phrases, word_places, words
 
-# A longer text in a call is written and not referred to; of a longer text of a user, most was pasted.
+# A longer text in a call is content to write, not a reference; a longer text of a user was mostly pasted.
 _LONGEST_GIVEN = 400
 _LONGEST_USER = 6000
 _ENDS = 1500
-# The results of equal calls are compared field by field, unless they are tables.
+# The most fields of a result that are compared with those of an equal call's result; a larger one is a table.
 _MOST_FIELDS = 500
 
 
 class ThreadMessage(NamedTuple):
-    """A message of a thread, as the probes need it. Tokens and time are optional: costs are counted in them.
+    """A message of a thread, as the probes need it. Tokens and time are optional and only used to count costs.
 
-    It may also be an earlier summary: then its orders are those that it reports.
+    It may also be an earlier summary, whose orders are those that it reports.
     """
 
     seq: int
@@ -64,7 +65,9 @@ class Need(NamedTuple):
 
 
 class Supersession(NamedTuple):
-    """A value and the newer one that replaced it, in words, and where both are. `about` is the thing, if known."""
+    """A value and the newer one that replaced it, as words, with the places of both. `about` is the thing that has the
+    value, if known.
+    """
 
     about: str
     old: str
@@ -84,11 +87,11 @@ class MessageFacts:
     said: list[Said]
     calls: list[Call]
     results: list[Result]
-    #: The keys of all names in it, also of the names inside of paths.
+    #: The keys of all names in it, including the names inside paths.
     names: dict[str, Name]
     needs: list[Need] = field(default_factory=list)
     orders: list[tuple[Said, Order]] = field(default_factory=list)
-    #: The signatures of calls that only look something up, with the call's place in `calls`.
+    #: The signatures of look-up calls, with the call's index in `calls`.
     lookups: list[tuple[str, int]] = field(default_factory=list)
     changes: list[tuple[FileChange, int]] = field(default_factory=list)
     superseded: list[Supersession] = field(default_factory=list)
@@ -148,7 +151,7 @@ class ThreadFacts:
         return found
 
     def keys_in(self, texts: Iterable[str]) -> dict[str, Name]:
-        """Returns the keys of all names, and of the thread's quotations, in texts that are not of the thread."""
+        """Returns the keys of all names, and of the thread's quotations, in texts from outside the thread."""
         kept = list(texts)
         found = self._names(kept)
         for key in self.phrases_in(kept):
@@ -215,7 +218,7 @@ def quotation_key(text: str) -> str:
 
 
 def place_of(seq: int, said: Said, start: int, end: int) -> Place:
-    """Returns the place of a part of a text. In a JSON string it is searched: escapes move it."""
+    """Returns the place of a part of a text. In a JSON string it is searched, because escapes change the offsets."""
     if said.raw is None:
         return Place(said.field, start, end, seq)
     at = said.raw.find(said.text[start:end])
@@ -223,7 +226,7 @@ def place_of(seq: int, said: Said, start: int, end: int) -> Place:
 
 
 def _field_words(path: str) -> str:
-    """Returns the words of a field's name without those of the fields around it: `status` of `order.status`."""
+    """Returns the words of a field's last name: `status` of `order.status`."""
     return " ".join(stem(word) for word in words(path.rpartition(".")[2].replace("_", " ")))
 
 

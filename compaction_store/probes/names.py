@@ -1,7 +1,7 @@
-"""Finds names in a text: paths, identifiers and numbers, such as an agent must have exactly to use them again.
+"""Finds names in a text: paths, identifiers and numbers, which an agent must have exactly in order to use them again.
 
-A text is split once into runs of characters without spaces, quotes or brackets. Each run is then read by its shape, so
-the time is that of the text, whatever it contains. Longer runs are data and no names.
+A text is split once into runs of characters without spaces, quotes or brackets. Each run is then classified by its
+shape, so the time is linear in the text. Longer runs are data and not names.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from compaction_store.probes.words import UNSPACED
 
 NameKind = Literal["path", "identifier", "number"]
 
-# The runs that a reader knows at most: about 20 MB.
+# The largest number of runs that a reader remembers: about 20 MB.
 _MOST_KNOWN = 200_000
-# A longer name is data: a hash of a hash, base64, minified code.
+# A longer run is data, such as base64 or minified code, and not a name.
 _LONGEST = 160
 _SPACES = "\\s\x00-\x1f\u200b\u00a0\u3000"
 _QUOTES = (
@@ -26,7 +26,7 @@ _BRACKETS = r"()\[\]{}<>|;^*!\u2013\u2014\u2026\u2022\u00b7\u2190-\u21ff\u2500-\
 # A date or a time as Chinese and Japanese write it: in the middle of text without spaces.
 _MARKED_DATE = re.compile("(?:\\d{1,4}[年月日時时分秒]){2,6}")
 _RUN = re.compile(f"(?:\\d{{1,4}}[年月日時时分秒]){{2,6}}|[^{_SPACES}{_QUOTES}{_BRACKETS}{UNSPACED}]+")
-# In JSON inside a text, an escaped end of line is no part of the name after it.
+# In JSON inside a text, an escaped newline is not part of the name after it.
 _ESCAPES = re.compile(r'\\[nrt"]')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # The names in a run such as `key=value`, `file.py:12:3`, `a,b` or `a::b`; times and thousands stay whole.
@@ -45,7 +45,7 @@ _EXTENSIONS = frozenset(
     bak mp3 mp4 wav mov avi pem crt key
     """.split()  # noqa: SIM905 — a list of a hundred quoted words is not readable
 )
-# Words that have the shape of an identifier and are common knowledge: that one returns proves nothing.
+# Words that look like an identifier but are common knowledge: a later use does not prove that it was needed.
 _COMMON = frozenset(
     """
     github gitlab javascript typescript postgresql mysql mongodb openai chatgpt youtube linkedin macos ios iphone ipad
@@ -75,9 +75,9 @@ _SEGMENT = re.compile(r"[/\\]+")
 
 
 class Name(NamedTuple):
-    """A path, an identifier or a number as it is written. Two names are the same if their keys are.
+    """A path, an identifier or a number as it is written. Two names with the same key are equal.
 
-    A weak name is too common, or too short, for its return to prove that it was needed.
+    A weak name is so common or so short that a later use does not prove that it was needed.
     """
 
     text: str
@@ -87,7 +87,9 @@ class Name(NamedTuple):
 
 
 class NameReader:
-    """Reads the names in the texts of one thread. It knows the runs that it has read: most of them return."""
+    """Reads the names in the texts of one thread. It remembers the runs that it has read, because most of them occur
+    again.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Name, ...]] = {}
@@ -105,7 +107,7 @@ class NameReader:
         return list(found.values())
 
     def at(self, text: str) -> Iterator[tuple[Name, int, int]]:
-        """Yields the names in a text, each as often as it is there, with its start and its end."""
+        """Yields the names in a text, once for each occurrence, with its start and its end."""
         known = self._known
         for found in _RUN.finditer(readable(text)):
             run = found[0]
@@ -132,12 +134,12 @@ def names(text: str) -> list[Name]:
 
 
 def named_at(text: str) -> Iterator[tuple[Name, int, int]]:
-    """Yields the names in a text, each as often as it is there, with its start and its end."""
+    """Yields the names in a text, once for each occurrence, with its start and its end."""
     return NameReader().at(text)
 
 
 def readable(text: str) -> str:
-    """Returns a text with spaces in place of colour codes and of JSON's escapes. The length stays the same."""
+    """Replaces colour codes and JSON's escapes in a text by spaces. The length stays the same."""
     if "\x1b" in text:
         text = _COLOUR.sub(_blank, text)
     if "\\" in text and text.lstrip()[:1] in ("{", "["):
@@ -150,7 +152,7 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def keys(name: Name) -> list[str]:
-    """Returns the keys of all names that a text with this one also has: a path has the file's name too."""
+    """Returns the keys of all names that come with this one: a path also has the name of its file."""
     if name.kind == "path":
         segments = name.key.split("/")
         return [
@@ -162,7 +164,7 @@ def keys(name: Name) -> list[str]:
     return [name.key]
 
 
-# The ends of a path that are names too.
+# The end parts of a path that also count as names.
 _MOST_ENDS = 4
 
 
@@ -188,7 +190,7 @@ def names_in_run(run: str) -> list[Name]:
     return [name for piece in _BETWEEN.split(run) for name in _each(piece)]
 
 
-# Most runs are words: nothing in them but letters, in lower case after the first, and marks at the end.
+# Most runs are plain words: only letters, lower case after the first, and punctuation at the end.
 _NOTHING = re.compile(r"[^\W\d_]?[^\W\dA-Z_]*[.,:?-]*")
 
 
@@ -268,7 +270,7 @@ def _number(text: str) -> Name | None:
 
 
 def _figure(text: str, figure: str) -> Name | None:
-    """Returns a number; two with other separators, signs or zeros at the end of a fraction are the same."""
+    """Returns the name of a number. Separators, signs and trailing zeros of a fraction do not matter."""
     value = figure.lstrip("$€£¥₹+-").rstrip("%").replace(",", "")
     if "." in value:
         value = value.rstrip("0").rstrip(".")
@@ -313,7 +315,9 @@ _LEAST_MIXED = 4
 
 
 def _qualified(text: str) -> Name | None:
-    """Returns a name of parts with dots between, such as `store.compact_now`: one of them must be a name."""
+    """Returns a name of several parts with dots between them, such as `store.compact_now`. At least one part must be a
+    name.
+    """
     parts = [part for part in text.split(".") if part]
     found = [_identifier(part, has_digit=any(c.isdigit() for c in part)) for part in parts]
     is_strong = any(one is not None and one.is_strong for one in found)

@@ -1,4 +1,4 @@
-"""Finds standing orders: sentences of a user that bind the assistant from then on, such as "never push to main".
+"""Finds standing orders: a user's instructions that hold from then on, such as "never push to main".
 
 Orders are recognized by typical words in ten languages: English, German, French, Spanish, Portuguese, Italian, Russian,
 Chinese, Japanese and Korean. A sentence that describes ("it never works"), asks, or says "for now" is not an order.
@@ -23,7 +23,7 @@ _LONGEST_TEXT = 6000
 _ENDS = 1500
 
 _QUESTION = re.compile(r"[?？]\W{0,3}$")  # noqa: RUF001
-# A line of a file that was pasted with its number.
+# A line of a pasted file, with its number.
 _NUMBERED = re.compile(r"\s*\d+\s?[:|\t]")
 _LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
 _ANY_LETTER = re.compile(r"[^\W\d_]")
@@ -84,5 +84,5 @@ def rare_words(text: str) -> frozenset[str]:
 
 
 def stem(word: str) -> str:
-    # A Korean noun has its particle at the end.
+    # A Korean noun ends with its particle.
     return word[: 2 if "\uac00" <= word[0] <= "\ud7af" else _STEM]

@@ -62,7 +62,7 @@ class Passages:
         return {text for one in self.texts for text, _ in phrases.found(words(one))}
 
     def with_phrases(self, phrases: Iterable[str]) -> dict[str, list[int]]:
-        """Returns, for each phrase, a sequence of words with spaces between, the passages that have it."""
+        """Returns the passages with each phrase. A phrase is a sequence of words with spaces between them."""
         wanted = list(dict.fromkeys(phrases))
         found: dict[str, list[int]] = {phrase: [] for phrase in wanted}
         automaton = Phrases((phrase, phrase.split()) for phrase in wanted)

@@ -1,4 +1,4 @@
-"""The values that the probes return: what was asked of a view, whether it passed, and where in the thread it stands."""
+"""The values that the probes return: a question about a view, whether it passed, and its place in the thread."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ ProbeType = Literal[
     "planted_constraint", "planted_fact", "planted_goal", "planted_preference",
 ]  # fmt: skip
 
-#: The question of each type. Each type is counted alone: there is no total.
+#: The question of each type. Each type is counted separately: there is no total.
 PROBE_TYPES: dict[ProbeType, str] = {
-    "needed_later": "a name or a quotation of the span came again in a user's text or in a call: was it in the view?",
-    "used_name": "a user or several calls used a name in the span: has the view it after the fold?",
-    "re_derivation": "a call that looked something up was folded: was it not made again?",
-    "standing_order": "a user said what binds the assistant from then on: does the summary say it?",
-    "invented": "the summary has a name or a quotation: does any of its sources?",
-    "stale": "a value was replaced inside the span, and the summary states the old one: has it the new one?",
-    "artifact": "a call wrote, deleted or moved a file: does the view name it, in its last state?",
+    "needed_later": "a name or a quotation from the span was used again by a user or in a call: was it in the view?",
+    "used_name": "a user or several calls used a name in the span: does the view have it after the fold?",
+    "re_derivation": "a look-up call was folded: was there no need to repeat it?",
+    "standing_order": "a user gave a standing order: does the summary have it?",
+    "invented": "the summary has a name or a quotation: do its sources have it too?",
+    "stale": "a value was replaced inside the span, and the summary states the old one: does it state the new one too?",
+    "artifact": "a call wrote, deleted or moved a file: does the view name it, with its last state?",
     "planted_rule": "a rule was planted: does the summary have it?",
     "planted_constraint": "a constraint was planted: does the summary have it?",
     "planted_fact": "a fact was planted: does the summary have it?",
@@ -31,7 +31,7 @@ PROBE_TYPES: dict[ProbeType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Place(AsDict):
-    """Where a text stands: characters `start` to `end` of the text at `field` in a message, or in a record's summary.
+    """The place of a text: characters `start` to `end` of the text at `field` in a message, or in a record's summary.
 
     `seq` is None in a summary, `record` in a message. A field is a path such as `content[1].text`.
     """
@@ -45,11 +45,11 @@ class Place(AsDict):
 
 @dataclass(frozen=True, slots=True)
 class Probe(AsDict):
-    """One question and its answer. `kept` is false for a loss, and for what should not be in a summary.
+    """One question and its answer. `kept` is False for a loss, and for text that should not be in a summary.
 
-    `record` is the number of the compaction that is asked about. `text` is in a message or, if invented or stale, in
-    the summary; a text with the shape of a credential is masked, and `is_secret` true. `place` is where it stands,
-    `again` where it was needed, called or replaced. `detail` says more, such as where it was kept.
+    `record` is the number of the compaction that the question is about. `text` is from a message or, if invented or
+    stale, from the summary; a text that looks like a credential is masked, and `is_secret` is True. `place` is its
+    place, `again` the place where it was needed, called or replaced. `detail` says more, such as where it was kept.
     """
 
     type: ProbeType

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 MASK = "(withheld)"
 
-# Names of fields that hold credentials.
+# Names of fields that contain credentials.
 FIELD = re.compile(
     r"(?:api|access|secret|private|auth)[_-]?key|(?:^|[_-])token$|secret|passw|authorization|credential|bearer",
     re.IGNORECASE,
@@ -53,7 +53,7 @@ _LEAST_DIGITS = 3
 
 
 def secrets(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the start and the end of each string in a text that has the shape of a credential."""
+    """Yields the start and the end of each string in a text that looks like a credential."""
     for pattern, group in _PATTERNS:
         for found in pattern.finditer(text):
             if pattern is _MIXED and not is_random(found[0]):

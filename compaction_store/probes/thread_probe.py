@@ -1,7 +1,8 @@
-"""Walks through the life of a thread and probes every fold in it: what it lost, invented, and made to be done again.
+"""Walks through the life of a thread and probes every fold in it: what it lost, what it invented, and which calls had
+to be repeated.
 
 The caller says what happened, in order: a message was appended, a span was folded, a record was revoked. Each message
-enters and leaves the view once for each fold around it, so the time is that of the messages and of the summaries.
+enters and leaves the view once for each fold around it, so the time is linear in the messages and the summaries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from compaction_store.probes.reading import Reading, Said
 from compaction_store.probes.secrets import has_secret, masked
 from compaction_store.probes.words import Phrases, words
 
-# The words that say that a file is gone, in the languages that orders are recognized in.
+# Words for a file that is gone, in the languages in which orders are recognized.
 _GONE = re.compile(
     r"\b(?:delet|remov|renam|mov(?:e|ed|es|ing)\b|rm|gone|unlink|drop|clean|gelöscht|entfernt|verschoben|umbenannt|supprim|déplac"
     r"|elimin|borr|movid|renombrad|apag|remov|renomead|elimina|spostat|rinominat|удал|перемещ|переименован)"
@@ -41,7 +42,7 @@ _ESCAPE = re.compile(r"\\[nrt\"]")
 class Fold:
     """A compaction of a thread: what replaced the messages from one seq to another in the view.
 
-    `sources` are the first and the last seq that the summarizer was shown; without them, those of the span.
+    `sources` are the first and the last seq that the summarizer was shown; by default, those of the span.
     """
 
     record: int
@@ -54,7 +55,7 @@ class Fold:
 
 @dataclass(slots=True)
 class _Folded:
-    """A name that is folded: by which record, and the message that has it."""
+    """A folded name, with the record that folded it and the message that has it."""
 
     record: int
     seq: int
@@ -62,7 +63,7 @@ class _Folded:
 
 @dataclass(slots=True)
 class _Shown:
-    """An element of the view: a message, or what replaced a span, with the facts of all messages under it."""
+    """An element of the view: a message, or the replacement of a span, with the facts of all messages in it."""
 
     start_seq: int
     end_seq: int
@@ -79,19 +80,19 @@ class _Shown:
 
 @dataclass(slots=True)
 class _Repeated:
-    """A call that was made again: where, and when. Its result, which says what it cost, comes later."""
+    """A repeated call, with its place and time. Its result, which determines its cost, comes later."""
 
     probe: Probe
     at: datetime | None
 
 
 class ThreadProbe:
-    """The view of a thread as it grows and is folded. `probes` are the answers so far; `finish` adds the last ones."""
+    """The view of a thread as it grows and is folded. `probes` has the answers so far; `finish` adds the last ones."""
 
     def __init__(self, facts: ThreadFacts) -> None:
         self._facts = facts
         self.probes: list[Probe] = []
-        #: How many different calls that look something up were folded, by record.
+        #: The number of different look-up calls that each record folded.
         self.lookups_folded = Counter[int]()
         self._shown: list[_Shown] = []
         self._starts: list[int] = []
@@ -111,7 +112,7 @@ class ThreadProbe:
     # ---- what happens to the thread
 
     def append(self, seq: int) -> None:
-        """The next message was appended."""
+        """Adds the next message of the thread."""
         facts = self._facts.messages[seq]
         if not facts.is_assistant:
             self._flush()
@@ -125,13 +126,13 @@ class ThreadProbe:
         self._shown.append(element)
         self._starts.append(seq)
         if facts.is_assistant:
-            # The same turn may go on with a call: what it says before needs the name as the call does.
+            # The same reply may continue with a call, so its text before the call counts as a use too.
             self._said_now.append(element)
         else:
             self._show(element)
 
     def fold(self, fold: Fold) -> list[Probe]:
-        """A span was folded. Returns the probes of the summary itself; those of later needs come with the needs."""
+        """Folds a span. Returns the probes of the summary itself; probes of later needs follow when the needs occur."""
         self._flush()
         first = bisect_left(self._starts, fold.start_seq)
         end = bisect_right(self._starts, fold.end_seq)
@@ -161,7 +162,7 @@ class ThreadProbe:
         return asked
 
     def revoke(self, record: int) -> None:
-        """A record was revoked: the view has again what it replaced. Nothing happens if it is not in the view."""
+        """Revokes a record: the view shows its span again. Does nothing if the record is not in the view."""
         self._flush()
         place = bisect_left(self._starts, self._spans.get(record, 0))
         element = self._shown[place] if place < len(self._shown) else None
@@ -174,7 +175,7 @@ class ThreadProbe:
             self._show(old)
 
     def finish(self) -> list[Probe]:
-        """Returns all probes, with those that are answered at the end: what was invented, and what was made again."""
+        """Returns all probes, including those that are answered at the end: inventions and repeated calls."""
         self._flush()
         self.probes += [one.probe for one in self._repeated.values()]
         self._repeated.clear()
@@ -183,7 +184,7 @@ class ThreadProbe:
         return self.probes
 
     def used(self, start_seq: int, end_seq: int, *, record: int, calls: int = 2) -> Iterator[Probe]:
-        """Yields whether the view has the names that a user, or so many calls, used in a span, the most used first."""
+        """Yields whether the view has the names that a user or several calls used in a span, the most used first."""
         first: dict[str, tuple[int, Need]] = {}
         times = Counter[str]()
         for seq, facts in self._facts.messages.items():
@@ -265,7 +266,7 @@ class ThreadProbe:
         )
 
     def _place(self, seq: int, key: str) -> Place:
-        """Returns where a message has a name first. Each message is searched once."""
+        """Returns the first place of a name in a message. Each message is searched once."""
         if seq not in self._places:
             self._places[seq] = self._facts.places(seq)
         return self._places[seq].get(key, Place("", 0, 0, seq))
@@ -281,7 +282,7 @@ class ThreadProbe:
             _file_name(name.text) for said in facts.said if said.kind == "call" for name in reader.names(said.text)
         }
         if any(self._written.get(name, 0) > seq for name in named):
-            # The file was changed since: it had to be read again.
+            # The file has changed since, so it had to be read again.
             return
         again = Place(call.field, 0, 0, facts.seq)
         probe = _probe("re_derivation", call.name, record, before, call.name, kept=False, again=again)
@@ -376,19 +377,21 @@ _LATEST = 50
 
 
 def _field(number: int, said: Said) -> str:
-    """Returns the path of a text of a replacement in the body of its record. A framed text is the summary itself."""
+    """Returns the path of a text of a replacement in the body of its record. For a framed text, this is the summary
+    itself.
+    """
     return "summary_text" if said.kind == "notes" and said.field == "content" else f"replacement[{number}].{said.field}"
 
 
 def _claims(text: str, reader: NameReader) -> Iterator[tuple[str, int, int, Name | None]]:
-    """Yields what a summary claims to have from its sources: names, each once, and quotations."""
+    """Yields the claims of a summary: its names, each once, and its quotations, which must be in its sources."""
     seen: set[str] = set()
     plain = _SEQ.sub(lambda found: " " * len(found[0]), text)
     for name, start, end in reader.at(plain):
         if name.key not in seen and _is_claim(name):
             seen.add(name.key)
             yield name.kind, start, end, name
-    # A call in a summary may be JSON: its escapes are no words.
+    # A call in a summary may be JSON, whose escapes are not words.
     for start, end in quotations(_ESCAPE.sub("  ", plain)):
         yield "quotation", start, end, None
 
@@ -401,7 +404,7 @@ def _is_claim(name: Name) -> bool:
 
 
 def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: ThreadFacts) -> Iterator[Probe]:
-    """Answers whether sources have the words of names and quotations, in one pass over the thread."""
+    """Returns which names and quotations are in the sources, in one pass over the thread."""
     asked = list(waiting)
     phrases: dict[str, list[str]] = {}
     for probe, wanted, _, _ in asked:
@@ -422,7 +425,7 @@ def _sourced(waiting: Iterable[tuple[Probe, list[str], int, int]], facts: Thread
     for probe, wanted, first, last in asked:
         held = not wanted or has(" ".join(wanted), first, last)
         if not held and probe.kind in ("path", "identifier") and len(wanted) > 1:
-            # A path or a qualified name that is put together from parts of which the sources have each.
+            # A path or a qualified name whose parts are all in the sources.
             held = all(has(part, first, last) for part in wanted)
         yield replace(probe, kept=held)
 

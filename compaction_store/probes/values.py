@@ -46,7 +46,7 @@ _AGE = frozenset(
     new newer newest current currently updated latest old older actual final revised real
     """.split()  # noqa: SIM905
 )
-# Things of which a thread has many: two different values do not mean that one replaced the other.
+# Things that a thread has many of: two different values do not mean that one replaced the other.
 _MANY = frozenset(
     stem(word)
     for word in """

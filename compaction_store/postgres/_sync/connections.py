@@ -44,8 +44,8 @@ class Connections(Caller):
     ) -> _T:
         """Runs a query and retries it until the deadline; errors name the thread of a ThreadKey.
 
-        Without a key it is a read. A write's key makes repeating it harmless; UNKEYED is for one that needs none. A
-        write is in doubt if an earlier attempt with its key may have happened.
+        A call without a key is a read. A write has a key, which makes it safe to repeat; UNKEYED is for a write that is
+        safe without one. A write is in doubt if an earlier attempt with its key may have happened.
         """
         return self._call(query, arguments, key, is_in_doubt=is_in_doubt)
 
@@ -53,7 +53,7 @@ class Connections(Caller):
         time.sleep(seconds)
 
     def run_in_thread(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
-        """Runs slow work without a database in a thread, to keep the event loop free. A Store calls it directly."""
+        """Runs slow work that needs no database in a thread, to keep the event loop free. A Store calls it directly."""
         return function(*arguments, **keywords)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Appends, and lets those of concurrent callers share a commit.
+"""Appends messages, and lets the appends of concurrent callers share a commit.
 
-Every caller gets its own result after the commit. An append that did not succeed with the others, for whatever reason,
-is repeated alone with its key: so its caller gets its own error, and an unknown outcome is settled.
+Every caller gets its own result after the commit. If the shared commit fails for any reason, each append is repeated
+alone with its key: so its caller gets its own error, and an unknown outcome is settled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SharedCommits:
         return _alone(db.with_time_left_since(start), caller.append, is_in_doubt=caller.is_in_doubt)
 
     def _wait(self, caller: Waiting, end: float) -> None:
-        """Waits until the caller has a place, or until another has appended for it."""
+        """Waits until the caller has a place, or until another caller has appended for it."""
         try:
             is_done = caller.signal.wait(min(PATIENCE, end - time.monotonic()))
             if not is_done and time.monotonic() < end:
@@ -69,7 +69,7 @@ class SharedCommits:
         raise OutcomeUnknown(what, key=caller.append.key.text)
 
     def _append_for_all(self, db: Connections, taken: list[Waiting]) -> None:
-        """Appends for callers of which the first has a place, and gives the place to others."""
+        """Appends for several callers, the first of which has a place, and then gives the place to waiting callers."""
         for one in taken:
             one.is_in_doubt = True
         try:

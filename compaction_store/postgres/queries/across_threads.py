@@ -45,7 +45,7 @@ _ENTRIES_AT = """
     FROM unnest(%b::uuid[], %b::int8[]) WITH ORDINALITY AS w (uid, pos, i)
     JOIN compaction_store.heads AS h ON h.thread_uid = w.uid
 """
-# Lets a function that Citus calls on a node run statements of its own, which must be about rows of the same shard.
+# Lets a function that Citus calls on a node run statements, which must access rows of the same shard only.
 NESTED = "SET LOCAL citus.allow_nested_distributed_execution = on"
 _REPORTED = """
     SELECT h.thread_uid, r.seq, r.view_tokens, r.payload, r.meta
@@ -55,9 +55,9 @@ _REPORTED = """
 """
 # The place of the key in a row of `due`.
 _UID = 10
-# Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is the innermost.
-# compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are: at each node, the
-# first row is the innermost. "+ 0" keeps the planner to these indexes.
+# Spans in force are nested or disjoint, and the outer of two is the later record, so the innermost has the lowest
+# number. compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are: at each node,
+# the first row is the innermost. "+ 0" keeps the planner to these indexes.
 _LATER = """
     SELECT later.number FROM compaction_store.compactions AS later
     WHERE later.thread_uid = compactions.thread_uid{named_later} AND later.span_node = n.node
@@ -92,7 +92,7 @@ _SUPERSEDED_BY = """(
     ) AS n
     WHERE compactions.outcome = 'applied'
 ) AS superseded_by"""
-# A JSON text with only these characters is written as it is, or with escapes such as \\u0041.
+# A JSON text with only these characters is written either unchanged or with escapes such as \\u0041.
 _PLAIN = re.compile(r"[\w .:,;@#+-]*", re.ASCII)
 _ESCAPED = r"E'\\\\u00[0-7]'"
 
@@ -119,7 +119,7 @@ class CompactionFilter(NamedTuple):
 
 
 class CompactionKey(NamedTuple):
-    """A record's position in the order of pages: by time across threads, by number within one."""
+    """A record's position in the order of pages: by time across threads, by number within one thread."""
 
     created_at: datetime
     thread_uid: UUID
@@ -136,7 +136,7 @@ def compactions(
 ) -> list[tuple[Any, ...]]:
     """Returns a page of records with the status of each. The last column is the thread_uid.
 
-    Where an authority is wanted, the page may have records with another one: the caller compares.
+    If an authority is given, the page may also have records with another one, which the caller must drop.
     """
     given = {name: value for name, value in wanted._asdict().items() if value is not None}
     if (authority := given.pop("authority", None)) is not None:
@@ -168,7 +168,7 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
         if "thread_uid" in given:
             yield table.c.thread_uid == _value("thread_uid", c.thread_uid)
 
-    # A row beyond the head is no record. A sub-select for each row, so that the rest is planned as if it were not here.
+    # A row beyond the head is no record. A sub-select for each row, so that it does not change the plan of the rest.
     last_number = (
         sa.select(head.c.last_number)
         .where(head.c.thread_uid == c.thread_uid, *named(head))
@@ -214,7 +214,7 @@ def _value(name: str, like: sa.ColumnElement[Any]) -> sa.BindParameter[Any]:
 
 
 def _texts(authority: Mapping[str, Any]) -> list[str]:
-    """Returns what a body with this authority contains, unless it is written with escapes: names and texts, quoted.
+    """Returns the quoted names and texts that a body with this authority contains, unless it is written with escapes.
 
     The body is not parsed, because no function of Postgres reads every JSON text that the table may hold.
     """
@@ -256,11 +256,11 @@ def due(
     limit: int,
     among: int,
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of the threads whose view has more than `trigger` tokens, about the largest first.
+    """Returns a page of the threads whose view has more than `trigger` tokens, approximately the largest first.
 
     Left out are erased and hidden threads, threads that a run has leased, and threads whose last attempt made no
     progress and whose view has not grown by `margin` since. The column after a thread's own, and the thread_uid, order
-    them. The last four columns are what `reported` returns, NULL if nothing.
+    them. The last four columns are those of `reported`, or NULL.
     """
     # Around the page, so that the function is called for its threads only.
     page = _due(tenant, trigger, margin, after, limit).subquery("page")
@@ -286,7 +286,7 @@ def due_on_cluster(
     limit: int,
     among: int,
 ) -> list[tuple[Any, ...]]:
-    """Does what `due` does. The threads of the page are asked by a second statement, each on the node that has it."""
+    """Does the same as `due`. A second statement reads the threads of the page, each on the node that has it."""
     with transaction(connection, tenant, read_only=True):
         rows = select(connection, _due(tenant, trigger, margin, after, limit))
         fetch(connection, NESTED)
@@ -325,7 +325,7 @@ def threads(
 ) -> list[tuple[Any, ...]]:
     """Returns a page of a tenant's threads in the order of their names, or of the stubs of its erased ones.
 
-    With `hidden` also the hidden ones.
+    With `hidden`, includes hidden threads.
     """
     t, h = schema.threads.c, schema.heads.c
     query = (

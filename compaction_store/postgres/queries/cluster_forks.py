@@ -27,7 +27,7 @@ _UNNAME = "SELECT * FROM compaction_store.unname_thread(%b::uuid, %b::text, %b::
 
 
 def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, *arguments: Any) -> tuple[Any, ...]:
-    """Does what `fork` does, and gives the new thread its name in the same transaction."""
+    """Does the same as `fork`, and gives the new thread its name in the same transaction."""
     with together(connection):
         row = _on_node(connection, FORK, key, (new_thread_id, *arguments))
         _, child_uid, *_, replayed = row
@@ -38,7 +38,7 @@ def fork_on_cluster(connection: Connection, key: ThreadKey, new_thread_id: str, 
 
 
 def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) -> tuple[Any, ...]:
-    """Does what `erase` does, ends the thread's turns and frees its name; unless a hold refuses it."""
+    """Does the same as `erase`, and unless a hold forbids it, ends the thread's turns and frees its name."""
     name = key.tenant, key.thread_id
     with together(connection):
         fetch(connection, _END_TURNS, (*name, False))
@@ -51,7 +51,7 @@ def erase_on_cluster(connection: Connection, key: ThreadKey, *arguments: Any) ->
 
 
 def _on_node(connection: Connection, statement: str, key: ThreadKey, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Calls a function on the node that has a thread, in the present transaction."""
+    """Calls a function on the node that has a thread, in the current transaction."""
     fetch(connection, f"SET LOCAL compaction_store.tenant = {literal(key.tenant)}")
     fetch(connection, NESTED)
     fetch(connection, _JOIN, tuple(key))

@@ -14,18 +14,18 @@ from compaction_store.postgres.queries.cluster_listing import name_uid
 from compaction_store.postgres.queries.one_thread import ThreadKey
 
 _STAGE = "SELECT * FROM compaction_store.stage(%b::uuid, %b::text, %b::text, %b::text)"
-# Of JSON, in one call.
+# The largest number of bytes of JSON in one call.
 _MOST_CHARACTERS = 4 * 1024 * 1024
 
 
 def import_cluster_bundle(connection: Connection, key: ThreadKey, staged: import_rows.Staged, about: str) -> bool:
-    """Does what `import_bundle` does, and gives the thread its name in the same transaction."""
+    """Does the same as `import_bundle`, and gives the thread its name in the same transaction."""
     with loads.importing(about):
         if loads.is_there(staged, fetch(connection, loads.BEGIN_IMPORT, tuple(key)), about):
             return staged.sent
         staged.sent = True
         with together(connection):
-            # The stub of an erased thread has no name to give.
+            # The stub of an erased thread has no name in the table.
             if erasure.stub_uid(key.thread_id) is None:
                 fetch(connection, CLAIM, (name_uid(key.tenant, key.thread_id), key.tenant, key.thread_id, key.uid))
             for kind in import_rows.KINDS:

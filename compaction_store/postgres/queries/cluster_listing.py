@@ -25,10 +25,10 @@ def name_uid(tenant: str, thread_id: str) -> UUID:
 
 
 def stored_cluster_threads(connection: Connection, tenant: str, after: UUID | None, limit: int) -> list[Stored]:
-    """Returns what `stored_threads` does, with the names that lead to each thread.
+    """Returns the same as `stored_threads`, with the names that lead to each thread.
 
-    A key that only the table of names has is listed too. Two threads of one name are found by a query of its own, since
-    a subquery cannot look into other shards.
+    A key that only the table of names has is listed too. Two threads with the same name are found by a separate query,
+    because a subquery cannot read other shards.
     """
     n = schema.names.c
     with transaction(connection, tenant, read_only=True):
@@ -48,7 +48,7 @@ def _read(connection: Connection, tenant: str, page: list[UUID]) -> list[Stored]
     of_page = sa.select(n.thread_uid, n.thread_id, n.name_uid).where(n.tenant == tenant, n.thread_uid == wanted(page))
     leading: dict[UUID, list[str]] = {}
     for uid, name, place in select(connection, of_page):
-        # No thread is found by a row in the wrong place.
+        # A row in the wrong shard does not lead to its thread.
         leading.setdefault(uid, []).append(name if place == name_uid(tenant, name) else "")
     named = sa.select(t.thread_uid, sa.func.left(t.thread_id, LONGEST_NAME))
     names: dict[UUID, str] = dict(select(connection, named.where(t.tenant == tenant, t.thread_uid == wanted(page))))

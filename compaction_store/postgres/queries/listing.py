@@ -13,7 +13,8 @@ from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import Connection, select, transaction
 
 _FIRST_UID = UUID(int=0)
-# Valid names have at most 255 bytes. A damaged row may have any text; this much shows that it is not a name.
+# Valid names have at most 255 bytes. A damaged row may have any text; this much of it is enough to see that it is not a
+# name.
 LONGEST_NAME = 1000
 
 
@@ -42,7 +43,7 @@ def listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]
     queries = [
         sa.select(schema.heads.c.thread_uid),
         sa.select(schema.threads.c.thread_uid),
-        # Must be exactly the conditions of the partial indexes.
+        # These must be exactly the conditions of the partial indexes.
         sa.select(messages.thread_uid).where(sa.text(f"seq IN ({schema.LISTED})")).distinct(),
         sa.select(compactions.thread_uid).where(sa.text(schema.LISTED_RECORD)).distinct(),
         sa.select(events.thread_uid).where(sa.text(schema.LISTED_EVENT)).distinct(),
@@ -51,7 +52,7 @@ def listings(tenant: str, after: UUID | None, limit: int) -> list[sa.Select[Any]
 
 
 def page_of(query: sa.Select[Any], tenant: str, after: UUID | None, limit: int) -> sa.Select[Any]:
-    """Returns a query for a page of the thread_uids that another one selects."""
+    """Returns a query for a page of the thread_uids that another query selects."""
     uid = query.selected_columns.thread_uid
     beyond = uid >= _FIRST_UID if after is None else uid > after
     return query.where(sa.literal_column("tenant") == tenant, beyond).order_by(uid).limit(limit)
@@ -79,7 +80,7 @@ def wanted(uids: Sequence[UUID]) -> sa.CollectionAggregate[Any]:
 
 
 def count_heads(connection: Connection, tenant: str, after: UUID | None) -> int:
-    """Returns about how many threads `stored_threads` will list."""
+    """Returns the approximate number of threads that `stored_threads` will list."""
     h = schema.heads.c
     query = sa.select(sa.func.count()).where(h.tenant == tenant)
     if after is not None:

@@ -42,7 +42,7 @@ FINISH_IMPORT = (
     "SELECT * FROM compaction_store.finish_import"
     "(%b::uuid, %b::text, %b::text, %b, %b, %b::text, %b::int8, %b::int8, %b::int8, %b)"
 )
-# Not a chain, or a name or a document that no store would have written.
+# The SQLSTATEs of rows that are not a chain, or have a name or a document that no store would have written.
 _REFUSED = {"CS010", "CS018", "CS019"}
 _LOADER = "grant this login compaction_store_loader"
 
@@ -100,7 +100,7 @@ def load(
 def load_threads(
     connection: Connection, tenant: str, chunks: Sequence[tuple[str, load_chunk.Chunk]]
 ) -> list[UUID | None]:
-    """Makes threads with their first chunks. Returns their uids, and None for one that must be loaded by itself."""
+    """Makes threads with their first chunks. Returns their uids; None for a thread that must be loaded by itself."""
     values = load_chunk.values_of_threads(tenant, chunks, driver_of(connection).info.encoding)
     with _loading("a load"):
         result = execute_binary(connection, _LOAD_THREADS, _LOAD_THREADS_TYPES, values)
@@ -116,7 +116,7 @@ def import_bundle(connection: Connection, key: ThreadKey, staged: import_rows.St
     """Stores the thread of a bundle, all or none. Returns False if it exists already with the same head."""
     with importing(about):
         if is_there(staged, fetch(connection, BEGIN_IMPORT, tuple(key)), about):
-            # True if an earlier attempt of this call sent the bundle: then it was stored, and the reply was lost.
+            # True if an earlier attempt of this call stored the bundle and its reply was lost.
             return staged.sent
         staged.sent = True
         with transaction(connection, key.tenant, read_only=False):
@@ -146,7 +146,7 @@ def is_there(staged: import_rows.Staged, found: list[tuple[Any, ...]], about: st
 
 @contextmanager
 def importing(about: str) -> Iterator[None]:
-    """Turns errors about the rows into `InvalidBundle`: no store would have written such rows."""
+    """Converts errors about the rows to `InvalidBundle`: no store would have written such rows."""
     try:
         with _loading("an import"):
             yield

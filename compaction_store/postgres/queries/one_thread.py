@@ -50,8 +50,8 @@ class NewMessage(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The thread's state that an append requires: its last seq, its head, the entry at the receipt's pos, and the turn
-    that has it.
+    """The state of the thread that an append requires: its last seq, its head, the entry at the receipt's pos, and its
+    turn.
     """
 
     seq: int | None = None
@@ -70,7 +70,7 @@ class Written(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Until when another run holds the thread, None where the caller now does; and where the thread stands."""
+    """Until when another run has the thread, or None if the caller has it now; and the current end of the thread."""
 
     held_until: datetime | None
     last_pos: int
@@ -204,7 +204,7 @@ def _lists(
 def replay(
     connection: Connection, thread: ThreadKey, after: int, until: int | None, limit: int
 ) -> list[tuple[Any, ...]]:
-    """Returns a page of messages, oldest first. The first row has the thread's key."""
+    """Returns a page of messages, oldest first. The first row also has the thread's key."""
     return fetch(
         connection, "SELECT * FROM compaction_store.replay(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int4)",
         (*thread, after, until, limit),
@@ -355,12 +355,14 @@ def fork(
     fork_key: str | None,
     body: str,
 ) -> tuple[Any, ...]:
-    """Makes a thread of a copy of another's entries up to a pos; returns both keys, and where the copies end."""
+    """Makes a thread by copying another's entries up to a pos; returns both keys, and where the copies end."""
     return fetch(connection, FORK, (*key, new_thread_id, at, actor, salt, fork_key, body))[0]
 
 
 def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
-    """Returns the pos and the body of the events that say where a fork comes from, and its parent, and so on."""
+    """Returns the pos and the body of the events that say where a fork comes from: its own event, its parent's, and so
+    on.
+    """
     e = schema.events.c
     query = (
         sa.select(e.pos, sa.cast(e.body, sa.Text))
@@ -374,7 +376,7 @@ def origins(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
 def other_copies(connection: Connection, key: ThreadKey, parent: UUID, seq: int, pos: int) -> tuple[int | None, ...]:
     """Compares the copies in a fork with their originals, by their commitments; returns the first that differ.
 
-    They are the seq of a message and the number of a record, each None if all are the same.
+    Returns the seq of a message and the number of a record, each None if there is no difference.
     """
     found = []
     for table, ordinal, until in ((schema.messages, "seq", seq), (schema.compactions, "number", None)):
@@ -424,7 +426,7 @@ def release(connection: Connection, key: ThreadKey, run_id: UUID, stalled: bool)
 
 
 def stalled(connection: Connection, key: ThreadKey, limit: int) -> list[tuple[Any, ...]]:
-    """Returns the newest records as long as they are rejected attempts and nothing else has happened since."""
+    """Returns the newest records if they are rejected attempts and nothing else has happened since."""
     return fetch(
         connection, "SELECT * FROM compaction_store.stalled(%b::uuid, %b::text, %b::text, %b::int4)", (*key, limit)
     )  # fmt: skip
@@ -456,7 +458,7 @@ def rewind(
     actor: str | None,
     bodies: tuple[str, str],
 ) -> list[tuple[Any, ...]]:
-    """Lets the view end at a seq and returns the records of this run; the same run again writes nothing.
+    """Ends the view at a seq and returns the records of this run; the same run again writes nothing.
 
     `bodies` are those of the revocations and of the record.
     """

@@ -23,7 +23,7 @@ class Citus(NamedTuple):
 
 
 def check(connection: Connection) -> Citus:
-    """Raises an error if this version cannot work with the database. Returns what the database has of Citus."""
+    """Raises an error if this version cannot work with the database. Returns how the database uses Citus."""
     [(version, encoding, is_installed, has_names, role, may_log_in, client)] = fetch(
         connection,
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),"
@@ -49,7 +49,7 @@ def check(connection: Connection) -> Citus:
             f"the role {role} may not log in, and Citus connects to the nodes as it: open the store as a login"
         )
     if is_used and client != "UTF8":
-        # Citus would convert the text of a call twice.
+        # With another encoding, Citus would convert the text of a call twice.
         raise UnsupportedDatabase(f"the connection's client_encoding is {client}; on a cluster it must be UTF8")
     return Citus(is_installed, is_used)
 

@@ -27,7 +27,7 @@ def tenant_events(
     """Returns a page of events in the order of their times. The first column is the thread's name."""
     t, e, h = schema.threads.c, schema.events.c, schema.heads.alias("h")
     order = (e.created_at, e.thread_uid, e.pos)
-    # A row beyond the head is no event. A sub-select for each row, so that the rest is planned as if it were not here.
+    # A row beyond the head is no event. A sub-select for each row, so that it does not change the plan of the rest.
     last_pos = sa.select(h.c.last_pos).where(h.c.thread_uid == e.thread_uid).correlate(schema.events).scalar_subquery()
     query = (
         sa.select(

@@ -11,7 +11,9 @@ from compaction_store.postgres.queries.one_thread import ThreadKey
 
 
 class TurnState(NamedTuple):
-    """The place of a turn, 0 if it has the thread; who has the thread; and where the thread is if the turn has it."""
+    """The place of a turn in the queue, 0 if it has the thread; who has the thread; and, if the turn has it, the end of
+    the thread.
+    """
 
     place: int
     held_since: datetime | None
@@ -25,7 +27,7 @@ class TurnState(NamedTuple):
 def take_turn(
     connection: Connection, key: ThreadKey, turn_id: UUID, actor: str | None, seconds: float, waits: bool
 ) -> TurnState:
-    """Asks for the thread, or for the place of a turn that waits; repeating it does no harm."""
+    """Requests the thread for a turn, or asks for the place of a waiting turn. It is safe to repeat."""
     rows = fetch(
         connection,
         "SELECT * FROM compaction_store.take_turn(%b::text, %b::text, %b, %b::text, %b::float8, %b::bool)",

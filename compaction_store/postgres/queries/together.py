@@ -32,8 +32,8 @@ class Append(NamedTuple):
 def append_together(connection: Connection, appends: Sequence[Append]) -> list[Written | None]:
     """Appends in one commit. Returns None for an append that must be repeated alone: it has stored nothing.
 
-    The commit waits for the disk unless all appends are to be not durable. None may be in a turn. Appends to one thread
-    are stored in their order here.
+    The commit waits for the disk unless every append is marked as not durable. No append may be in a turn. Appends to
+    one thread are stored in their order here.
     """
     # In the order of their names, so that two batches that make the same threads do not wait for each other.
     order = sorted(range(len(appends)), key=lambda i: appends[i].thread[1:])

@@ -12,7 +12,8 @@ from compaction_store.postgres.queries.one_thread import ThreadKey, thread_uid
 
 
 def appended_tokens(connection: Connection, key: ThreadKey, ranges: int) -> list[tuple[Any, ...]]:
-    """Divides the thread into so many ranges of pos at most; returns the last pos of a message in each, and its tokens.
+    """Divides the thread into a maximum number of ranges of pos; returns the last pos of a message in each, and its
+    tokens.
 
     The server reads the row of every message, but sends only the sums.
     """

@@ -1,7 +1,7 @@
 """The lock that lets checkpoints and migrations run one at a time: a lock on alembic's version table.
 
-A table lock needs a privilege on the table, or a function that takes it for others. Any login of the database could
-take an advisory lock and never release it.
+It is not an advisory lock, because any login of the database could take that and never release it; a lock on the table
+needs a privilege.
 """
 
 from __future__ import annotations
