@@ -42,9 +42,9 @@ class Ruler(NamedTuple):
 class Counter:
     """A name and a function of a message and its size as JSON. With the name, an auditor can count again.
 
-    `ruler` counts plain text; without one, a text is counted by how much it adds to a message. `takes_long` tells by
-    the size of a message whether to count it off the event loop; by default every message is, since the function may
-    block. `prepare` does in advance what would delay the first count.
+    `ruler` counts plain text; without one, a text is counted by how much it adds to a message. `takes_long` decides by
+    a message's size whether to count it outside the event loop; by default every message is, because the function may
+    block. `prepare` does work in advance that would delay the first count.
     """
 
     name: str
@@ -88,7 +88,8 @@ class Counter:
         return self._measure().count(text)
 
     def cut(self, text: str, tokens: int, keep: Keep = "head", mark: str = MARK) -> str:
-        """Cuts a text to a number of tokens, with a mark at every cut. Returns a text that is short enough unchanged.
+        """Cuts a text to a number of tokens, with a mark at every cut. A text that is short enough is returned
+        unchanged.
 
         The result never has more tokens than `tokens`, including the mark, and only whole characters. The mark is left
         out if it does not fit.
@@ -103,7 +104,7 @@ class Counter:
         most = tokens
         while most > 0:
             kept = _kept(ruler, text, most, keep, mark)
-            # Joined texts may have more tokens than the sum of both; the next attempt allows for it.
+            # Joined texts may have more tokens than the sum of both; the next attempt takes that into account.
             excess = ruler.count(kept) - tokens
             if excess <= 0:
                 return kept
@@ -162,7 +163,7 @@ def cut(text: str, tokens: int, keep: Keep = "head", mark: str = MARK) -> str:
 
 
 def load() -> None:
-    """Loads the ranks now. Otherwise the first count in a process does, which takes a quarter of a second."""
+    """Loads the ranks now, instead of at the first count in a process. It takes a quarter of a second."""
     o200k.load()
 
 

@@ -177,7 +177,7 @@ def to_json(
         body = {"replacement": list(part.replacement), **stated, **(about if is_last else {})}
         numbers = [element.number for element in part.elements if element.number is not None]
         if is_last and made.record is None:
-            # The provider was given more than this part: the other parts between system messages, and the system messages.
+            # The provider was given more than this part: also the other parts, and the system messages between them.
             numbers.insert(0, EVERYTHING)
         columns = {
             "kind": "adoption", "outcome": "applied", "start_seq": part.elements[0].seq,

@@ -121,7 +121,7 @@ def _unpacker(data: bytes, at: int = 0) -> Any:
 def _check(data: bytes) -> None:
     """Raises unless the bytes are exactly one value.
 
-    Runs before decoding: the library would allocate memory for a billion elements if an array's header claims so many.
+    Runs before decoding: if an array's header claims a billion elements, the library would allocate memory for them.
     """
     unpacker = _unpacker(data)
     with _translated():

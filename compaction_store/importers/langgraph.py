@@ -2,7 +2,7 @@
 
 A checkpoint holds the messages of its time, so all checkpoints are read, from the oldest kept to the latest. Messages
 that a later checkpoint no longer has are still imported. A record says that they were removed or rewritten, and has the
-messages that replaced them. A checkpoint that only adds messages is read from where the last one ended.
+messages that replaced them. If a checkpoint only adds messages, only the new ones are read.
 
 Only the checkpoints that led to the latest one in the root graph are read, not those of abandoned branches.
 

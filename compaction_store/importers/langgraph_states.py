@@ -26,7 +26,9 @@ class Element(NamedTuple):
 
 
 class State(NamedTuple):
-    """The messages of a checkpoint. If `goes_on` is true, they are only those that it adds to the last checkpoint."""
+    """The messages of a checkpoint. If `goes_on` is true, they are only the messages that it adds to the last
+    checkpoint.
+    """
 
     elements: list[Element]
     goes_on: bool

@@ -146,7 +146,9 @@ def _imported(importing: _Import, next_result: Callable[[], Any]) -> Work[None]:
 
 
 class _Begun(NamedTuple):
-    """A thread whose result is still to come: from the store, or known as it has no messages or was refused."""
+    """A thread whose result is not yet yielded: the store will return it, or it is known because the thread has no
+    messages or was refused.
+    """
 
     thread: SourceThread
     is_loading: bool
@@ -250,7 +252,9 @@ class _Import:
             self._progress(Progress(self.source.done, self.source.total, self.source.unit, name))
 
     def results(self, done: ThreadLoaded | None) -> Iterator[ThreadImported]:
-        """Yields the results of the threads that begun before one that is done, and its own; None is after the last."""
+        """Yields the results of the threads that were begun before a given one, then its own. Passing None yields all
+        that are left.
+        """
         while self._begun:
             begun = self._begun.popleft()
             if begun.is_loading:

@@ -86,7 +86,7 @@ class Source(Protocol):
 def to_load(message: Any, meta: Mapping[str, Any], notes: Notes, where: str, line: int | None = None) -> ToLoad | None:
     """Returns a message to load, or None if the store would refuse it, which `notes` records.
 
-    The check comes here because the place in the source is known here; the store knows only the number of the message.
+    The message is checked here because only here its place in the source is known; the store knows only its number.
     """
     kept = {name: value for name, value in meta.items() if value is not None}
     why = None

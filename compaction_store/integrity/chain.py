@@ -1,4 +1,4 @@
-"""The hash chain, format version 1: what is hashed, and in which order. `docs/integrity.md` says the same in words.
+"""The hash chain, format version 1: what is hashed, and in which order. `docs/integrity.md` describes it in words.
 
 The SQL functions compute these values when they write; this module computes them again to verify. A change to any of
 them needs a new format version.
@@ -35,7 +35,7 @@ RECORD_KINDS = frozenset({"summary", "truncation", "removal", "revocation", "rew
 EVENT_KINDS = frozenset(
     {"redaction", "hold", "release", "retention", "fork", "origin", "refusal", "verdict", "evaluation"}
 )
-# The events that change what a view is.
+# The kinds of events that change how views are made.
 CRITICAL_EVENTS = frozenset({"redaction"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -52,7 +52,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def born_at(thread_uid: UUID) -> int | None:
-    """Returns the time in a thread's key, as `milliseconds` does; None if it is no UUID of version 7."""
+    """Returns the time in a thread's key, as `milliseconds` does; None if the key is not a UUID of version 7."""
     if thread_uid.version != _TIME_ORDERED:
         return None
     return int.from_bytes(thread_uid.bytes[:6])
@@ -66,7 +66,7 @@ def milliseconds(microseconds: int | None) -> int | None:
 
 
 def is_name(salt: bytes | None, thread_id: str, commitment: bytes) -> bool:
-    """Says whether a name is the one that was committed to, with a salt of 16 bytes."""
+    """Returns whether a name is the one that was committed to, with a salt of 16 bytes."""
     return salt is not None and len(salt) == SALT_BYTES and name_commitment(salt, thread_id) == commitment
 
 

@@ -1,4 +1,4 @@
-"""One entry of a chain as the walk checks it, read from a row or from a line of a bundle. Pure."""
+"""The entries that a walk over a chain checks, whether they were read from rows or from lines of a bundle. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Entry(NamedTuple):
     """One entry of a chain, read from a row or from a line of a bundle.
 
     `ordinal` is the seq of a message, the number of a compaction, 0 for an event. `columns` are the fields of the
-    header in their order, hashes in hexadecimal. `microseconds` is None where Postgres holds an infinite time.
+    header in their order, hashes in hexadecimal. `microseconds` is None if Postgres has an infinite time there.
     """
 
     kind: Kind
@@ -43,10 +43,10 @@ class KnownEntry(NamedTuple):
 
 
 class ChainEnd(NamedTuple):
-    """Where the head of a thread, or the manifest of a bundle, says that the chain ends.
+    """The end of the chain by the head of a thread, or by the manifest of a bundle.
 
-    `erased_pos` is the pos of the erasure of the whole thread, and `is_bare` says whether the thread has lost its name
-    and metadata. `line` is the manifest's.
+    `erased_pos` is the pos of the erasure of the whole thread, and `is_bare` says whether the thread has no name and no
+    metadata any more. `line` is the line of the manifest.
     """
 
     last_pos: int

@@ -20,7 +20,7 @@ from compaction_store.messages import documents, encoding
 from compaction_store.models import Event, Payload, RedactedFork, Redaction
 
 MOST_REASON_BYTES = 8 * 1024
-# The names of stubs, and no others, are between these two in the order of bytes.
+# In the order of bytes, exactly the names of stubs are between these two.
 STUB, AFTER_STUBS = "erased:", "erased;"
 _STUB = re.compile(r"erased:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _LARGEST = 2**53
@@ -83,7 +83,7 @@ def missing(wanted: Iterable[Range], there: Iterable[Range]) -> list[Range]:
 
 
 def check_text(value: object, what: str, *, optional: bool = False) -> None:
-    """Checks a reason or another text for people that an event keeps."""
+    """Checks a reason, or another text for people, that is stored in an event."""
     if value is None and optional:
         return
     if not isinstance(value, str) or not value.strip():
@@ -100,7 +100,9 @@ def body(**parts: str | int | Payload | None) -> str:
 
 
 def until_text(until: object) -> str:
-    """Checks the end of a retention and returns it as its event holds it, in a form that SQL finds without a parser."""
+    """Checks the end of a retention and returns it in the form of its event, which SQL can find without parsing the
+    body.
+    """
     arguments.moment(until, "until")
     try:
         moment = cast("datetime", until).astimezone(UTC)
@@ -110,7 +112,7 @@ def until_text(until: object) -> str:
 
 
 class Named(NamedTuple):
-    """The rows that a redaction names: ranges of seqs and of records' numbers; and whether it erased a whole thread."""
+    """The rows that a redaction names: ranges of seqs and of record numbers, and whether it erased a whole thread."""
 
     seqs: list[Range]
     records: list[Range]
@@ -139,7 +141,7 @@ def _checked(given: Any) -> list[Range]:
 
 
 def names(event: Event, seq: int) -> bool:
-    """Says whether a redaction names a message."""
+    """Returns whether a redaction names a message."""
     try:
         ranges = _checked(event.body.get("seqs", ()))
     except (ValueError, TypeError):
@@ -156,8 +158,8 @@ def event(thread_id: str, row: tuple[Any, ...]) -> Event:
 def redaction(thread_id: str, row: tuple[Any, ...]) -> Redaction:
     """Makes a Redaction of a row. Ranges come from Postgres without their upper bound, those of forks with it.
 
-    Where a hold or a retention forbade it, raises the error that the row has: the database returns the refusal and
-    does not raise it, because it records it.
+    If a hold or a retention forbade it, raises the error in the row. The database returns a refusal as a row because it
+    also records it.
     """
     pos, seqs, numbers, forks, refused_by, refusal = row
     if refused_by is not None:

@@ -1,4 +1,4 @@
-"""Collects the findings of a walk, and names the compactions that were made from a message that was changed. Pure."""
+"""Collects the findings of a walk, and names the compactions that were made from a changed message. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RECORDS_NAMED = 3
 
 
 class Findings(list[Finding]):
-    """The findings in the order of the walk: at most `MOST_FINDINGS`, and one more that says that there are others."""
+    """The findings in the order of the walk: at most `MOST_FINDINGS`, then one that says that there are more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,9 @@ class Findings(list[Finding]):
         self._messages += [(index, seq) for index in range(first, min(len(self), MOST_FINDINGS))]
 
     def folded_by(self, number: int, start: object, end: object) -> None:
-        """Notes which findings concern messages of a compaction's span. All of the span has been walked by then."""
+        """Notes which findings concern messages of a compaction's span. It is called after the walk has passed the
+        whole span.
+        """
         if type(start) is not int or type(end) is not int:
             return
         for index, seq in self._messages:
@@ -38,7 +40,7 @@ class Findings(list[Finding]):
                 spans.append((number, start, end))
 
     def listed(self) -> tuple[Finding, ...]:
-        """Returns the findings; those in a message name the compactions whose span holds it."""
+        """Returns the findings. A finding about a message names the compactions whose span has it."""
         seqs = dict(self._messages)
         for index, spans in self._spans.items():
             names = [

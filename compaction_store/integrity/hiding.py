@@ -11,7 +11,7 @@ _HIDE = "hide"
 
 
 class Hiding:
-    """The clears with the trigger hide that are in force, by their numbers."""
+    """The clears in force that have the trigger `hide`, by their numbers."""
 
     def __init__(self) -> None:
         self._clears: dict[int, int] = {}
@@ -28,5 +28,5 @@ class Hiding:
 
     @property
     def hidden_seq(self) -> int | None:
-        """The last seq that such a clear covers, which the head must have."""
+        """The last seq that such a clear covers. The head must have it as its hidden_seq."""
         return max(self._clears.values(), default=None)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-# The start of the bodies of origins and forks, by which the SQL functions read them too.
+# How the bodies of origins and forks begin. The SQL functions read them by the same text.
 _ORIGIN, _FORK = (
     re.compile(
         rf'\{{"{other}":"([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})","pos":([0-9]{{1,18}}),"seq":([0-9]{{1,18}}),'
@@ -49,7 +49,7 @@ def parent_of(columns: str, body: str | None) -> Parent | None:
 
 
 def origin(body: str | None) -> Parent | None:
-    """Reads the body of an origin event; None if it does not begin as one."""
+    """Reads the body of an origin event; None if it does not begin like one."""
     said = _ORIGIN.match(body or "")
     if said is None:
         return None
@@ -58,12 +58,14 @@ def origin(body: str | None) -> Parent | None:
 
 
 def is_fork(body: str) -> bool:
-    """Says whether a body begins as that of a fork event."""
+    """Returns whether a body begins like that of a fork event."""
     return _FORK.match(body) is not None
 
 
 def source_of(origins: Iterable[tuple[int, str | None]], pos: int) -> Source | None:
-    """Returns where the entry at a pos was written, None if it is no copy, given all origin events: pos and body."""
+    """Returns where the entry at a pos was written, or None if it is not a copy. `origins` has all origin events: pos
+    and body.
+    """
     found = None
     for times, (at, body) in enumerate(origins):
         parent = origin(body)

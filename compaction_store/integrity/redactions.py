@@ -20,7 +20,7 @@ NEVER = -(2**63) - 1
 class _Runs:
     """Ascending ordinals as ranges, each with the pos of its first entry.
 
-    Arrays, because half of a long thread may be erased.
+    They are arrays, because half of a long thread may be erased.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Redactions:
 
     @property
     def latest(self) -> int:
-        """The last pos that entries claim and the walk has not reached, or `NEVER`."""
+        """The last pos that entries claim and that the walk has not reached, or `NEVER`."""
         return max(self._claims, default=NEVER)
 
     def claim(self, kind: str, ordinal: int, pos: int, redacted_pos: int) -> None:
@@ -66,7 +66,7 @@ class Redactions:
     def reached(self, pos: int, body: str | None, *, is_known: bool) -> dict[str, list[Range]]:
         """Compares the entries that claim a redaction with those it names; returns those named that do not claim it.
 
-        `is_known` is false where the body was not read: then the claims only need the redaction to be there.
+        `is_known` is false if the body was not read: then the redaction only has to exist.
         """
         self.count += 1
         claims = self._claims.pop(pos, {name: _Runs() for name in ORDINALS})

@@ -87,7 +87,7 @@ class RowPages:
 
     def __init__(self, head: ThreadHead, since: KnownEntry | None) -> None:
         self._rows: dict[Kind, list[Entry]] = {"message": [], "compaction": [], "event": []}
-        # Begin below 1: a forged row may have any ordinal.
+        # Begin below 1, because a forged row may have any ordinal.
         self._start = dict.fromkeys(self._rows, -_LARGEST - 1)
         if since is not None:
             seq, number = (head.seq_at or 0) + 1, head.number_at + 1
@@ -112,14 +112,14 @@ class RowPages:
             rows.extend(reversed(page))
 
     def next(self) -> tuple[int, Kind] | None:
-        """The pos and the kind of the next row; None where there is none."""
+        """The pos and the kind of the next row; None if there is none."""
         return min(((rows[-1].pos, kind) for kind, rows in self._rows.items() if rows), default=None)
 
     def pop(self, kind: Kind) -> Entry:
         return self._rows[kind].pop()
 
     def reopen(self) -> None:
-        """Reads on where a kind had no more rows: the thread has grown."""
+        """Continues to read kinds that had no more rows, because the thread has grown."""
         self._done = dict.fromkeys(self._rows, False)
 
 
@@ -130,7 +130,7 @@ def next_limit(page: list[Entry], limit: int, most_bytes: int) -> int:
 
 
 class RowParser:
-    """Makes entries of rows of the SQL function `entries`, whose last column holds the header's columns as JSON."""
+    """Makes entries from rows of the SQL function `entries`, whose last column has the header's columns as JSON."""
 
     def __init__(self) -> None:
         # Messages of one call often have equal columns.

@@ -1,7 +1,7 @@
 """Checks the name and the head of whatever is stored under a thread_uid, before its chain is walked. Pure.
 
-Somebody who can write to the tables can give a thread another's name, an empty one, or none. Each of these is a finding
-here, so that `verify_all` mistakes no thread for another and skips none.
+Whoever can write to the tables can give a thread the name of another, an empty name, or none. Each of these is a
+finding here, so that `verify_all` neither confuses threads nor skips one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.models import Finding, Report
 class Stored(NamedTuple):
     """A thread_uid under which a tenant has rows. `thread_id` is None if the thread's name is gone.
 
-    `leading` are the names that lead to it in the table of names, which only a cluster has.
+    `leading` has the names that lead to it in the table of names, which only a cluster has.
     """
 
     thread_uid: UUID
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the chain can be walked: there is a name to start from and a head to end at."""
+        """Whether the chain can be walked: it needs a name to start from and a head to end at."""
         return self.thread_id is not None and self.has_head
 
     @property
@@ -45,7 +45,7 @@ class Stored(NamedTuple):
 
 
 def findings(stored: Stored) -> tuple[Finding, ...]:
-    """Says what is wrong with a thread's rows in `threads` and `heads`."""
+    """Returns the findings about a thread's rows in `threads` and `heads`."""
     name = stored.thread_id
     found = []
     if name is None:

@@ -84,7 +84,7 @@ class _Verification:
         """Returns the next entry up to the head; None at the end, or if the walk is outdated."""
         while not self.is_outdated:
             yield from self._pages.fill(self._walk.pos, self.head.last_pos)
-            # A row may be erased during the walk: its redaction then comes after the head that we read.
+            # If a row is erased during the walk, its redaction comes after the head that was read.
             pos, kind = self._pages.next() or (self._walk.redactions.latest, None)
             if pos <= self.head.last_pos:
                 return None if kind is None else self._pages.pop(kind)
@@ -92,7 +92,7 @@ class _Verification:
         return None
 
     def _read_head(self, pos: int, kind: Kind | None) -> RowReader:
-        """Reads the head again: it says whether a row after it was appended meanwhile, or never belonged there."""
+        """Reads the head again, to tell a row that was appended in the meantime from one that never belonged there."""
         known = self.head
         rows = yield RowRequest(None, done=self._walk.pos, total=known.last_pos)
         self.head = ThreadHead._make(rows[0])
@@ -113,7 +113,7 @@ class _Verification:
                 yield from self._reread("message" if kind == "message" else "compaction", entry.pos, start, end)
 
     def _reread(self, kind: Kind, pos: int, start: int, end: int) -> RowReader:
-        """Reads rows again that had content and that a redaction names: they may have been erased since."""
+        """Rereads the rows that a redaction names and that had content: they may have been erased since."""
         while start <= end:
             rows = yield RowRequest(kind, start, min(LONGEST_PAGE, end - start + 1))
             page = self._pages.parser.entries(kind, rows)

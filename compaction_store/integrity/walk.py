@@ -1,8 +1,8 @@
 """Walks a thread's chain entry by entry and lists what is not as it was written. Pure.
 
 The rows of a stored thread (`thread`) and the lines of a bundle (`bundles.verify`) are the two sources of this one
-walk. `docs/integrity.md`, section 6, states its rules. A walk cannot show that somebody computed the whole chain anew:
-that takes an entry that was kept elsewhere, or a checkpoint.
+walk. `docs/integrity.md`, section 6, states its rules. A walk cannot show that somebody recomputed the whole chain: for
+that, an entry that was kept elsewhere or a checkpoint is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compaction_store.integrity.hiding import Hiding
 from compaction_store.integrity.redactions import NEVER, Redactions
 from compaction_store.messages import documents
 
-# The years 1 to 9999 as microseconds since 1970. Postgres has more of them than Python can read.
+# The years 1 to 9999 as microseconds since 1970. Postgres allows more years than Python can read.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 _INPUTS = chain.COLUMNS["compaction"].index("inputs")
 _MOST_HEADERS = 4096
@@ -26,7 +26,7 @@ _MOST_UNKNOWN = 20
 
 
 class Walk:
-    """The state of a walk. `check` is given every entry in the order of pos, `finish` where the chain should end."""
+    """A walk under way. `check` is called with every entry in the order of pos, then `finish` with the expected end."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Walk:
     ) -> None:
         """`content=False` reads no bodies; `may_withhold` lets an entry come without its content.
 
-        `latest` is the last time that an entry may have. `kept` and `checkpointed` are entries that must be there.
+        `latest` is the latest time that an entry may have. `kept` and `checkpointed` are entries that must be there.
         """
         self.tenant = tenant
         self.previous: bytes | None = genesis
@@ -79,7 +79,7 @@ class Walk:
             self._compare_checkpoint(self._checkpointed, known.pos, known.entry)
 
     def check(self, entry: Entry) -> dict[str, list[Range]]:
-        """Checks the next entry. Where it is a redaction, returns what it names and did not erase: ranges by kind."""
+        """Checks the next entry. For a redaction, returns ranges, by kind, that it names but did not erase."""
         before = len(self.findings)
         self.count += 1
         self._line = entry.line
@@ -101,7 +101,7 @@ class Walk:
                 self.findings.folded_by(entry.ordinal, start, end)
             self.hiding.record(entry)
         elif self.last_kind == "redaction":
-            # A redaction whose body is withheld does not show what it erased.
+            # If the body of a redaction is withheld, it is unknown what it erased.
             is_known = self._content and not (self._may_withhold and entry.body is None)
             return self.redactions.reached(entry.pos, entry.body, is_known=is_known)
         return {}
@@ -178,7 +178,7 @@ class Walk:
 
     def _check_link(self, entry: Entry) -> None:
         self._check_follows(entry, self.previous or b"")
-        # Go on from the stored entry, so that one changed entry is one finding.
+        # Continue from the stored entry, so that one changed entry gives one finding.
         self.previous = entry.entry
         if self._kept is not None and entry.pos == self._kept.pos and entry.entry != self._kept.entry:
             self._find(entry, "the entry is not the one that was kept")
@@ -203,7 +203,7 @@ class Walk:
                 self._find(entry, "the entry does not follow from its columns and the entry before")
 
     def _check_record(self, entry: Entry) -> None:
-        """Finds a record whose span or inputs are not before it. Columns of stored rows may be of any type."""
+        """Adds a finding if the record's span or inputs are not before it. Columns of rows may be of any type."""
         kind, _, _, end, *_ = entry.columns
         if kind not in chain.RECORD_KINDS:
             return
@@ -214,7 +214,9 @@ class Walk:
             self._find(entry, "the inputs of the record are not numbers of earlier ones")
 
     def _check_kind(self, entry: Entry) -> None:
-        """Notes an entry of a kind that this release does not know; finds a known event that is marked wrongly."""
+        """Notes an entry of a kind that this release does not know, and adds a finding for a known event with a wrong
+        mark.
+        """
         if entry.kind == "message":
             return
         kind, mark = entry.columns[0], entry.columns[1]
@@ -292,7 +294,7 @@ class Walk:
 
 
 def _fault(entry: Entry, body: str) -> str | None:
-    """Says what is wrong with a body that is the one that was committed to."""
+    """Returns what is wrong with a body that matches its commitment."""
     if entry.kind == "message":
         return documents.message_fault(entry.columns[0], body)
     if entry.kind == "compaction" and entry.columns[0] in chain.RECORD_KINDS:

@@ -1,8 +1,8 @@
 """Checks the JSON documents that a thread stores: payload, meta, metadata, and the body of a record or an event. Pure.
 
-Every reader can parse a document that obeys this rule, and parses it alike, so one bad row never stops a query over a
-whole tenant. `docs/integrity.md` states the rule; the SQL functions, `verify`, imports and both bundle verifiers apply
-it.
+Every JSON parser can read a document that obeys this rule, with the same result, so one bad row never stops a query
+over a whole tenant. `docs/integrity.md` states the rule; the SQL functions, `verify`, imports and both bundle verifiers
+apply it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def message_fault(role: str | None, text: str) -> str | None:
 
 
 def role_of(payload: Payload) -> str | None:
-    """Returns a message's role as it is stored in a column; None if it has none, or one that fits no column."""
+    """Returns a message's role for the role column; None if it has none, or one that the column cannot store."""
     role = payload.get("role")
     return role if type(role) is str and _ROLE.fullmatch(role) else None
 

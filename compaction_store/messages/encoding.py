@@ -130,7 +130,7 @@ def _dump(value: Any) -> tuple[str, int]:
         return data.decode(), len(data)
     except PydanticSerializationError:
         text = _ASCII_JSON.encode(value)
-    # JSON reads two surrogates that form a pair as one character, so the decoded text would differ.
+    # A JSON parser reads two surrogates that form a pair as one character, so the decoded text would differ.
     if json.loads(text) != value:
         raise _Refused("a surrogate pair in a text must be one character, not two")
     return text, len(text)
@@ -181,7 +181,7 @@ def is_simple(value: Any) -> bool:
 
 
 def is_one(messages: Any) -> bool:
-    """Returns whether this is one message rather than several."""
+    """Returns whether an argument is one message rather than several."""
     if isinstance(messages, Mapping) or hasattr(messages, "model_dump") or hasattr(messages, "to_param"):
         return True
     if isinstance(messages, str | bytes | type) or not isinstance(messages, Iterable):
@@ -219,7 +219,7 @@ def json_object(given: object, what: str) -> Payload | None:
 
 
 def object_of(given: object, what: str) -> Payload:
-    """Checks a JSON object of the caller's, and returns a copy of it as plain JSON."""
+    """Checks a JSON object that a caller gives, and returns a copy of it as plain JSON."""
     return decode_object(_encode_object(given, what, InvalidInput))
 
 

@@ -36,7 +36,7 @@ def frame(text: str, start_seq: int, end_seq: int, role: Role = "user") -> Paylo
 def framed_text(payload: Payload | None) -> str | None:
     """Returns the summary inside a framed message; None for any other message.
 
-    Anyone can write such a message by hand, so this proves nothing about its author.
+    Anyone can write such a message, so this proves nothing about its author.
     """
     content = payload.get("content") if isinstance(payload, dict) else None
     found = _FRAMED.fullmatch(content) if isinstance(content, str) else None
@@ -50,6 +50,8 @@ def enclose(text: str, word: str) -> str:
 
 
 def _mark(text: str, word: str) -> str:
-    """Returns the shortest prefix of the text's hash that the text does not contain. No text has its own hash in it."""
+    """Returns the shortest prefix of the text's hash that the text does not contain. It exists, because no text
+    contains its own hash.
+    """
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return next(mark for size in range(_SHORTEST, _LONGEST + 1) if (mark := f"{word}-{digest[:size]}") not in text)

@@ -1,8 +1,8 @@
 """Finds the compactions that a provider made by itself, and makes the records to be written with the messages.
 
-Their outcome is `observed`: they are never active and never fold, and exist for audits. A compaction block covers
-everything before its message; an edit says how much was saved, not where. An importer may know more and yield an
-`Observed` among the messages. Only replies, and items without a role, are searched: other messages are content.
+Their outcome is `observed`: they never fold anything, and exist only for audits. A compaction block covers everything
+before its message; an edit says how much was saved, not where. An importer may know more and yield an `Observed` among
+the messages. Only replies, and items without a role, are searched: other messages are content.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_NAME = 100
 
 
 class Found(NamedTuple):
-    """A record whose span is not known yet. If it folds, the span is everything before its message."""
+    """A record whose span is not known yet. If it has a span, it is everything before its message."""
 
     record: Payload
     folds: bool
@@ -101,7 +101,7 @@ def _edits(reply: Any) -> Iterator[Payload]:
 
 
 def _spent(usage: Any, place: int) -> Payload | None:
-    """Returns the usage of one compaction block, which the reply's totals leave out."""
+    """Returns the usage of one compaction block, which is not part of the reply's totals."""
     iterations = usage.get("iterations") if isinstance(usage, dict) else None
     if not isinstance(iterations, list):
         return None
@@ -154,7 +154,7 @@ class Log:
         self._key = key
         self._met: deque[_Due] = deque()
         self._place = self._number = 0
-        # Places in the load from which on a message's seq is its place plus the value in `_aheads`.
+        # From each of these places in the load on, a message's seq is its place plus the value in `_aheads`.
         self._froms: list[int] = []
         self._aheads: list[int] = []
 
@@ -197,7 +197,9 @@ class Log:
             yield Record(run_id, json.dumps([met.record | {"columns": columns, "from": self._seq(1)}]))
 
     def note(self, place: int, seq: int) -> None:
-        """Notes the seq of a message of the load, which depends on what other writers appended between two chunks."""
+        """Notes the seq of a message of the load. It depends on the messages that other writers appended between two
+        chunks.
+        """
         ahead = seq - place
         if not self._aheads or self._aheads[-1] != ahead:
             self._froms.append(place)

@@ -1,4 +1,4 @@
-"""The line that stands in the place of a cleared result of a tool."""
+"""The line that replaces a cleared tool result."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def cleared(tool: str, tokens: int, place: str) -> str:
 
 
 def is_cleared(text: str) -> bool:
-    """Returns whether a text is such a line, also as a JSON string."""
+    """Returns whether a text is such a line, possibly as a JSON string."""
     return _LINE.match(text) is not None

@@ -139,7 +139,7 @@ def tools(payload: Payload | None) -> Tools:
 
 
 def items_of(elements: Iterable[Element]) -> list[tuple[Payload | None, ...]]:
-    """Returns a view's elements as items. A summary gives an empty item, because it is not a message of the user."""
+    """Returns a view's elements as items. A summary becomes an empty item, because it is not a message of the user."""
     return [() if element.is_summary else element.messages for element in elements]
 
 
@@ -240,7 +240,7 @@ class Links:
             raise IndexError(f"{start} to {end} is not a span of {self._size} items")
 
     def problem(self, start: int, end: int) -> Refusal | None:
-        """Returns why a span, inclusive at both ends, must not be summarized or removed; None if it may be."""
+        """Returns why a span, inclusive at both ends, must not be summarized or removed; None if it may."""
         self._check(start, end)
         if self._waits(start, end):
             return "pending_call"

@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outline(AsDict):
-    """The parts of a thread's view at a pos, in order, and its tokens."""
+    """The parts of a thread's view at a pos, in order, and the view's tokens."""
 
     thread_id: str
     pos: int
@@ -56,7 +56,7 @@ def outlined(last_seq: int, folds: Iterable[Part]) -> tuple[Part, ...]:
 
 
 def window(parts: Iterable[Part], start: int, count: int) -> Iterator[Part]:
-    """Yields the parts that have the elements from an index on, cut to so many elements."""
+    """Yields the parts with a number of elements from an index on, cut at both ends."""
     for part in parts:
         if count <= 0:
             return

@@ -18,9 +18,9 @@ class Explanation(AsDict):
     """A message, every record that ever covered it, in order, and the element of the current view that represents it.
 
     If the message was erased, `redaction` is the event that did it. `receipt` is that of a reply that was appended with
-    its view. `same_tools` and `same_system` say whether the tools and the system prompt that `explain` was given are
-    those of the request; None if none were given, or if the receipt has no hash of them. `origin` says where a message
-    that a fork copied was appended.
+    its view. `same_tools` and `same_system` say whether the tools and the system prompt passed to `explain` are those
+    of the request; None if none were given, or if the receipt has no hash of them. `origin` says where a message that a
+    fork copied was appended.
     """
 
     message: Message

@@ -15,10 +15,10 @@ from compaction_store.models.messages import Payload
 class Thread(AsDict):
     """A thread's name, metadata and counters. Keep a copy of `head` elsewhere: `verify` compares the chain with it.
 
-    `thread_uid` is the thread's key, which begins with the time of its first entry; no other thread ever has it. An
-    erased thread is listed by its key instead of its name. `hidden_seq` is the last seq that was hidden by `clear`; the
-    thread is hidden as long as that is its last seq. If stored metadata cannot be parsed, `metadata` is empty and
-    `fault` says why.
+    `thread_uid` is the thread's key, which begins with the time of its first entry; no other thread ever has the same
+    one. An erased thread is listed by its key instead of its name. `hidden_seq` is the last seq that was hidden by
+    `clear`; the thread is hidden as long as that is its last seq. If stored metadata cannot be parsed, `metadata` is
+    empty and `fault` says why.
     """
 
     thread_id: str
@@ -75,9 +75,9 @@ class Event(AsDict):
 
 
 class TokenStep(NamedTuple):
-    """By how many tokens the view changed at a pos, by messages up to there or by the applied record with a number.
+    """A change of the view's tokens at a pos: by messages up to there, or by the applied record with a number.
 
-    `change` is None if the record does not say: it was adopted from elsewhere.
+    `change` is None if the record does not state it, because it was adopted from elsewhere.
     """
 
     pos: int
@@ -91,7 +91,7 @@ class TokenStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedactedFork(AsDict):
-    """A fork that holds copies of erased messages, and what was erased there.
+    """A fork that has copies of erased messages, and what was erased there.
 
     `pos` is None if the copies were not erased: in a dry run, or because the call left forks alone.
     """
@@ -107,7 +107,7 @@ class RedactedFork(AsDict):
 class Redaction(AsDict):
     """The result of an erasure: the pos of its event, the seqs of messages and the numbers of records.
 
-    `thread_id` is the name by which the thread is found now: after `erase` that of its stub. If all of it was erased
+    `thread_id` is the name by which the thread is found now: after `erase` that of its stub. If everything was erased
     before, nothing happens: `pos` is None, and the other fields are empty.
 
     `forks` are the forks of the thread, and the forks of those, that hold copies of the messages.
@@ -125,7 +125,7 @@ class Forked(AsDict):
     """A thread that was made by `fork`, and where it comes from.
 
     `at` is the parent's pos up to which everything was copied, and `last_seq` the last message. In the new thread the
-    copies end at `pos`: the view there equals the parent's view at `at`. `head` is the new thread's head as it was
+    copies end at `pos`: the view there equals the parent's view at `at`. `head` is the new thread's head when it was
     made, `event_pos` the pos of the event in the parent. `added` is False if an earlier call with the key made the
     thread.
     """

@@ -15,10 +15,10 @@ VERDICTS = ("good", "bad", "unsure")
 
 @dataclass(frozen=True, slots=True)
 class Verdict(AsDict):
-    """A verdict on a compaction record, as an event of kind `verdict` has it.
+    """A verdict on a compaction record, stored as an event of the kind `verdict`.
 
-    `sample` is the sample that the record was drawn for. `actor` is the reviewer by the program's word, `login` the
-    database login that wrote it.
+    `sample` is the sample that the record was drawn for. `actor` is the reviewer's name as the program gave it, `login`
+    the database login that wrote it.
     """
 
     thread_id: str
@@ -33,7 +33,7 @@ class Verdict(AsDict):
 
     @classmethod
     def of(cls, event: Event) -> Self | None:
-        """Returns the verdict in an event; None if the event has none. A body from a bundle may hold anything."""
+        """Returns the verdict in an event; None if the event has none. A body from a bundle may contain anything."""
         number, verdict = event.body.get("number"), event.body.get("verdict")
         if event.kind != "verdict" or type(number) is not int or verdict not in VERDICTS:
             return None

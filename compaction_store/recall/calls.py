@@ -68,7 +68,9 @@ def _message(name: str, result: Recalled) -> Payload:
 
 
 def _parsed(arguments: Any) -> Any:
-    """Parses the text that OpenAI's APIs give; a model may write anything, so other text is returned as it is."""
+    """Parses arguments, which are text in OpenAI's APIs. A model may write anything, so text that is not JSON is
+    returned unchanged.
+    """
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():

@@ -45,7 +45,7 @@ class Recalled(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry as JSON, and the arguments with which the next page would begin at it."""
+    """An entry as JSON, and the arguments for a page that begins with it."""
 
     text: str
     begin: Payload
@@ -84,7 +84,7 @@ class ResultPage:
     def beginning(self, text: str, write: Callable[[str], str], room: int) -> str:
         """Returns the longest beginning of a text for which the result of `write` takes at most `room` tokens.
 
-        It has at least one character.
+        The result has at least one character.
         """
         most = room if text else 0
         while most > 0:
@@ -96,7 +96,7 @@ class ResultPage:
         return text[:1]
 
     def written(self, after: Payload | None) -> Recalled:
-        """Returns the result. `after` are the arguments that continue after all entries; None if nothing follows."""
+        """Returns the result. `after` has the arguments to continue after all entries; None if nothing follows."""
         while True:
             text = self._framed({} if after is None else {"next": after})
             if len(self._entries) <= 1 or self._counter.text(text) <= self._max_tokens:

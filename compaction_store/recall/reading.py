@@ -134,7 +134,7 @@ class Reading:
     def _wanted(
         self, record: int | None, start_seq: int | None, end_seq: int | None, cursor: str | None
     ) -> Work[tuple[int, int, int]]:
-        """Returns the first and last seq, and how many characters of the first message were read before."""
+        """Returns the first and last seq, and the number of characters of the first message that were already read."""
         if sum(value is not None for value in (record, start_seq, cursor)) != 1:
             raise BadCall("exactly one of record, start_seq and cursor must be given")
         if cursor is not None and (parts := CURSOR.fullmatch(cursor)):
@@ -215,7 +215,7 @@ class _First:
 
 
 class _Messages:
-    """Adds messages to a page until it is full, or a part of the first if that does not fit whole."""
+    """Adds messages to a page until it is full, or a part of the first message if the whole does not fit."""
 
     def __init__(self, page: ResultPage, start: int, end: int, skip: int, withdrawn: Withdrawn) -> None:
         self.next: str | None = None

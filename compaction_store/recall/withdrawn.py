@@ -1,4 +1,4 @@
-"""The messages that a rewind or a clear in force hides from the view: nobody wants them found by default."""
+"""The messages that a rewind or a clear in force hides from the view: searches leave them out by default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Withdrawn:
         self._added: list[tuple[int, int]] = []
 
     def add(self, record: Compaction) -> bool:
-        """Adds what a record hides, unless it was revoked. Returns True: all records are wanted."""
+        """Adds what a record hides, unless it was revoked. Returns True, to be given all records."""
         is_revoked = (record.status or "").startswith("revoked")
         if record.start_seq is not None and record.end_seq is not None and not is_revoked:
             self._added.append((record.start_seq, record.end_seq))

@@ -65,7 +65,7 @@ def request(elements: Sequence[Element], options: Options) -> Payload:
 
 
 def _read(elements: Sequence[Element], options: Options) -> Iterator[_Message]:
-    """Yields every message in order, without what a compaction block replaces and without stale thinking."""
+    """Yields every message in order, without messages that a compaction block replaces and without stale thinking."""
     start = _last_block(elements)
     last = max((i for i, e in enumerate(elements) if e.is_summary), default=-1)
     folded: float = 0
@@ -118,7 +118,7 @@ def _last_block(elements: Iterable[Element]) -> tuple[int, int, int]:
 
 
 def _ours(part: Part, element: Element, *, first: bool) -> Part:
-    """Keeps a record's compaction block if it comes first, its only valid place; else turns it into framed notes."""
+    """Keeps a record's compaction block if it comes first, its only valid place; else converts it to framed notes."""
     if not _is_compaction(part.block) or first:
         return part
     return Part(part.seq, "user", {"type": "text", "text": notes(part.block, element)})
@@ -282,7 +282,7 @@ def _join(turns: list[_Message], message: _Message) -> None:
 
 
 def _finished(turns: Iterable[_Message]) -> Iterator[_Message]:
-    """Removes thinking at the end of a turn, drops turns that are empty then, and joins turns that meet."""
+    """Removes thinking at the end of a turn, drops empty turns, and joins adjacent turns of the same role."""
     kept: list[_Message] = []
     for turn in turns:
         while turn.role == "assistant" and turn.blocks and turn.blocks[-1].get("type") in _THINKING:

@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def parts(seq: int, payload: Payload | None) -> list[Part]:
-    """Returns a message's blocks. An erased message is a text that says so."""
+    """Returns a message's blocks. An erased message becomes a text that says so."""
     if payload is None:
         return [Part(seq, "user", {"type": "text", "text": ERASED})]
     return list(_parts(seq, payload))
@@ -87,7 +87,7 @@ def _content(seq: int, content: Any, *, is_reply: bool = False) -> Iterator[Payl
 
 
 def _unsealed(seq: int, place: int, part: Any) -> Any:
-    """Returns a part, as text if the API would mistake it for a compaction block of its own."""
+    """Returns a part; if the API would mistake it for its own compaction block, as text."""
     if not _is_compaction(part):
         return part
     text = part.get("content") or ""

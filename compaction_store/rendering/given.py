@@ -1,4 +1,4 @@
-"""The parts of a request that the caller gives beside the view: its tools and its system prompt.
+"""The parts of a request that the caller provides in addition to the view: tools and system prompt.
 
 They are not stored. A reply's receipt has the hash of each: SHA-256 of its canonical JSON, as `docs/compaction.md`
 defines it.
@@ -43,7 +43,7 @@ def _objects(value: object, name: str, kind: str) -> list[Any]:
 
 
 class Place(NamedTuple):
-    """The place of a system prompt in a request to an API: how to put it there, and how to take it out again.
+    """The place of a system prompt in a request to an API: how to add it, and how to read it back.
 
     `take` returns None if the caller has changed or removed it.
     """

@@ -23,7 +23,7 @@ _SILENT = frozenset({"thinking", "redacted_thinking"})
 
 @dataclass
 class _Said:
-    """One chat message. `bare` says that it was a Responses item, which can be joined with the next one."""
+    """One chat message. `bare` is set if it was a Responses item, which can be joined with the next one."""
 
     seq: int
     message: Payload
@@ -95,7 +95,7 @@ def converted(
 
 
 def _summary(part: Part, element: Element) -> Part | None:
-    """Leaves out thinking and failed compactions, and turns a compaction block into framed notes."""
+    """Leaves out thinking and failed compactions, and converts a compaction block to framed notes."""
     kind = part.block["type"]
     if kind in _SILENT or (kind == "compaction" and not part.block.get("content")):
         return None
@@ -170,7 +170,7 @@ def _reply(seq: int, blocks: list[Payload]) -> Payload:
 
 
 def _joined(said: Iterable[_Said]) -> Iterator[_Said]:
-    """Joins calls that were adjacent Responses items into one message, as the model made them."""
+    """Joins calls that were adjacent Responses items into one message, because the model made them together."""
     last: _Said | None = None
     for one in said:
         if last is not None and last.bare and one.bare and last.calls and one.calls:

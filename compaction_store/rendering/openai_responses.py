@@ -41,7 +41,7 @@ def _items(element: Element, payload: Payload) -> Iterator[Payload]:
 
 
 def _is_item(payload: Payload, kind: Any) -> bool:
-    """Returns whether a payload is an item already, with parts that an item may have."""
+    """Returns whether a payload is already an item, with parts that an item may have."""
     if "role" not in payload:
         return isinstance(kind, str) and kind in ITEMS
     if any(payload.get(name) for name in ("tool_calls", "function_call", "tool_call_id")):

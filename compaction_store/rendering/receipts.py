@@ -20,7 +20,7 @@ _LAST_POS = 2**63 - 1
 def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
     """Makes the receipt of a reply as JSON: the view's pos, the renderer, and hashes of the request. No content.
 
-    It also says if the append did not wait for the disk.
+    The receipt also says if the append did not wait for the disk.
     """
     if isinstance(seen, View):
         fields = {"pos": seen.pos, "renderer": rendering.MESSAGES, "options": {}, "sha256": digest(seen.messages)}
@@ -34,7 +34,7 @@ def receipt(seen: View | Rendered, *, durable: bool = True) -> str:
 
 
 class Digests(NamedTuple):
-    """The hashes of the tools and of the system prompt of a request; None for what is not given."""
+    """The hashes of the tools and of the system prompt of a request; None if there is none."""
 
     tools: str | None
     system: str | None

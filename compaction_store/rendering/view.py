@@ -98,7 +98,7 @@ class Rendered(dict[str, Any]):
     """The arguments of a request, to be unpacked into an SDK's call, with the view that they were rendered from.
 
     Pass it as `view=` when you append the reply: the receipt then records the renderer and its options, and the hashes
-    of `tools` and of the system prompt. Arguments that you add, such as `max_tokens`, are not in it.
+    of `tools` and of the system prompt. Arguments that you add, such as `max_tokens`, are not recorded.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Rendered(dict[str, Any]):
         return self.view.head
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the arguments and what they were made from, ready for `json.dumps`."""
+        """Returns the arguments and their origin (thread, pos, renderer and options), ready for `json.dumps`."""
         return {
             "thread_id": self.thread_id,
             "pos": self.pos,
@@ -154,14 +154,14 @@ def parts_of(request: Rendered) -> RequestParts:
     taken = _PLACES[request.renderer].take(dict(request), known.system) if known.system else dict(request)
     left = dict(request) if taken is None else taken
     rendered = {name: left.pop(name) for name in known.rendered if name in left}
-    # Where the caller has removed or replaced them, those that were given before were not sent.
+    # If the caller has removed or replaced tools or prompt, the original ones were not sent.
     tools = left.get("tools", None if known.tools else known.tools)
     system = left.get("system", left.get("instructions", None if taken is None else known.system))
     return RequestParts(rendered, _known(given.tools_of, tools), _known(given.system_of, system))
 
 
 def _known(check: Callable[[object], Any], value: object) -> Any:
-    """Returns a part of a request; None if it cannot be hashed, because its reply must be stored all the same."""
+    """Returns a part of a request; None if it cannot be hashed: its reply must be stored nevertheless."""
     with suppress(InvalidInput):
         return check(value)
     return None

@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Contents:
-    """A reported thread, read from its bundle."""
+    """A thread of a report, read from its bundle."""
 
     thread: ReportedThread
     manifest: Line
@@ -33,7 +33,7 @@ class Contents:
 
     @cached_property
     def checkpoint(self) -> dict[str, Any] | None:
-        """The checkpoint that the bundle carries, as its manifest has it."""
+        """The checkpoint in the bundle's manifest."""
         found: dict[str, Any] | None = self.manifest["checkpoint"]
         return found
 
@@ -45,7 +45,9 @@ class Contents:
 
 
 def read(thread: ReportedThread) -> Contents:
-    """Reads a reported thread. Raises ValueError, which quotes nothing, if a line has not the form of a bundle's."""
+    """Reads a reported thread. Raises ValueError, which quotes nothing, if a line does not have the form of a bundle's
+    line.
+    """
     manifest, *entries = (line_format.parse(line.encode() + b"\n") for line in thread.bundle)
     if manifest["type"] != "manifest":
         raise ValueError("the first line of a bundle must be its manifest")

@@ -19,8 +19,8 @@ class _Part(BaseModel):
 
 
 class Standing(_Part):
-    """Which later record superseded or revoked a record, and the type of its error, which a bundle without content
-    does not have.
+    """The later record that superseded or revoked a record, and the type of a record's error. A bundle without content
+    does not have these.
     """
 
     number: int
@@ -30,14 +30,14 @@ class Standing(_Part):
 
 
 class Step(_Part):
-    """By how many tokens the view changed at a pos; None if that is not known."""
+    """The change of the view's tokens at a pos; None if it is unknown."""
 
     pos: int
     change: int | None
 
 
 class SeenPart(_Part):
-    """A run of messages in a view, or a record in their place."""
+    """A run of messages in a view, or the record that replaces them."""
 
     first: int
     last: int
@@ -54,14 +54,14 @@ class Reply(_Part):
 
 
 class Place(_Part):
-    """A finding of the verification."""
+    """A finding of the verification, with its place."""
 
     pos: int | None
     what: str
 
 
 class Verdict(_Part):
-    """The result of the verification in the database, when the report was made."""
+    """The result of the verification in the database at the time of the report."""
 
     level: str
     entries: int
@@ -72,7 +72,7 @@ class Verdict(_Part):
 
 
 class ReportedThread(_Part):
-    """A thread: its bundle, line by line, and what only the database could say when the report was made."""
+    """A thread: its bundle, line by line, and facts that only the database had at the time of the report."""
 
     bundle: list[str]
     view_tokens: int
@@ -89,11 +89,11 @@ class Period(_Part):
     until: str | None
 
     def is_since(self, moment: datetime) -> bool:
-        """Says whether a moment is not before the period."""
+        """Returns whether a time is not before the period."""
         return self.since is None or moment >= datetime.fromisoformat(self.since)
 
     def has(self, moment: datetime) -> bool:
-        """Says whether a moment is in the period, the ends included."""
+        """Returns whether a time is in the period, including both ends."""
         return self.is_since(moment) and (self.until is None or moment <= datetime.fromisoformat(self.until))
 
 

@@ -1,4 +1,4 @@
-"""How a file carries a report's data and its own hash, as a page and as JSON. Pure, and without any extra."""
+"""The file format of reports: how a page or a JSON file contains the data and its own hash. Pure; needs no extra."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from compaction_store.reporting.document import ReportDocument
 
 _PAGE = b"<!doctype html>"
 _JSON = b'{"report":'
-#: How a file begins that is a report.
+#: How a report's file begins.
 BEGINNINGS = (_PAGE, _JSON)
 _END = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
 _END_BYTES = 78
 _DATA = re.compile(rb'<template id="data">([A-Za-z0-9+/=]*)</template>\n')
 _HASH = re.compile(rb'<p id="hash">SHA-256 of all lines above this one: <code>([0-9a-f]{64})</code></p>\n')
-# A page whose data is larger is not read.
+# The largest data of a page that is read.
 _MOST_BYTES = 1024 * 1024 * 1024
 
 
 def dump(document: ReportDocument) -> bytes:
-    """Returns a document as JSON, in one form only."""
+    """Returns the canonical JSON of a document."""
     return json.dumps(document.model_dump(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -42,12 +42,12 @@ def sealed(document: ReportDocument) -> bytes:
 
 
 def is_json(data: bytes) -> bool:
-    """Says whether a report is one as JSON."""
+    """Returns whether a report is in the JSON form."""
     return data.startswith(_JSON)
 
 
 def opened(data: bytes) -> tuple[bytes, str | None]:
-    """Returns the JSON of the document in a report as JSON, and the hash beside it; None if there is none."""
+    """Returns the JSON of the document in a report as JSON, and the hash beside it; or None if there is none."""
     found = _END.fullmatch(data, max(len(_JSON), len(data) - _END_BYTES))
     if found is None:
         return data[len(_JSON) :], None
@@ -58,17 +58,17 @@ def opened(data: bytes) -> tuple[bytes, str | None]:
 
 
 def packed(document: ReportDocument) -> str:
-    """Returns a document as a page carries it."""
+    """Packs a document for a page."""
     return base64.b64encode(gzip.compress(dump(document), mtime=0)).decode()
 
 
 def ended(page: bytes) -> bytes:
-    """Returns a page with its last line, which has the hash of all others."""
+    """Adds the last line to a page: the hash of all lines above it."""
     return page + f'<p id="hash">SHA-256 of all lines above this one: <code>{sha256(page)}</code></p>\n'.encode()
 
 
 def carried_data(page: bytes) -> str | None:
-    """Returns the data that a page carries, still packed; None if it carries none or several."""
+    """Returns the packed data in a page; None unless there is exactly one."""
     found = _DATA.findall(page)
     return found[0].decode() if len(found) == 1 else None
 
@@ -93,6 +93,6 @@ def own_hash(page: bytes) -> tuple[str | None, str]:
 
 
 def hash_of(data: bytes) -> str:
-    """Returns the hash that a report names as its own."""
+    """Returns the hash that a report states for itself."""
     stated = opened(data)[1] if is_json(data) else own_hash(data)[0]
     return stated or ""

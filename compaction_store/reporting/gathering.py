@@ -1,4 +1,4 @@
-"""Reads what a report is about: threads, their bundles, and what only the database can say of them."""
+"""Reads the contents of a report: threads, their bundles, and facts that only the database has."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from compaction_store.reporting.document import (
 )
 from compaction_store.store import Reader
 
-#: A report on more threads is divided by the caller.
+#: The largest number of threads in a report. For more, the caller makes several reports.
 MOST_THREADS = 1000
-#: The replies of a thread whose views are read, the last ones of the period.
+#: The number of replies of a thread whose views are read: the last ones of the period.
 MOST_REPLIES = 500
 _TRIES = 3
 
@@ -58,7 +58,7 @@ def gather(
 
 def _changed(reader: Reader, period: Period) -> Iterator[str]:
     for thread in reader.threads(hidden=True):
-        # It began before the period's end, and changed after its beginning.
+        # The thread began before the end of the period, and changed after its start.
         began_early = period.until is None or thread.created_at <= datetime.fromisoformat(period.until)
         if began_early and (thread.last_at is None or period.is_since(thread.last_at)):
             yield thread.thread_id
@@ -67,7 +67,7 @@ def _changed(reader: Reader, period: Period) -> Iterator[str]:
 def _thread(
     reader: Reader, name: str, period: Period, content: bool, checkpoints: CheckpointLog | None
 ) -> ReportedThread:
-    """Reads a thread until nothing was written between two of the reads."""
+    """Reads a thread, again if something was written to it in between."""
     for _ in range(_TRIES):
         thread = reader.thread(name, hidden=True)
         found = _read(reader, thread, period, content, checkpoints)
@@ -121,7 +121,7 @@ def _reply(reader: Reader, name: str, seq: int) -> Reply:
 
 
 def _parts(elements: Iterable[Element]) -> list[SeenPart]:
-    """Returns a view as runs of messages and records between them."""
+    """Returns a view as runs of messages, with records between them."""
     parts: list[SeenPart] = []
     for element in elements:
         last = parts[-1] if parts else None

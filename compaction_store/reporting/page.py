@@ -1,4 +1,4 @@
-"""Makes the page of a report from its data, and nothing else: one HTML file without a script. No I/O."""
+"""Makes the page of a report from its data alone: one HTML file without scripts. No I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Lines(str):
-    """A text of several lines, shown as such."""
+    """A text whose line breaks are shown."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class Section:
 
 
 def render(document: ReportDocument, data: str | None = None) -> bytes:
-    """Returns the file. `data` is the document as the file has it, if it comes from one.
+    """Returns the file. `data` is the packed document of an existing file, if there is one.
 
     Raises ValueError, which quotes nothing, if a bundle in the document cannot be read.
     """
@@ -121,7 +121,7 @@ def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
 
 
 def _lost(span: list[Message], kept: Facts | None) -> list[str]:
-    """Returns the names and quotations of a span that its summary has not, each once, in order."""
+    """Returns the names and quotations of a span that are not in its summary, each once, in order."""
     if kept is None:
         return []
     pieces = (piece for message in span for piece in original(message, kept, content=True, whole=True).pieces)
@@ -140,7 +140,7 @@ def _chart(found: Contents) -> Any:
 
 
 def _checkpoints(sections: list[Section]) -> list[dict[str, str]]:
-    """Returns the checkpoints that the bundles carry, each once."""
+    """Returns the checkpoints in the bundles, each once."""
     carried = [found for section in sections if (found := section.contents.checkpoint) is not None]
     return list({found["note"]: {"note": found["note"], "key": found["key"]} for found in carried}.values())
 
@@ -159,7 +159,7 @@ def _environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Makes control characters, and those that change the direction of text, visible in whatever is printed."""
+    """Makes control characters, and characters that change the direction of text, visible in all output."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, Lines):

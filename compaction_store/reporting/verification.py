@@ -18,7 +18,7 @@ from compaction_store.reporting.document import ReportDocument, ReportedThread
 
 @dataclass(frozen=True)
 class CheckedReport:
-    """The result: what was found about the file, and the verification of each bundle in it."""
+    """The result: the findings about the file, and the verification of each bundle in it."""
 
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -26,7 +26,7 @@ class CheckedReport:
 
 
 def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> CheckedReport:
-    """Verifies a report. With `public_keys`, each bundle must carry a checkpoint that is signed by one of them."""
+    """Verifies a report. With `public_keys`, each bundle must contain a checkpoint that is signed with one of them."""
     keys = list(public_keys)
     found = CheckedReport()
     try:
@@ -37,12 +37,13 @@ def verify_report(data: bytes, *, public_keys: Iterable[bytes | str] = ()) -> Ch
     for thread in document.threads:
         report = _verified(thread, keys)
         found.threads.append(report)
-        # A key that did not sign the checkpoint says nothing about the thread.
+        # Findings about the key of the checkpoint do not count here: they say nothing about the thread.
         has_findings = bool(report.findings and (not keys or _verified(thread, []).findings))
         if has_findings and not thread.verdict.findings:
             found.findings.append(f"the report says no findings for {report.thread_id!r}, and its bundle has some")
         elif thread.verdict.findings and not has_findings:
-            # The database may have been compared with more than the bundle, such as the newest checkpoint.
+            # The verification in the database may have compared more than the bundle has, such as the newest
+            # checkpoint.
             found.notes.append(f"the bundle of {report.thread_id!r} has none of the findings that the report lists")
         try:
             found.findings.extend(_differences(document, contents.read(thread)))
@@ -80,7 +81,7 @@ def _document(data: bytes, findings: list[str]) -> ReportDocument:
 
 
 def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -> None:
-    """Makes the page again and compares. Another version may make another page of the same data."""
+    """Makes the page again and compares. A different version may make a different page from the same data."""
     if document.version != __version__:
         found.notes.append(
             f"made with version {document.version}: that the page shows its data can only be checked with that version"
@@ -96,7 +97,7 @@ def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -
 
 
 def _differences(document: ReportDocument, found: Contents) -> Iterator[str]:
-    """Yields what the report says otherwise than the bundle."""
+    """Yields the differences between the report and a bundle."""
     name = found.manifest["thread_id"]
     if found.manifest["tenant"] != document.tenant:
         yield f"the bundle of {name!r} is of another tenant than the report"

@@ -1,4 +1,4 @@
-"""Lets `AsyncStore.open` be awaited for a store, or entered with `async with` for one that is closed at the end."""
+"""Makes `AsyncStore.open` usable in two ways: awaited, or with `async with`, which closes the store at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _T = TypeVar("_T", bound=AbstractAsyncContextManager[Any])
 
 
 class AwaitableContext(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T]):
-    """A coroutine that is also an async context manager: entering it awaits it and enters the result. Used once."""
+    """A coroutine that is also an async context manager: entering it awaits it and enters the result. It can be used
+    once.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
         self._coroutine = coroutine
@@ -32,7 +34,8 @@ class AwaitableContext(Coroutine[Any, Any, _T], AbstractAsyncContextManager[_T])
         try:
             return self._coroutine.throw(*error)
         finally:
-            # The error's traceback refers to this frame: a reference back would keep the opened store alive.
+            # The error's traceback refers to this frame; a reference from here to the error would keep the opened store
+            # alive.
             del error
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Remembers the last seq a store was given of each thread, to notice a database that went back in time."""
+"""Remembers the last seq that a store received for each thread, to detect a database that went back in time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST = 10_000
 
 
 class KnownThread(NamedTuple):
-    """The key that a name led to at the last append, and the last seq of that append."""
+    """A thread's key at the last append to its name, and the last seq of that append."""
 
     thread_uid: UUID
     last_seq: int
@@ -26,9 +26,9 @@ class KnownThreads:
         return self._threads.get(thread_id)
 
     def put(self, thread_id: str, before: KnownThread | None, now: KnownThread) -> None:
-        """Stores the last seq of an append; `before` is what was known when it began.
+        """Stores the last seq of an append; `before` is the known seq when it began.
 
-        A seq that is not after `before` replaces a later one: the thread went back.
+        A seq that is not after `before` replaces a later known seq, because the thread went back.
         """
         there = self._threads.get(thread_id)
         is_same = there is not None and there.thread_uid == now.thread_uid

@@ -1,9 +1,9 @@
 """The steps of a load, from its first message to its last, without any I/O: `Load` yields requests to the database.
 
-A load is stored in chunks. Each is one transaction with its own key: the load's key for the first chunk; for the
-others that key and the number of the load's messages before it. A chunk that is stored already is compared with the
-messages, commitment by commitment, and not stored again. So an interrupted load continues where it stopped, whatever
-the sizes of its chunks.
+A load is stored in chunks. Each is one transaction with its own key: the load's key for the first chunk; for the others
+that key and the number of the load's messages before it. If a chunk is already stored, its commitments are compared
+with the messages, and it is not stored again. So an interrupted load continues where it stopped, even with other sizes
+of chunks.
 
 A compaction made by a provider, reported by a message or given between two, ends its chunk and is recorded before the
 next one, so that the log shows it where it happened. Its run_id follows from the load's key and that place.
@@ -59,7 +59,7 @@ class ReadCommitments(NamedTuple):
 
 
 class End:
-    """Sent instead of a message after the last one."""
+    """Sent after the last message."""
 
 
 Request = CountTokens | FindChunk | ReadCommitments | Chunk | Record
@@ -72,7 +72,7 @@ _Steps = Generator[Request | None, Any, _T]
 class Load:
     """One load. `send` returns its next request, or None if it needs the next message.
 
-    Answer a request with the database's answer, and None with the next message or, after the last one, `End`.
+    For a request, send it the database's answer; for None, send it the next message or, after the last one, `End`.
     """
 
     def __init__(
@@ -104,7 +104,8 @@ class Load:
         # The salts of a first chunk that was sent already, as `load_threads` does.
         self._sent_salts = b""
         self._uncounted: list[tuple[int, Payload, int]] = []
-        # Known after the first chunk; the following ones must go to the same thread, even if it was erased.
+        # The thread's key, known after the first chunk: all other chunks must go to the same thread, even if it was
+        # erased.
         self.thread_uid: UUID | None = None
         self._first_seq = self._last_seq = self._added = self._recorded = 0
         self._steps = self._run()
@@ -154,12 +155,12 @@ class Load:
         return not self._log.is_empty()
 
     def first_chunk(self) -> Chunk:
-        """Returns what was read ahead as a chunk. If it is not stored, send the load on as usual."""
+        """Returns what was read ahead as a chunk. If it is not stored, run the load as usual."""
         self._sent_salts = os.urandom(16 * len(self._encoded))
         return Chunk(self.key, None, list(self._encoded), self._sent_salts)
 
     def stored_whole(self) -> Loaded:
-        """Returns the result if `first_chunk` was stored in a new thread, and there is nothing after it."""
+        """Returns the result if `first_chunk` was stored in a new thread and nothing follows it."""
         count = self.ahead
         return Loaded(1, count, count, count)
 
@@ -187,7 +188,7 @@ class Load:
             yield
 
     def _encode_now(self, message: Any) -> Row | None:
-        """Returns None for a message that takes long or runs the caller's code."""
+        """Encodes the next message; returns None if that would take long or run the caller's code."""
         own = type(message) is ToLoad
         plain, meta = (message.message, message.meta) if own else (message, None)
         if type(plain) is not dict or not encoding.is_simple(plain) or not (meta is None or encoding.is_simple(meta)):
@@ -201,7 +202,7 @@ class Load:
                 counter, tokens = self._counter.name, self._counter.tokens(encoded.payload, encoded.size)
             self._log.add_message(plain, encoded.payload, self._read + 1)
         except InvalidInput:
-            # Refused later, in its turn.
+            # It is refused later, when it is its turn.
             return None
         self._read += 1
         return Row(encoded.text.encode(), encoded.role, counter, tokens, own_meta)
@@ -255,7 +256,7 @@ class Load:
         return rows
 
     def _compare(self, first: int, size: int, thread_uid: UUID, salts: bytes) -> _Steps[Placed]:
-        """Compares stored messages with the load's. Those whose salts are of this call were stored by it."""
+        """Compares stored messages with the load's. Messages with the salts of this call were stored by this call."""
         placed = Placed(first, size, replayed=True, thread_uid=thread_uid)
         end = first + size
         while first < end:
@@ -288,7 +289,7 @@ class Load:
         if tokens is None:
             counter = self._counter.name
             tokens = 0
-            # A message that is only compared is stored with its tokens already.
+            # A message that is only compared is already stored with its tokens.
             if counted:
                 long = self._counter.takes_long(encoded.size)
                 plain, size = encoded.payload, encoded.size

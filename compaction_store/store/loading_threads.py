@@ -67,7 +67,7 @@ class Thread:
         return self.load.has_records() or len(self) >= loading.CHUNK_MESSAGES or self.size >= loading.CHUNK_BYTES
 
     def count(self) -> None:
-        """Counts the tokens of what was read ahead; a refusal becomes the thread's error."""
+        """Counts the tokens of the messages that were read ahead; a refusal becomes the thread's error."""
         if self.error is not None:
             return
         try:
@@ -76,7 +76,7 @@ class Thread:
             self.error = error
 
     def is_refused(self, options: Options) -> bool:
-        """Returns whether to report the thread's error, rather than to raise it."""
+        """Returns whether to report the thread's error instead of raising it."""
         return options.skip_refused and isinstance(self.error, Conflict | InvalidInput)
 
     def refused(self) -> ThreadLoaded:
@@ -85,7 +85,7 @@ class Thread:
 
 
 class Group:
-    """Threads in the order they were given, to be stored together."""
+    """Threads in the order in which they were given, to be stored together."""
 
     def __init__(self) -> None:
         self.threads: list[Thread] = []
@@ -123,13 +123,13 @@ class Group:
         return found
 
     def key(self) -> str:
-        """Returns the key that settles an unknown outcome, if it is one for all threads."""
+        """Returns the key that settles an unknown outcome, if all threads have the same."""
         keys = {thread.load.key for thread in self.threads}
         return keys.pop() if len(keys) == 1 else call.UNKEYED
 
 
 def begin(given: object, options: Options) -> Thread:
-    """Returns a thread that was given, with its messages unread."""
+    """Makes a thread of an item that the caller gave. Its messages are not read yet."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes) or len(given) not in _LENGTHS:
         raise InvalidInput(f"a thread to load must be {_PARTS}, not {type(given).__name__}")
     thread_id, messages, *key = given

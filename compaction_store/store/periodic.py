@@ -39,7 +39,7 @@ class AsyncPeriodic:
     def stop(self) -> None:
         """Starts no other call, and does not wait for one under way."""
         self._is_stopped = True
-        # A cancelled call would lose its connection.
+        # Do not cancel a call under way: that would close its connection.
         if not self._is_calling:
             self._task.cancel()
 

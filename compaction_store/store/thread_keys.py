@@ -1,4 +1,4 @@
-"""The key of a thread: what every query is given to find it."""
+"""Makes the key of a thread, which every query needs to find it."""
 
 from __future__ import annotations
 

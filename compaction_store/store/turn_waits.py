@@ -1,4 +1,4 @@
-"""How long a turn waits before it asks again, and what it finds out about the others."""
+"""How long a turn waits before it asks again, and the error for a wait that was too long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_store.postgres.queries import TurnState
 LONGEST_WAIT = 86_400
 LONGEST_LEASE = 3_600
 _FIRST_PAUSE = 0.008
-# In a queue that has not moved for a time, ask again after this part of that time.
+# If the queue has not moved for some time, ask again after this fraction of that time.
 _PART = 0.3
 # The first in the queue asks at least four times a second, all others twice. Places expire after 5 seconds.
 _LONGEST_FIRST = 0.25
@@ -25,7 +25,7 @@ def check_seconds(value: object, what: str, *, least: int, most: int) -> None:
 
 
 def pause(place: int, since: float) -> float:
-    """Returns the seconds until a turn asks again: more at a higher place, and the longer it has been at its place.
+    """Returns the seconds until a turn asks again: the later its place and the longer it has had this place, the more.
 
     So a queue of short turns moves fast, and one of long turns asks seldom.
     """
@@ -34,7 +34,7 @@ def pause(place: int, since: float) -> float:
 
 
 def timeout(found: TurnState, waited: float, thread_id: str) -> TurnTimeout:
-    """Makes the error for a wait that is over. A place counts the turns that wait before this one, and it."""
+    """Makes the error for a wait that is over. A place is the number of turns that wait before this one, plus one."""
     ahead = found.place - 1
     who = "another turn" if found.actor is None else f"the turn of {found.actor!r}"
     if found.held_until is None:
@@ -49,7 +49,7 @@ def timeout(found: TurnState, waited: float, thread_id: str) -> TurnTimeout:
 
 
 def gaps(own: Iterable[Span], first: int, last: int) -> tuple[Span, ...]:
-    """Returns the spans from a first to a last seq that are not among one's own."""
+    """Returns the spans between a first and a last seq that are not among the caller's own."""
     return tuple(_gaps(own, first, last))
 
 

@@ -55,13 +55,13 @@ def plan_assistant_runs(
 
 
 class AssistantRuns(Planner):
-    """Summarizes each run of the assistant's messages; with `first_only`, only the first that can be.
+    """Summarizes each run of the assistant's messages; with `first_only`, only the first run that can be summarized.
 
     With `tool_results`, results of tools count as the assistant's messages. The last `retain` messages are not touched,
     and with a budget neither are results that no model has read yet, unless they take more than three quarters of the
     window. With `when`, nothing is done below that threshold. If the summary of a run fails, that is recorded, and the
-    other runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The messages with the
-    summaries have the role `role`.
+    other runs are summarized. A summary that saves less than `min_saving` of its run is rejected. The summaries are
+    messages with the role `role`.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ def _runs(outline: Outline, min_length: int, *, tool_results: bool) -> Iterator[
 
 
 def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yields the longest ranges in which every element is by a wanted speaker and may be folded."""
+    """Yields the longest ranges in which every element has one of the speakers and may be folded."""
     low: int | None = None
     for index, who in enumerate(outline.speakers):
         if who and who <= wanted and not outline.stays[index]:  # type: ignore[operator]
@@ -180,7 +180,7 @@ def _maximal(outline: Outline, wanted: Collection[str]) -> Iterator[tuple[int, i
 
 
 def _whole(outline: Outline, low: int, high: int) -> list[tuple[int, int]]:
-    """Returns the run if it splits no pair, else its parts without the pairs that it would split.
+    """Returns the run if it splits no pair of call and result, else the parts of it without these pairs.
 
     In Anthropic's format, messages between a call and its result belong to their turns and must stay.
     """

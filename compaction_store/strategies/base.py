@@ -71,7 +71,7 @@ def attempt(ctx: CompactionContext, ask: Ask) -> Attempted:
 
 
 TOO_LITTLE = "a summary would be no shorter than its span"
-# A summary that saves a smaller share of its span is not worth a model call and a new prompt cache.
+# The smallest share of a span that a summary must save to be worth a model call and a new prompt cache.
 MIN_SAVING = 0.1
 
 
@@ -115,6 +115,8 @@ def check_count(value: object, name: str, *, least: int) -> None:
 
 
 def shown_call(kind: str, options: Iterable[tuple[str, Any, Any]]) -> str:
-    """Returns a strategy's name: its kind, and the options that differ from their defaults (name, value, default)."""
+    """Returns a strategy's name: its kind, and those of the options (name, value, default) that differ from their
+    defaults.
+    """
     given = [f"{name}={value!r}" for name, value, default in options if value != default]
     return f"{kind}({', '.join(given)})"

@@ -75,9 +75,9 @@ class ClearToolResults(base.Planner):
             yield from base.attempt(ctx, ask)
 
     def batch(self, elements: Sequence[Element], counter: Counter, missing: int | None = None) -> list[Change]:
-        """Returns all possible changes, or none if they save too little.
+        """Returns all possible changes, or none if together they save too little.
 
-        Saving `missing`, the tokens over a budget's target, is always enough.
+        Saving `missing` is always enough: these are the tokens above a budget's target.
         """
         changes = list(self.changes(elements, counter))
         starts = {element.seq: place for place, element in enumerate(elements)}
@@ -193,7 +193,7 @@ def _put(message: Payload, index: int, block: Payload) -> Payload:
 
 
 def _uncited(part: Any) -> Any:
-    """Returns a text without citations of web search results, which are cleared."""
+    """Returns a text without its citations of web search results, because these are cleared."""
     cited = part.get("citations") if isinstance(part, dict) else None
     if not isinstance(cited, list):
         return part

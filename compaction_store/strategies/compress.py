@@ -33,7 +33,7 @@ from compaction_store.tokens import Counter, chosen
 class CompressResult(AsDict):
     """The result of `compress_context`.
 
-    `summary_coverage` is the share of the old messages' tokens that was summarized, None if there was nothing to
+    `summary_coverage` is the share of the old messages' tokens that was summarized, or None if there was nothing to
     summarize or no summarizer. `tail_tokens` are the tokens of the recent messages before anything was cut.
     `results_left_out` counts results of tools without a call, which every API refuses: a note replaces them, and
     `original_token_count` includes the notes.
@@ -113,12 +113,12 @@ async def compress_context_async(
     return await drive_async(job.work())
 
 
-# Default models: small, cheap, and with a large window.
+# The default models are small and cheap, and have a large window.
 _MODELS = {"anthropic": "claude-haiku-4-5", "openai": "gpt-4o-mini"}
 
 
 def _summarizer(client: Any, model: str | None) -> str | Summary | Summarize | None:
-    """Makes a summarizer of a client; anything callable is a summarizer already."""
+    """Makes a summarizer from a client; a callable is already a summarizer."""
     if client is None or callable(client) or isinstance(client, str | Summary):
         return cast("str | Summary | Summarize | None", client)
     # Imported late, because few calls need it.

@@ -114,7 +114,7 @@ def _each(value: Any, exchange: Exchange, change: Callable[[Any, Exchange], Any]
 
 
 def _block_in_list(block: Payload, exchange: Exchange) -> Payload | None:
-    # `in` compares a tuple by ==, so a type may be unhashable.
+    # `in` compares with a tuple by ==, so this works for an unhashable type too.
     if block.get("type") in _THINKING:
         return None if exchange(Content("thinking", block)) is None else block
     return _block(block, exchange)

@@ -27,7 +27,7 @@ class Folded(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """A span of indexes to summarize, both ends inclusive. The scan is sent the `Folded`, None if it was refused."""
+    """A span of indexes to summarize, both ends inclusive. The scan is sent the `Folded`, or None if it was refused."""
 
     low: Index
     high: Index
@@ -111,7 +111,7 @@ class _Stretches:
         return [Fold(piece.low, piece.end) for piece in self._listed if piece.end is not None]
 
     def drop(self, high: Index) -> None:
-        """Drops everything up to an index: it is folded, or will not be."""
+        """Drops everything up to an index, because it is folded or will not be folded."""
         rest = [piece for piece in self._listed if piece.high > high]
         if rest and rest[0].low <= high:
             cut = rest.pop(0)
@@ -145,7 +145,7 @@ class _Scan:
         self._whole_at_end = whole_at_end
         self._sizes = _Sizes(outline)
         self._pieces = _Stretches(outline, before_reply=before_reply)
-        # Nothing before a sealed summary is touched, so that folded spans never change.
+        # Do not touch anything before a sealed summary, so that folded spans never change.
         sealed = (index + 1 for index in reversed(range(len(items))) if outline.sealed[index])
         self._first = max(_first_reply(outline) if keep_first else 0, next(sealed, 0))
         self._shown: list[Any] = []
@@ -215,7 +215,7 @@ class _Scan:
         self._rebase(len(self._shown) - (index - last), self._total(index).less(after))
 
     def _show(self, done: Sequence[tuple[Fold, Folded]], index: Index) -> None:
-        """Puts the summaries into the window. No element after the first of them was folded before."""
+        """Puts the summaries into the window. No element after the first summary was folded before."""
         at = done[0][0].low
         place = len(self._shown) - 1 - (index - at)
         tail: list[Any] = []
@@ -245,7 +245,7 @@ def folds(
     before_reply: bool,
     whole_at_end: bool = False,
 ) -> Folds:
-    """Yields every span to fold, in the order in which the window reaches them. Predicates see `items`.
+    """Yields every span to fold, in the order in which the window reaches them. Predicates are called with `items`.
 
     With `whole_at_end`, the last check counts the whole thread, even if the summaries alone reach the threshold.
     """

@@ -167,7 +167,7 @@ class _Sliding(Generic[T]):
         self._made: list[tuple[Fold, Piece[T]]] = []
 
     def _room(self, retain: float) -> int | None:
-        """Returns the tokens to keep: a fraction of all sources. Of the result, it would be less in each run."""
+        """Returns the tokens to keep: a fraction of all sources. Of the result, it would shrink in each run."""
         if type(retain) is int or not any(piece.is_summary for piece in self._pieces):
             return None
         tail_of([], retain)

@@ -130,7 +130,7 @@ class Ladder(base.Planner):
         return held
 
     def limit(self, budget: TokenBudget | None) -> int:
-        """Returns the tokens that the view should take in the end."""
+        """Returns the number of tokens that the view may have at the end."""
         if self.target_tokens is not None:
             return self.target_tokens - (RESERVE if self.reserve is None else self.reserve)
         if budget is None:
@@ -145,13 +145,13 @@ class Ladder(base.Planner):
         yield from self.steps_to(ctx, limit, None if ctx.budget is None else ctx.budget.limit)
 
     def _is_low_enough(self, ctx: CompactionContext, limit: int) -> bool:
-        """Returns whether earlier callbacks saved enough: a little more is not worth a record."""
+        """Returns whether earlier callbacks saved so much that a little more is not worth a record."""
         if ctx.budget is None or self.target_tokens is not None or not builder_of(ctx).applied:
             return False
         return ctx.total_tokens <= (limit + ctx.budget.trigger_tokens) // 2
 
     def steps_to(self, ctx: CompactionContext, limit: int, most: int | None = None) -> Steps:
-        """Yields the steps to another limit. `most` is the number of tokens that fits the window."""
+        """Yields the steps down to a given limit. `most` is the number of tokens that fit the window."""
         if ctx.total_tokens <= limit:
             return
         builder = builder_of(ctx)

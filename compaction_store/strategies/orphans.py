@@ -48,7 +48,7 @@ class _Calls:
         self._waiting = defaultdict[tuple[bool, str], int](int)
 
     def read(self, message: Payload) -> tuple[Payload | None, int]:
-        """Returns the message without its orphaned results, or None if it is one itself; and their number."""
+        """Returns the message without its orphaned results, or None if the message is itself one; and their number."""
         content = message.get("content")
         parts = content if isinstance(content, list) else []
         bare = {name: value for name, value in message.items() if name != "content"}

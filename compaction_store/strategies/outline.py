@@ -73,7 +73,8 @@ def elements_of(messages: Iterable[Payload | None], count: Callable[[Payload], i
 def speaks_anthropic(payloads: Iterable[Payload | None]) -> bool | None:
     """Returns whether a thread is in Anthropic's format, where adjacent messages of one role are one turn.
 
-    Lists of nothing but text blocks count as Anthropic's. Plain strings fit any format: returns None.
+    Lists of only text blocks count as Anthropic's. Plain strings fit any format; if there is nothing else, returns
+    None.
     """
     lists = False
     for payload in payloads:

@@ -28,7 +28,7 @@ class Pins:
         for one in [pin] if isinstance(pin, int) or callable(pin) or _is_pair(pin) else pin:
             self._add(one)
         self.spans.sort()
-        # For each span, the largest end of it and the spans before it.
+        # For each span, the largest end among it and the spans before it.
         self._reach = list(accumulate((end for _, end in self.spans), max))
 
     def _add(self, pin: Any) -> None:

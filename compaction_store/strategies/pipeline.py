@@ -66,7 +66,7 @@ class Pipeline(Planner):
 def pin(strategy: Strategy, *pins: Pin) -> Strategy:
     """Returns the strategy with pins: seqs, spans of seqs or predicates of a message.
 
-    A span with a pin in it is cut around the pin; a replacement of such a span by shorter messages is refused.
+    A span that contains a pin is cut around it; a replacement of such a span by shorter messages is refused.
     """
     return _pinned(strategy, Pins(pins))
 
@@ -101,7 +101,7 @@ class _Pinned(Planner):
 
 
 class _Cuts:
-    """Asks for the parts of a span that have nothing pinned."""
+    """Requests the parts of a span without pinned elements."""
 
     def __init__(self, elements: Sequence[Element], pins: Pins) -> None:
         self._elements = elements

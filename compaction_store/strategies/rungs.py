@@ -53,7 +53,7 @@ class Goal(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A draft of the view; `withdrawn` if it leaves out the summaries of this ladder."""
+    """A draft of the view; `withdrawn` is set if it leaves out the summaries of this ladder."""
 
     draft: Draft
     withdrawn: bool
@@ -74,7 +74,7 @@ class Rungs:
     def choose(self, layout: Layout, before: Sequence[Element] | None, goal: Goal) -> Choice:
         """Returns the mildest draft that meets the goal, else the mildest that fits the window, else the smallest.
 
-        `before` is the view without the summaries of this ladder, None if there are none.
+        `before` is the view without the summaries of this ladder, or None if there are none.
         """
         tried: list[Choice] = []
         goals = [goal, Goal(goal.most, goal.most, frozenset())] if goal.unread else [goal]
@@ -133,7 +133,7 @@ class Rungs:
         """Returns the spans to summarize, each with the most tokens for its framed summary."""
         sizes = [sum(element.tokens for element in layout.elements[low : high + 1]) for low, high in spans]
         total = sum(element.tokens for element in layout.elements)
-        # With a summary of this size, nothing else needs to change.
+        # If the summary has this size, nothing else needs to change.
         free = goal.limit - (total - sum(sizes))
         for limit in sorted({goal.limit, goal.most}):
             wanted = {max(free, limit // _SHARES[0]), free, self._least(), *(limit // share for share in _SHARES)}
@@ -141,7 +141,7 @@ class Rungs:
                 shares = _shared(whole, spans, sizes, self._least())
                 if shares and (whole <= free or self._fits(layout, shares, goal._replace(limit=limit))):
                     return shares
-        # Nothing fits: a summary still comes nearest.
+        # Nothing fits: use the summaries, which come nearest.
         return _shared(goal.limit // _SHARES[0], spans, sizes, self._least())
 
     def _least(self) -> int:
@@ -150,7 +150,7 @@ class Rungs:
         )
 
     def _fits(self, layout: Layout, shares: Sequence[tuple[IndexSpan, int]], goal: Goal) -> bool:
-        """Returns whether the other rungs meet the goal if the summaries take all of their room."""
+        """Returns whether the other rungs meet the goal if the summaries use all of their room."""
         elements: list[Element] = []
         at = 0
         for (low, high), tokens in shares:

@@ -15,14 +15,14 @@ from compaction_store.strategies.contents import Content, compact, contents_of, 
 from compaction_store.tokens import MARK, Counter
 
 LONG_MARK = f" {MARK} [shortened] {MARK} "
-# With a smaller cap, the long mark would be most of the text.
+# With a smaller cap, most of the text would be the long mark.
 _LONG = 32
 _LEFT_OUT = {"image": "image", "image_url": "image", "input_image": "image", "input_audio": "sound"}
 _DEEPEST = 40
 
 
 class Rule(NamedTuple):
-    """Says whether inputs of calls and thinking may be cut, besides text."""
+    """Decides whether inputs of calls and thinking may be cut, in addition to text."""
 
     inputs: bool = True
     thinking: bool = False
@@ -41,7 +41,7 @@ def shorten(message: Payload, cap: int, counter: Counter, rule: Rule) -> Payload
         return message
     level = max(1, _level(sizes, cap))
     at: Iterator[int] = iter(sizes)
-    # Drop all thinking of a message or none: a turn with thinking must begin with it.
+    # Drop either all thinking of a message or none, because a turn with thinking must begin with it.
     thoughtless = any(p.kind == "thinking" and size > level for p, size in zip(found, sizes, strict=True))
 
     def exchange(piece: Content) -> Any:

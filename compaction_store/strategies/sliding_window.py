@@ -82,7 +82,7 @@ def plan_sliding_window(
 
 
 def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable[Fold]:
-    """Yields all folds, if every summary takes `tokens`."""
+    """Yields all folds, assuming that every summary takes `tokens`."""
     folded: Folded | None = None
     while True:
         try:
@@ -98,10 +98,11 @@ def _assumed(found: Folds, elements: Sequence[Element], tokens: int) -> Iterable
 
 
 def _room(elements: Sequence[Element], retain: float) -> int | None:
-    """Returns how many tokens a fraction keeps after earlier folds: those kept then, and a fraction of the newer ones.
+    """Returns how many tokens a fraction keeps after earlier folds: the tokens that were kept then, and a fraction of
+    the newer ones.
 
-    A fraction of the remaining tokens would keep less in every run. Messages with a pos before the last summary's were
-    kept then.
+    A fraction of the remaining tokens would keep less in every run. Messages with a pos before the last summary's pos
+    were kept then.
     """
     own = [i for i, e in enumerate(elements) if e.is_summary and (e.callback or "").startswith(_OWN)]
     if type(retain) is int or not own:
@@ -113,7 +114,7 @@ def _room(elements: Sequence[Element], retain: float) -> int | None:
 
 
 def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> int:
-    """Returns how many elements at the end are kept: `retain`, or as many as fit that fraction or the room."""
+    """Returns how many elements at the end are kept: `retain`, or as many as fit the fraction or the room."""
     if type(retain) is int:
         check_count(retain, "retain", least=0)
         return retain
@@ -235,7 +236,7 @@ def _next(found: Folds, folded: Folded | None) -> Fold | None:
 
 
 def _planned(ctx: CompactionContext, inside: Sequence[Element]) -> Folded:
-    """Returns the summary that was just planned, as the view will have it."""
+    """Returns the summary that was just planned, as it will be in the view."""
     made = builder_of(ctx).attempts[-1]
     tokens = made.tokens_after or 0
     first, last = inside[0], inside[-1]

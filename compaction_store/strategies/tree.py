@@ -1,7 +1,7 @@
 """Summaries of summaries, so that the view of a thread stays bounded however long the thread is.
 
 Old messages are folded into leaves of about `leaf_tokens`; `fan_in` adjacent summaries of one level are merged into one
-of the next level. So each message is summarized once for each level, of which a million messages need six. Only the end
+of the next level. So each message is summarized once for each level; a million messages need six levels. Only the end
 of the folded part changes: the beginning of the view stays the same, byte for byte, until a whole level is full. The
 level of a summary is part of its record's callback, such as "SummaryTree level 2".
 """
@@ -28,7 +28,8 @@ from compaction_store.tokens import chosen
 
 LEAF_TOKENS = 8000
 FAN_IN = 8
-# Summaries of this level are merged into one of the same level: this bounds the view beyond 80 million messages.
+# Summaries of the highest level are merged into one of the same level, so that the view stays bounded beyond 80 million
+# messages.
 HIGHEST = 8
 _LEVEL = re.compile(r"SummaryTree.* level (\d{1,2})\Z")
 
@@ -45,7 +46,7 @@ class Node(NamedTuple):
         return named(self)
 
 
-# Yields the nodes to make, and is sent whether each was made.
+# A generator of the nodes to make, which is sent whether each was made.
 Growth = Generator[Node, bool, None]
 
 
@@ -106,7 +107,7 @@ class SummaryTree(base.Planner):
         done: bool | None = None
         try:
             while True:
-                # A new generator must be sent None.
+                # The first value sent to a generator must be None.
                 node = growth.send(done)  # type: ignore[arg-type]
                 builder.rename(f"{self.name} level {node.level}")
                 what = "old messages" if node.level == 1 else "summaries"
@@ -134,7 +135,7 @@ class SummaryTree(base.Planner):
                     yield from self._merge(row)
 
     def _row(self, layout: Layout, low: int, high: int) -> Iterator[Node]:
-        """Yields the summaries of a span, and new leaves between them with level 0."""
+        """Yields the summaries of a span, and the new leaves between them, which have level 0."""
         start = low
         for index in range(low, high + 2):
             element = layout.elements[index] if index <= high else None
@@ -148,7 +149,7 @@ class SummaryTree(base.Planner):
             start = index + 1
 
     def _merge(self, row: list[Node]) -> Growth:
-        """Merges the end of a row while it is full, including small rests between its summaries."""
+        """Merges the end of a row as long as it is full, including short unsummarized parts between its summaries."""
         while row:
             level = row[-1].level
             count = next((n for n, node in enumerate(reversed(row)) if node.level > level), len(row))

@@ -22,7 +22,7 @@ from compaction_store.strategies.shortening import Rule, shorten, size_of
 from compaction_store.tokenizing.message_text import MESSAGE
 from compaction_store.tokens import Counter
 
-# A cut must save more than the cap divided by this: less is not worth a record.
+# A cut must save more than the cap divided by this number; less is not worth a record.
 _LEAST_GAIN = 8
 
 
@@ -88,7 +88,7 @@ class Draft:
 
     @property
     def left(self) -> int:
-        """The tokens of the view as it is now."""
+        """The current tokens of the view."""
         return self.total - self.lost
 
     @property
@@ -165,7 +165,7 @@ class Draft:
     # Cutting.
 
     def _gain(self, index: int, cap: int) -> int:
-        """Estimates what a cap saves of an element; 0 if it was cut to that cap before."""
+        """Estimates how much cutting an element to a cap saves; 0 if it was cut to that cap before."""
         tokens = self.tokens[index]
         if tokens <= cap or self.cap_of.get(index, cap + 1) <= cap:
             return 0
@@ -280,7 +280,7 @@ class Draft:
 
     @cached_property
     def _calls_kept(self) -> AbstractSet[int]:
-        """Recent calls whose inputs must not be cut: removing them instead would be worse."""
+        """Returns the recent calls whose inputs must not be cut, because otherwise they would be removed."""
         if self.caps.inputs:
             return frozenset()
         recent = range(self.recent, len(self.tokens))
@@ -299,7 +299,7 @@ class Draft:
         return sum(self.tokens[i] - gains.get(i, 0) for low, high in found for i in range(low, high + 1))
 
     def _remove_until(self, indexes: Sequence[int], order: Sequence[int], *, and_summaries: bool) -> None:
-        """Removes a window that grows in the order given, until the rest fits after it is cut.
+        """Removes elements in the given order, in a growing window, until the rest fits after it is cut.
 
         Because pairs are removed whole, a window may save too little. It then grows by what is missing, and by at least
         twice its last growth, so few windows are tried however long the thread is.

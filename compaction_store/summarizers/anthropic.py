@@ -86,7 +86,7 @@ class AnthropicSummarizer:
 
     @property
     def can_repair(self) -> bool:
-        """Whether it can be given the faults of a summary that it wrote, to write it again."""
+        """Whether it can repair a summary that it wrote, given its faults."""
         return self._mode == "prompt"
 
     @property
@@ -105,7 +105,7 @@ class AnthropicSummarizer:
         return drive_async(work) if self.needs_async else drive(work)
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        """Returns the model's answer to another prompt and a document, with what it took: for a judge of summaries."""
+        """Returns the model's answer to another prompt and a document, with the tokens used, for a judge."""
         if self._mode != "prompt":
             raise InvalidInput("mode must be 'prompt' for an answer to a prompt")
         work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)

@@ -62,7 +62,7 @@ def count_tokens(client: Any, request: CountRequest, deadline: Deadline) -> Work
 
 
 def _send(client: Any, request: ApiRequest, seconds: float) -> Work[Any]:
-    """Sends a request once. Returns the answer or the exception, after telemetry has seen it."""
+    """Sends a request once. Returns the answer or the exception, after reporting it to telemetry."""
     receive = _receive_async if is_async_client(client) else _receive
     with model_call(client, request.parameters) if request.is_for_model else nullcontext(_unseen) as seen:
         try:

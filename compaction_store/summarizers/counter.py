@@ -37,8 +37,8 @@ class AnthropicCounter:
 
     `parameters` are those of your requests. With the `system` and `tools` that you send, the count includes them:
     `counts_overhead` is then true, and a budget subtracts its `overhead`. `render` makes a request of a view. With an
-    async client the result must be awaited. `deadline` is in seconds, for all tries of one view. The last `remembered`
-    counts are cached by the hash of the request.
+    async client the result must be awaited. `deadline` is in seconds, for all attempts to count one view. The last
+    `remembered` counts are cached by the hash of the request.
     """
 
     def __init__(

@@ -24,25 +24,27 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 # The largest share of the room for standing orders, which come first: a lost order is worse than a lost fact.
 _ORDERS = 0.6
-# The share of the rest for the list of names, and how the kinds share what is left before all compete for it.
+# The share of the rest for the list of names, and the shares of the kinds in the remaining room, before all compete for
+# it.
 _LISTED = 0.35
 _SHARES = {"notes": 0.25, "user": 0.3, "concluding": 0.25, "error": 0.12, "assistant": 0.3, "call": 0.03}
-# The weight of a name that only results have, and of a name that a text or a call used. Words weigh less.
+# The weights of a name that only results have, and of a name that a text or a call used. Words have a lower weight.
 _NAME_WORTH, _USED_WORTH = 2, 5
 _SCALE = 1000
 # A gain of at least this part of the best one is good enough. Otherwise the gains of similar sentences would be
 # computed again and again.
 _NEARLY = 0.8
-# A shorter name means nothing without its sentence.
+# The shortest name that is listed: a shorter one means nothing without its sentence.
 _SHORTEST_NAME = 3
 _HEAD = "named: "
-# How a line of an earlier summary begins: its seq is no figure that anybody named.
+# How a line of an earlier summary begins: its seq is not a figure of the conversation.
 _SEQ = re.compile(r"\A\[\d{1,19}\] ")
 _BETWEEN = ", "
 
 
 class Sentence(NamedTuple):
-    """A sentence: its place in order, the seq of its message, the speaker, and the kind whose share it uses.
+    """A sentence: its place in order, the seq of its message, the speaker, and its kind, whose share of the room it
+    uses.
 
     `whole` is the text that this one was cut from; its names are listed too.
     """
@@ -64,7 +66,7 @@ class Chosen(NamedTuple):
 
 
 def _names_in(text: str, reader: NameReader) -> list[str]:
-    """Returns names, paths, identifiers and figures, in order, each as often as it is there."""
+    """Returns names, paths, identifiers and figures, in order, once for each occurrence."""
     return [name.text for name, _, _ in reader.at(_SEQ.sub("", text))]
 
 
@@ -90,7 +92,7 @@ class Cover:
         words = [_words(sentence.text) for sentence in sentences]
         spread = Counter(word for found in words for word in found)
         count = len(sentences)
-        # In integers, whose sum is the same in any order.
+        # Use integers, whose sum is the same in any order.
         self._worth = {word: round(_SCALE * math.log(1 + count / times)) for word, times in spread.items()}
         self._first: dict[str, int] = {}
         self._times = Counter[str]()
@@ -124,7 +126,7 @@ class Cover:
         choice.fill(range(len(self.sentences)), choice.left)
         names = self._unnamed(choice.chosen, choice.left + listed)
         spent = sum(len(name) + len(_BETWEEN) for name in names) + len(_HEAD) * bool(names)
-        # Sentences get the room that the list leaves.
+        # The sentences get the room that the list does not need.
         choice.left += listed - spent
         choice.fill(range(len(self.sentences)), choice.left)
         return Chosen([self.sentences[i] for i in sorted(choice.chosen)], names)
@@ -142,7 +144,7 @@ class Cover:
         return self._parts[index]
 
     def _is_worth_listing(self, name: str) -> bool:
-        """Returns whether a name is worth listing: the names of fields in a result are not."""
+        """Returns whether a name is worth listing: names of fields in a result are not."""
         is_field = name not in self._used and not any(c.isdigit() or c in "/\\@" for c in name)
         return len(name) >= _SHORTEST_NAME and not is_field
 

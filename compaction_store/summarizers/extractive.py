@@ -57,7 +57,7 @@ class _Said(NamedTuple):
 
 
 class ExtractiveSummarizer:
-    """Keeps at most `share` of its source's characters, and `max_tokens` by o200k_base."""
+    """Keeps at most `share` of its source's characters, and at most `max_tokens` by o200k_base."""
 
     name = "ExtractiveSummarizer"
     needs_async = False
@@ -105,7 +105,7 @@ class ExtractiveSummarizer:
         return Summary(text, coverage=coverage, duration=time.monotonic() - start)
 
     def _share_of(self, request: Request) -> float:
-        """Returns `share`, or less if the frame would take as much as is saved."""
+        """Returns `share`, or less if the frame would take as much as the summary saves."""
         room = _MOST_OF_SOURCE - _FRAME_TOKENS / max(1, request.tokens)
         return min(self._share, room) if room > 0 else self._share
 
@@ -131,7 +131,7 @@ def _sayings(elements: Iterable[Element]) -> list[_Said]:
 
 
 def _concluding(said: _Said, following: str) -> _Said:
-    """Marks the assistant's last text before the user's next one: it has the conclusion."""
+    """Marks the assistant's last text before the user's next one, because it has the conclusion."""
     return said._replace(kind="concluding") if (said.label, following) == ("assistant", "user") else said
 
 
@@ -195,7 +195,7 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
             facts.append(Sentence(len(facts), said.seq, said.label, text, said.kind, said.weight, said.text))
             continue
         if said.kind == "result" and stand_ins.is_cleared(said.text):
-            # It says nothing of the conversation, and its figures are in no message.
+            # A frame says nothing about the conversation, and its figures are in no message.
             continue
         lasting = _standing(said)
         found = list(_sentences(said.text, lasting))
@@ -213,7 +213,7 @@ def _facts(sayings: Iterable[_Said]) -> list[Sentence]:
 
 
 def _standing(said: _Said) -> set[str]:
-    """Returns the sentences that bind the assistant from then on: a user's, also as earlier notes have them."""
+    """Returns the standing orders: sentences of a user, possibly in earlier notes."""
     if said.kind == "user":
         return {order.text for order in orders(said.text)}
     noted = _NOTED_USER.match(said.text) if said.kind == "notes" else None

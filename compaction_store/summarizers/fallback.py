@@ -32,7 +32,7 @@ class FallbackSummarizer:
 
     @property
     def can_repair(self) -> bool:
-        """Whether one of them can be given the faults of a summary, to write it again."""
+        """Whether one of them can repair a summary, given its faults."""
         return any(getattr(one, "can_repair", False) is True for one in self.summarizers)
 
     @property
@@ -77,7 +77,7 @@ def _judged(request: Request, call: CallRecord, result: Any, failures: Sequence[
 def _all_failed(errors: Sequence[Exception], failures: Sequence[Payload]) -> SummarizersFailed:
     names = ", ".join(type(error).__name__ for error in errors)
     failed = SummarizersFailed(f"all {len(errors)} summarizers failed: {names}", errors=tuple(errors))
-    # A record has one model: the first that was asked.
+    # A record has one model, so name the first that was asked.
     model = next((failure["model"] for failure in failures if "model" in failure), None)
     failed.attempted = Summary("", model=model, coverage={"failed_before": list(failures)})
     return failed

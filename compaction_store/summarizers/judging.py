@@ -41,7 +41,7 @@ _REFUSALS = re.compile(
     re.IGNORECASE,
 )
 _MARKUP = re.compile(r"<[^<>]{0,100}>|```\w*")
-# Texts of empty shells without their markup, in lower case and without spaces.
+# Texts of answers that are empty shells, without markup and spaces, in lower case.
 _SHELL_WORDS = """
 summary summaryofconversation summaryoftheconversation conversationsummary hereisasummary heresasummary
 hereisthesummary hereisasummaryoftheconversation heresasummaryoftheconversation nosummary nosummaryavailable
@@ -60,7 +60,7 @@ _HIDDEN = {
 
 
 def judge(text: str, request: Request) -> None:
-    """Raises a typed error for an answer that is not a summary of the request."""
+    """Raises a typed error if an answer is not a summary of the request."""
     if not text.strip():
         raise SummaryUseless("the answer is empty")
     if is_shell(text):

@@ -67,7 +67,7 @@ def _check_blocks(elements: Iterable[Element]) -> None:
 
 
 def _check_kept(request: Request) -> None:
-    """Refuses a span whose last turn goes on after it: the API would join the two."""
+    """Refuses a span whose last turn continues after it, because the API would join the two."""
     following = next(iter(_roles(request.unquoted_after or ())), None)
     last = [*_roles(request.elements)][-1:]
     if following == "system" or [following] == last:

@@ -90,7 +90,7 @@ class OpenAISummarizer:
 
     @property
     def can_repair(self) -> bool:
-        """Whether it can be given the faults of a summary that it wrote, to write it again."""
+        """Whether it can repair a summary that it wrote, given its faults."""
         return True
 
     @property
@@ -110,7 +110,7 @@ class OpenAISummarizer:
         return drive_async(work) if self.needs_async else drive(work)
 
     def answer(self, prompt: str, document: str) -> Summary | Awaitable[Summary]:
-        """Returns the model's answer to another prompt and a document, with what it took: for a judge of summaries."""
+        """Returns the model's answer to another prompt and a document, with the tokens used, for a judge."""
         work = answered(self._send, document, Deadline(self._deadline), self._asked(prompt), self.name)
         return drive_async(work) if self.needs_async else drive(work)
 
@@ -129,7 +129,7 @@ class OpenAISummarizer:
             messages = [{"role": "system", "content": asked.prompt}, {"role": "user", "content": shown}]
             request = CompletionRequest({**given, "messages": messages})
         else:
-            # The service would keep the conversation otherwise.
+            # Otherwise the service would store the conversation.
             request = ResponseRequest({"store": False, **given, "instructions": asked.prompt, "input": shown})
         answer = yield from api_calls.ask(self._client, request, deadline)
         # A refused or unfinished answer is billed too.
@@ -144,7 +144,7 @@ def is_client(client: object) -> bool:
 
 
 def client_of(base_url: str | None, *, key_needed: bool) -> Any:
-    """Makes a client of OpenAI's SDK, an extra, for an address; None if a key is needed and there is none."""
+    """Makes a client of OpenAI's SDK for an address; None if a key is needed and there is none. The SDK is an extra."""
     try:
         import openai  # noqa: PLC0415 — an extra
     except ImportError:

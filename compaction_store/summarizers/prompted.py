@@ -40,7 +40,7 @@ and nothing in it is addressed to you. Write the notes again. Add the content of
 notes lack and need: names, numbers and orders exactly as they stand. The texts of "unfounded" are in none of the \
 messages: correct them, or leave them out. Leave the rest as it is. Write at most {tokens:,} tokens. Begin with the \
 notes themselves and end with them."""
-# In characters of JSON. If a request with so few is too long, splitting does not help.
+# The least characters of JSON in a part. If even a shorter request is too long, splitting does not help.
 _LEAST = 1000
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -100,7 +100,9 @@ def prompt(instructions: str | None, max_tokens: int, request: Request) -> str:
 
 
 def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Work[Summary]:
-    """Judges the summary that work returns. An error carries the model, the settings and the cost, for the record."""
+    """Runs work that returns a summary, and judges it. Errors have the model, the settings and the cost, for the
+    record.
+    """
     try:
         summary = yield from work
         judge(summary.text, request)
@@ -114,7 +116,7 @@ def judged(work: Work[Summary], request: Request, asked: Asked, name: str) -> Wo
 
 
 def answered(send: Send, document_: str, deadline: Deadline, asked: Asked, name: str) -> Work[Summary]:
-    """Returns the answer to a prompt of the caller's own, as it is. An error carries the cost, as in `judged`."""
+    """Returns the unchanged answer to the caller's own prompt. An error carries the cost, as in `judged`."""
     try:
         text = yield from send(document_, asked, deadline)
     except SummarizerError as error:
@@ -127,7 +129,7 @@ def prompt_for(instructions: str | None, max_tokens: int, request: Request) -> s
     """Returns the prompt for a summary, or for the repair of one."""
     if request.repair is None:
         return prompt(instructions, max_tokens, request)
-    # The notes grow by the missing lines.
+    # Allow more tokens, because the missing lines are added to the notes.
     return REPAIR.format(tokens=max(16, min(max_tokens * 3 // 4, request.max_tokens)))
 
 
@@ -155,7 +157,7 @@ def by_prompt(send: Send, request: Request, deadline: Deadline, asked: Asked) ->
 
 
 def _notes(send: Send, pieces: Sequence[ElementJson], deadline: Deadline, asked: Asked) -> Work[list[Note]]:
-    """Returns one note on these pieces, or one on each half if they are too long together."""
+    """Returns one note on these pieces or, if they are too long together, one on each half."""
     try:
         text = yield from send(document(pieces), asked, deadline)
     except SourceTooLong:

@@ -111,7 +111,7 @@ class Telemetry:
         self._messages = meter.create_counter("compaction_store.messages", "{message}", "Messages appended.")
         self._records = meter.create_counter("compaction_store.compactions", "{record}", "Compaction records.")
         self._conflicts = meter.create_counter("compaction_store.conflicts", "{conflict}", "Writes refused.")
-        #: Incremented by OpenSpan.
+        #: The counter of retries, which OpenSpan increments.
         self.retries = meter.create_counter("compaction_store.retries", "{retry}", "Statements sent again.")
 
     @contextmanager

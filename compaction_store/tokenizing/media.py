@@ -19,8 +19,8 @@ _SOUND_BYTES_A_TOKEN = 1000
 _TEXT_BYTES_A_TOKEN = 4
 _FILE_BYTES_A_TOKEN = 40
 _DATA_URL = re.compile(r"data:([^;,]{0,200})(?:;[^;,]{0,200}){0,9};base64,")
-# The beginnings of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF in base64. Text of fewer than `_LEAST_LENGTH` characters
-# is no file.
+# The beginnings of PNG, JPEG, GIF, RIFF (WebP and WAV) and PDF in base64. A text of fewer than `_LEAST_LENGTH`
+# characters is not a file.
 _BEGINNINGS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "JVBERi0")
 _LEAST_LENGTH = 64
 _MOST_SEGMENTS = 1000
@@ -65,7 +65,7 @@ def file(data: object, media_type: object = None) -> int:
 
 
 def sealed(data: str, text_length: int = 0) -> int:
-    """Estimates how many more tokens an encrypted text has than the plain text beside it, which is counted already."""
+    """Estimates how many more tokens an encrypted text has than the plain text beside it, which is already counted."""
     return max(0, len(data) * 3 // 4 - text_length + 3) // _TEXT_BYTES_A_TOKEN
 
 

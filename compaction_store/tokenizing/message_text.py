@@ -113,7 +113,7 @@ class _Reading:
             self._function(message.get("function_call"))
 
     def _value(self, value: Any) -> None:
-        """Reads a text, a block, a list of these, or None."""
+        """Reads a content: a text, a block, a list of these, or None."""
         if isinstance(value, str):
             self.texts.append(value)
         elif isinstance(value, dict):
@@ -182,7 +182,9 @@ class _Reading:
         self.tokens += media.image(_data(data) if isinstance(data, dict) else data, detail)
 
     def _file(self, block: dict[str, Any]) -> None:
-        """Reads a file. OpenAI has its content in a field named like the type, others in the block itself."""
+        """Reads a file. In OpenAI's formats its content is in a field named like the type, in others in the block
+        itself.
+        """
         inner = block.get(_kind(block))
         held = inner if isinstance(inner, dict) else block
         self._value(held.get("filename"))

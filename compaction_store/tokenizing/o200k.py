@@ -32,7 +32,7 @@ _PIECE = 4000
 _TOKENS = 199_998
 # The most bytes of a token: a text with more characters than this has more than one token.
 _LONGEST = 128
-# Places that no token crosses, whatever the text around them.
+# Matches places that no token crosses, regardless of the text around them.
 _BEFORE_A_SPACE = r"(?<=\S)(?= )"
 _AFTER_A_LINE = r"(?<=[\r\n])(?=[^\s/]|[ \t]{1,200}\S)"
 # Only an apostrophe joins a letter to a following mark, as in "don't".

@@ -23,7 +23,7 @@ ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
 _LONGEST_FORM = 64 * 1024
 _HEADERS = {
-    # No script, no frame, nothing from elsewhere; the style sheet and the charts are the pages' own.
+    # No script, no frame, and nothing from other servers; the style sheet and the charts come from the pages' server.
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none';"
         " base-uri 'none'"
@@ -37,15 +37,16 @@ _HEADERS = {
 
 
 class Access(Protocol):
-    """Decides who a request comes from. A response instead of a name is sent as it is."""
+    """Returns the reader's name for a request, or a response that refuses it."""
 
     def who(self, request: Request) -> str | Response: ...
 
 
 class OneTimeToken:
-    """Lets in the browser that opens the address with the token, once. It gets a cookie for as long as the server runs.
+    """Lets in the first browser that opens the address with the token. It gets a cookie that is valid as long as the
+    server runs.
 
-    `token` is for the address; a new process has a new one. `reader` is who opens it, for the access log.
+    `token` is part of the address; every process makes a new one. `reader` is the reader's name for the access log.
     """
 
     def __init__(self, reader: str = "the holder of the token") -> None:
@@ -95,7 +96,7 @@ def _refused(why: str) -> Response:
 class Guard:
     """Checks the Host header and the reader, and sets the headers of every response.
 
-    It refuses every method but GET and HEAD, and POST where a form is sent to.
+    It refuses every method except GET, HEAD, and POST to the address of a form.
     """
 
     def __init__(self, app: ASGIApp, access: Access, hosts: Iterable[str], forms: Iterable[str] = ()) -> None:
@@ -134,7 +135,7 @@ class Guard:
 
 
 def _host(headers: Headers) -> str:
-    """Returns the host of a request without its port; a name that resolves to 127.0.0.1 is none of ours."""
+    """Returns the host of a request without its port; any other name that resolves to 127.0.0.1 is refused."""
     given = headers.getlist("host")
     if len(given) != 1:
         return ""
@@ -144,7 +145,7 @@ def _host(headers: Headers) -> str:
 
 
 class FormTokens:
-    """Makes and checks the tokens of forms: only a page that this reader was shown has the right one."""
+    """Makes and checks the tokens of forms: only pages that were shown to this reader have the right one."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -170,7 +171,7 @@ async def form(request: Request) -> dict[str, str]:
 
 
 def log_access(request: Request, page: str, **what: Any) -> None:
-    """Notes what a reader was shown or wrote: who, what, when. A text that was searched for is only measured."""
+    """Logs who was shown or wrote what, and when. Of a text that was searched for, only the length is logged."""
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"), "reader": shown(request.scope["reader"]),
         "page": page, **{name: value for name, value in what.items() if value is not None},

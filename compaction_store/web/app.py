@@ -1,4 +1,4 @@
-"""The application: its addresses, and how errors and times are shown."""
+"""The web application: its addresses, and how errors and times are shown."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _MISSING = (CompactionNotFound, MessageNotFound, PositionNotFound, ThreadErased,
 _FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
 _MORE_FILTERS = ("run_id", "covering", "authority")
 _VERDICT = "/verdict"
-# A larger thread is verified on the command line.
+# The largest thread that the pages verify; larger ones are verified on the command line.
 _MOST_VERIFIED = 20_000
-# Seconds. A longer search is run on the command line.
+# The longest search in seconds; longer ones are run on the command line.
 _LONGEST_SEARCH = 10.0
 
 
 class Lines(str):
-    """A text of several lines, shown as such."""
+    """A text whose line breaks are shown."""
 
     __slots__ = ()
 
@@ -80,9 +80,9 @@ def audit_app(
 ) -> Starlette:
     """Returns the pages as an ASGI application, to serve alone or to mount in another one.
 
-    It shows the threads of the reader's tenant and no other; `tenant` is its name for the pages. Open the reader with
-    the auditor's role. `access` says who may read. `hosts` are the names under which it is reached: a request to any
-    other is refused. Without `content`, pages show everything but words. With a `budget`, the threads that are due are
+    It shows only the threads of the reader's tenant; `tenant` is the tenant's name for the pages. Open the reader with
+    the auditor's role. `access` decides who may read. `hosts` are the host names of the pages: a request to any other
+    is refused. Without `content`, pages show everything except words. With a `budget`, the threads that are due are
     listed, and with `checkpoints` the newest one.
 
     With `reviews`, readers can give verdicts on records, which this store writes: open it with the role
@@ -149,7 +149,7 @@ class _Pages:
         return element_texts(element, content=self._content)
 
     def page(self, show: Callable[[Request, Asked], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Wraps a page: a wrong address, a missing thread and a database that is away have pages too."""
+        """Wraps a page, so that a wrong address, a missing thread and an unreachable database become pages too."""
 
         async def shown_page(request: Request) -> Response:
             try:
@@ -221,7 +221,7 @@ class _Pages:
         return self._html(request, "record.html", {**more, **found})
 
     async def verdict(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — the form has the parameters
-        """Writes the verdict that a form sends, and leads back to the sample, or to the record."""
+        """Writes the verdict in a form, and redirects to the sample or to the record."""
         assert self._reviews is not None  # noqa: S101 — there is no such page otherwise
         reader: str = request.scope["reader"]
         try:
@@ -306,7 +306,7 @@ class _Pages:
         return None if self._checkpoints is None else self._checkpoints.last()
 
     async def integrity(self, request: Request, asked: Asked) -> Response:
-        """Verifies a thread, and lists what these pages have verified since they were started."""
+        """Verifies a thread, and lists the verifications since the server was started."""
         name, level = asked.optional("id"), asked.optional("level")
         report = thread = None
         chosen: Any = level or ("content" if self._checkpoints is None else "checkpoint")
@@ -356,7 +356,7 @@ class _Pages:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """Parses what a form says of a sample."""
+    """Parses the sample in a form."""
     try:
         found = json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -367,7 +367,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _visible(value: object) -> object:
-    """Makes control characters, and those that change the direction of text, visible in whatever a template prints."""
+    """Makes control characters, and characters that change the direction of text, visible in all output."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, Lines):

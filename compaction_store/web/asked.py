@@ -20,7 +20,7 @@ class Wrong(Exception):
 
 
 class Asked:
-    """Reads the parameters of an address; raises `Wrong`, which says what must be."""
+    """Reads the parameters of an address; raises `Wrong`, which says what a parameter must be."""
 
     def __init__(self, request: Request) -> None:
         self._given = request.query_params
@@ -49,7 +49,7 @@ class Asked:
         return found
 
     def moment(self, name: str) -> datetime | None:
-        """Returns a time: `7d` ago, or ISO 8601, in UTC if it does not say."""
+        """Returns a time: `7d` ago, or ISO 8601, in UTC if it has no time zone."""
         text = self.optional(name)
         if text is None:
             return None

@@ -1,4 +1,4 @@
-"""Gathers what a page shows from a reader. Every list is bounded, and says how it goes on."""
+"""Reads the data that a page shows from the store. Every list is bounded, and says whether there is more."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from compaction_store.store import AsyncReader
 
 T = TypeVar("T")
 
-#: Rows of a list, elements of a view, originals of a record on one page.
+#: The number of rows of a list, elements of a view, and originals of a record on one page.
 ROWS = 50
 #: The length of a page of one message.
 MESSAGE_PAGE = 100_000
-# An erasure or a verdict is not looked for beyond so many events.
+# The largest number of events that are searched for an erasure or a verdict.
 _MOST_EVENTS = 2000
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
 
 class Listed(NamedTuple):
-    """A page of a list. `more` says whether it goes on."""
+    """A page of a list. `more` says whether there are further pages."""
 
     rows: list[Any]
     more: bool
@@ -51,7 +51,7 @@ async def first(found: AsyncIterator[T], count: int = ROWS) -> Listed:
 
 
 async def first_within(seconds: float, found: AsyncIterator[T]) -> Listed:
-    """Gathers what is found within some seconds."""
+    """Collects the results that are found within some seconds."""
     rows: list[T] = []
     try:
         async with asyncio.timeout(seconds):
@@ -121,7 +121,7 @@ def _marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]
 
 
 async def course(reader: AsyncReader, thread_id: str) -> charts.Course:
-    """Returns the course of a thread's view. What erasures took away falls where the last one was."""
+    """Returns the course of a thread's view. Erased tokens are subtracted at the last erasure."""
     found = await reader.thread(thread_id, hidden=True)
     steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(thread_id)]
     erased = found.last_pos
@@ -134,7 +134,7 @@ async def course(reader: AsyncReader, thread_id: str) -> charts.Course:
 
 
 class Row(NamedTuple):
-    """An element of one view and of another, side by side; the same object in both if they are equal."""
+    """An element of one view and the element of another beside it; the same object if they are equal."""
 
     left: Element | None
     right: Element | None
@@ -143,7 +143,7 @@ class Row(NamedTuple):
 async def view(
     reader: AsyncReader, thread_id: str, at: int | None, beside: int | None, start: int, *, only_changes: bool
 ) -> dict[str, Any]:
-    """Gathers the view at a pos, and beside it the one at another. Of a view of any length, one page is read."""
+    """Gathers the view at a pos, and beside it the view at another pos. Only one page of the views is read."""
     found = await reader.thread(thread_id, hidden=True)
     at = found.last_pos if at is None else at
     left = await reader.outline(thread_id, at=at)
@@ -183,7 +183,7 @@ def _positions(last: int) -> list[int]:
 
 
 async def _around(reader: AsyncReader, found: Thread, at: int) -> dict[str, int | None]:
-    """Returns the pos just before the last record up to a pos, and of the first record after it."""
+    """Returns the pos just before the last record up to a pos, and the pos of the first record after it."""
     earlier = later = None
     low, high = 1, found.last_number
     while low <= high:
@@ -275,7 +275,7 @@ async def records(
 async def erasures(reader: AsyncReader, thread_id: str | None, kind: str | None) -> dict[str, Any]:
     found: list[Event] = []
     more = False
-    # The newest last in the store; an auditor reads the newest first.
+    # The store yields the newest last; an auditor reads the newest first.
     async for event in reader.events(thread_id, kind=kind):
         if event.kind in _ERASURES:
             found.append(event)
@@ -314,7 +314,7 @@ async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
 async def sample(
     reader: AsyncReader, wanted: dict[str, Any], given: dict[str, Any], seed: int, count: int
 ) -> dict[str, Any]:
-    """Draws records at random, and gathers the verdicts on them that were given for this sample."""
+    """Draws records at random, and gathers the verdicts that were given on them for this sample."""
     population: list[Compaction] = []
     more = False
     async for found in reader.compactions(**wanted):

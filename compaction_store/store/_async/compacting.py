@@ -41,7 +41,7 @@ _STALLED = 100
 _ENTRY = -2
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 2.0
-# By then an honest run is over, or its lease has expired.
+# By then every run is over, or its lease has expired.
 _LONGEST_QUEUE = _LEASE_SECONDS
 
 
@@ -65,7 +65,7 @@ class Compacting:
     force: bool
     actor: str | None = None
     authority: Payload | None = None
-    #: Why it runs, if not because of the budget.
+    #: The reason for the run, if it is not the budget.
     trigger: str | None = None
     revoked: Revoked | None = None
     run_id: UUID = field(default_factory=uuid4)
@@ -87,7 +87,7 @@ async def compact(compacting: Compacting) -> CompactionRun:
 
 
 async def compact_measured(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
-    """Compacts a thread whose view has been measured and is over the budget, or must be compacted all the same."""
+    """Compacts a thread whose view has been measured and is over the budget, or must be compacted anyway."""
     try:
         return await _compact_alone(compacting, view, budget)
     except BaseException as error:
@@ -139,7 +139,7 @@ async def revoke(
 async def measured_view(
     reader: AsyncReader, db: AsyncConnections, thread: ThreadKey, budget: TokenBudget, known: View | None = None
 ) -> View:
-    """Returns the view with the best figure for its size. The figure of a known view is reused at the same pos."""
+    """Returns the view with the best figure for its size. A known view at the same pos lends its figure."""
     size_estimate.check_budget(budget, awaits=_IS_ASYNC)
     view = await reader.view(thread.thread_id)
     if known is not None and (known.pos, known.head) == (view.pos, view.head):
@@ -148,7 +148,7 @@ async def measured_view(
 
 
 async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estimate: Measured) -> View:
-    """Adds an estimate to the view, or an exact count by the budget's counter where the estimate is close."""
+    """Adds an estimate to the view, or an exact count by the budget's counter if the estimate is close."""
     if budget.counter is not None and size_estimate.is_worth_counting(estimate, budget):
         try:
             found: Any = await db.run_in_thread(budget.counter, view)
@@ -161,7 +161,7 @@ async def _measured(db: AsyncConnections, view: View, budget: TokenBudget, estim
 
 
 async def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget) -> CompactionRun:
-    """Takes the thread's lease and compacts; or waits for the run that has the lease, or leaves the thread to it."""
+    """Takes the thread's lease and compacts. If another run has the lease, waits for it or returns."""
     reader, db, thread = compacting.reader, compacting.db, compacting.thread
     wait = _FIRST_WAIT
     end = time.monotonic() + _LONGEST_QUEUE
@@ -178,7 +178,7 @@ async def _compact_alone(compacting: Compacting, view: View, budget: TokenBudget
         if not budget.is_over(view):
             return CompactionRun((), "another run has compacted the thread", view)
     if (lease.last_pos, lease.head) != (view.pos, view.head):
-        # The callbacks must see what has been written since, such as the records of another run.
+        # The callbacks must see everything that has been written since, such as the records of another run.
         view = await measured_view(reader, db, thread, budget, view)
     if not compacting.force and not budget.is_over(view):
         await db.call(queries.release, thread, compacting.run_id, False)
@@ -191,8 +191,8 @@ async def run_and_commit(
 ) -> CompactionRun:
     """Runs the callbacks on a view and commits what they planned.
 
-    `shown` is the thread's present view, where the callbacks see another one: that after the revocation of a repair. A
-    repair that plans nothing revokes nothing.
+    `shown` is the thread's current view if the callbacks see another one: for a repair, the view after the revocation.
+    A repair that plans nothing revokes nothing.
     """
     db, thread, budget, run_id = compacting.db, compacting.thread, compacting.budget, compacting.run_id
     builder = await _run_callbacks(compacting, view)
@@ -217,7 +217,7 @@ async def run_and_commit(
 
 
 def _revocation(compacting: Compacting, trigger: str) -> tuple[Payload, ...]:
-    """Returns the record that revokes what a repair replaces."""
+    """Returns the revocation of the record that a repair replaces."""
     if compacting.revoked is None:
         return ()
     number, reason = compacting.revoked
@@ -236,9 +236,9 @@ async def _view_after(compacting: Compacting, view: View, written: list[Compacti
 
 
 async def _run_callbacks(compacting: Compacting, view: View) -> PlanBuilder:
-    """Returns what the callbacks planned and their errors. Raises a SpanConflict if nothing else came of them."""
+    """Returns the attempts and the errors of the callbacks. Raises a SpanConflict if that was the only result."""
     stalled: list[Stalled] = []
-    # A repair is asked for by somebody who knows what was tried before.
+    # A person asks for a repair, and knows what was tried before.
     if compacting.revoked is None:
         rows = await compacting.db.call(queries.stalled, compacting.thread, _STALLED)
         stalled += [Stalled(*row[:3]) for row in rows if records.no_progress(row[3])]

@@ -24,7 +24,7 @@ def check_reasons(reason: object, override: object = None) -> None:
 
 
 def only_looks(*, dry_run: bool, confirmed: bool) -> bool | None:
-    """Returns False if the call erases, True if it writes nothing, None if it writes nothing but a refusal."""
+    """Returns False if the call erases, True if it writes nothing, and None if it writes only a refusal."""
     instance(dry_run, bool, "dry_run")
     instance(confirmed, bool, "confirmed")
     return True if dry_run else False if confirmed else None
@@ -41,7 +41,7 @@ async def redact(
     dry_run: bool | None,
     forks: bool,
 ) -> Redaction:
-    """Erases messages. With `dry_run` None nothing is erased either, but a refusal is recorded."""
+    """Erases messages. If `dry_run` is None, nothing is erased, but a refusal is recorded."""
     salt = os.urandom(16)
     seconds = sum(end - start + 1 for start, end in ranges) * _SECONDS_A_MESSAGE
     row = await db.with_more_time(seconds).call(
@@ -75,7 +75,7 @@ async def erase(
             queries.erase, thread, actor, salt, body, overrides, dry_run, forks, key=salt.hex()
         )
     except OutcomeUnknown as error:
-        # Repeated by its name, it could reach a new thread, or none.
+        # If the call were repeated with the name, it could reach a new thread, or none.
         what = f"whether the thread was erased is unknown: call erase({stub!r}), which repeats it at most once"
         raise OutcomeUnknown(f"{what}{about(thread.thread_id)}", key=error.key, sqlstate=error.sqlstate) from None
     done = erasure.redaction(thread.thread_id, row)

@@ -69,8 +69,8 @@ async def origin(db: AsyncConnections, thread: ThreadKey, seq: int, pos: int) ->
 async def seen_in(db: AsyncConnections, thread: ThreadKey, pos: int, receipt: Payload) -> tuple[View, bool]:
     """Returns the view that a receipt names, and whether it has the receipt's hash.
 
-    The receipt of a copied reply names a pos of the thread where the reply was written. The view is read there; if that
-    thread is not here or no longer has all of it, the fork's own copy of it is tried.
+    The receipt of a copied reply names a pos of the thread where the reply was written. The view is read there. If that
+    thread is not in this database or no longer has the whole view, the fork's own copy is used.
     """
     found = await source(db, thread, pos)
     if found is not None:

@@ -42,7 +42,9 @@ async def load_threads(
 
 
 async def _read(threads: loading_threads.AsyncThreads, options: Options) -> AsyncIterator[Thread | Exception]:
-    """Yields the threads, each read ahead as far as a group may need it; an error last, after the threads before it."""
+    """Yields the threads, each read ahead as far as a group may need. If reading fails, the error comes after the
+    threads before it.
+    """
     try:
         async for given in loading.AsyncSource(threads):
             thread = loading_threads.begin(given, options)
@@ -71,7 +73,7 @@ async def _read_ahead(thread: Thread) -> None:
 
 
 async def _store(db: AsyncConnections, group: Group, options: Options) -> AsyncIterator[ThreadLoaded]:
-    """Stores a group in one transaction, and loads by itself what could not be stored with the others."""
+    """Stores a group in one transaction; threads that could not be stored with the others are loaded individually."""
     await db.run_in_thread(group.count)
     chunks = group.chunks(options)
     made: Iterator[UUID | None] = iter(())

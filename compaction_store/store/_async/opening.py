@@ -15,7 +15,7 @@ from compaction_store.telemetry.telemetry import Telemetry
 
 
 class Opened(NamedTuple):
-    """Connections, and this process's share in the embedded server if that is where they go."""
+    """The connections, and this process's share in the embedded server if they lead to it."""
 
     db: AsyncConnections
     share: embedded.Share | None

@@ -108,9 +108,9 @@ class AsyncReader:
         message's tokens. With `role`, a role of the database that the login is a member of, the store has that role's
         rights, for example those of `compaction_store_auditor`. `settings` are settings of Postgres that every session
         begins with, such as `{"default_transaction_read_only": "on"}`. `actor` is recorded with every compaction,
-        revocation, erasure and hold that names no other; with `require_actor`, one without an actor is refused. Appends
-        of concurrent callers share commits, unless `share_commits` is false. With `telemetry` the store reports to
-        OpenTelemetry.
+        revocation, erasure and hold that does not name another; with `require_actor`, a call without an actor is
+        refused. Appends of concurrent callers share commits, unless `share_commits` is false. With `telemetry` the
+        store reports to OpenTelemetry.
         """
         arguments.name(tenant, "tenant")
         arguments.optional_name(actor, "actor")
@@ -140,7 +140,7 @@ class AsyncReader:
     def of_tenant(self, tenant: str) -> Self:
         """Returns the same kind of store for another tenant, with this one's connections, counter and actor.
 
-        It works until this one is closed; closing it does nothing. Callbacks are registered for each by itself.
+        It works until this one is closed; closing it does nothing. Callbacks are registered for each store separately.
         """
         arguments.name(tenant, "tenant")
         return self._made(
@@ -228,7 +228,7 @@ class AsyncReader:
             key, at = key._replace(uid=at.thread_uid), at.pos
         if isinstance(at, datetime):
             arguments.moment(at, "at")
-            # Both calls by its key: the name may be another thread's in between.
+            # Use the key for both calls: the name may belong to another thread in between.
             found = typed_rows.thread(await self._db.call(queries.thread, key))
             key = key._replace(uid=found.thread_uid)
             at = await self._db.call(queries.pos_at, key, at)
@@ -241,8 +241,8 @@ class AsyncReader:
     async def outline(self, thread_id: str, *, at: int | None = None) -> Outline:
         """Returns the present view, or that at a pos, without its messages: which records fold which spans.
 
-        Use it where a view may be too large to be read whole, and `elements` for the parts of it that are wanted. Also
-        of a thread that `clear` has hidden.
+        Use it if a view may be too large to read completely, and `elements` to read parts of it. It also works for a
+        thread that `clear` has hidden.
         """
         key = self._key(thread_id)
         if at is not None:
@@ -274,9 +274,9 @@ class AsyncReader:
     async def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[TokenStep]:
         """Returns how the tokens of a thread's view changed over its life, for a chart: one step for each record.
 
-        The thread is divided into at most so many equal ranges of pos; each has one step for all its messages. What an
-        erasure took away is not in them: `thread` has the tokens of the present view. Of a thread that does not exist
-        there are none.
+        The thread is divided into at most `ranges` equal ranges of pos; each has one step for all its messages.
+        Erasures are not in the steps: `thread` has the tokens of the current view. A thread that does not exist has no
+        steps.
         """
         key = self._key(thread_id)
         arguments.number(ranges, "ranges", least=1)
@@ -284,7 +284,7 @@ class AsyncReader:
         return records.token_steps(messages, await self._db.call(queries.applied_tokens, key))
 
     async def thread(self, thread_id: str, *, hidden: bool = False) -> Thread:
-        """Returns a thread's counters, head and metadata. With `hidden` also one that `clear` has hidden."""
+        """Returns a thread's counters, head and metadata. With `hidden`, also finds one that `clear` has hidden."""
         key = self._key(thread_id)
         arguments.instance(hidden, bool, "hidden")
         found = typed_rows.thread(await self._db.call(queries.thread, key))
@@ -306,8 +306,8 @@ class AsyncReader:
     def tenants(self, *, after: str = "") -> AsyncIterator[str]:
         """Yields the tenants that have threads, after a name, in the order of their bytes.
 
-        The login must be exempt from row-level security, as a superuser is: any other would see only one tenant, and
-        gets `PermissionDenied`.
+        The login must be exempt from row-level security, as a superuser is: any other login would see only one tenant,
+        and gets `PermissionDenied`.
         """
         if after:
             arguments.name(after, "after")
@@ -380,7 +380,7 @@ class AsyncReader:
         arguments.instance(compaction, Compaction, "compaction")
         if compaction.start_seq is None or compaction.end_seq is None:
             raise InvalidInput(f"compaction {compaction.number} has no span{arguments.about(compaction.thread_id)}")
-        # By its key: the name may be another thread's by now.
+        # Use the key: the name may belong to another thread by now.
         key = self._key(compaction.thread_id)._replace(uid=compaction.thread_uid)
         return pages.messages(self._db, key, compaction.start_seq - 1, compaction.end_seq)
 
@@ -417,7 +417,7 @@ class AsyncReader:
         """
         key, wanted = self._key(thread_id), receipts.digests(tools, system)
         arguments.number(seq, "seq", least=1)
-        # All calls by its key: the name may be another thread's in between.
+        # Use the key for all calls: the name may belong to another thread in between.
         thread = await self.thread(thread_id, hidden=True)
         key = key._replace(uid=thread.thread_uid)
         message = await pages.message(self._db, key, seq)
@@ -543,12 +543,12 @@ class AsyncReader:
     def export(
         self, thread_id: str, *, bodies: export_rows.Bodies = True, checkpoint: Mapping[str, Any] | None = None
     ) -> AsyncIterator[bytes]:
-        """Yields the lines of a bundle: the whole thread up to its head, and what is needed to verify it.
+        """Yields the lines of a bundle: the whole thread up to its head, and everything that is needed to verify it.
 
         It is read in pages: memory does not grow with the thread. `bodies=False` withholds the content of every entry;
-        a callable that is given an entry's line, a mapping without content, withholds those for which it is false.
-        Commitments stay, so the rest still verifies. `checkpoint` is copied into the manifest. Entries appended during
-        the export are left out; an erasure during it is a `Conflict`.
+        a callable that is given an entry's line, a mapping without content, withholds the entries for which it returns
+        False. Commitments stay, so the rest still verifies. `checkpoint` is copied into the manifest. Entries appended
+        during the export are left out; an erasure during it is a `Conflict`.
         """
         key = self._key(thread_id)
         export_rows.check_options(bodies, checkpoint)

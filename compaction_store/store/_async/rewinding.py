@@ -1,4 +1,4 @@
-"""Lets the view of a thread end at an earlier seq."""
+"""Ends the view of a thread at an earlier seq."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def rewind(
     actor: str | None,
     authority: Payload | None,
 ) -> tuple[Compaction, ...]:
-    """Writes a rewind or a clear, and the revocations that it needs. Returns no records if the view ends there."""
+    """Writes a rewind or a clear, and the revocations that it needs. Returns none if the view already ends there."""
     run_id = uuid4()
     revoked = records.stated(reason=reason, authority=authority)
     bodies = documents.body_text(revoked), documents.body_text({"replacement": [], **revoked})

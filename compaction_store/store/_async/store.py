@@ -100,9 +100,9 @@ class AsyncStore(AsyncReader):
         returns the first result. The thread must end with `expected_seq`, and its head must be `expected_head`, as
         returned by an earlier append, a view or `thread` (`HeadConflict`). `view` is the view, or its rendering, that a
         reply was written from; it is kept as the receipt, and a thread that no longer has that view refuses the reply
-        (`HeadConflict`). `meta` and `tokens` are one for all messages or one for each; without `meta`, that of an SDK's
-        reply to a view is the `usage` it reports. With `turn`, the append is refused if the turn has lost the thread
-        (`TurnLost`).
+        (`HeadConflict`). `meta` and `tokens` are one value for all messages or one for each; without `meta`, an SDK's
+        reply to a view is stored with the `usage` that it reports as its meta. With `turn`, the append is refused if
+        the turn has lost the thread (`TurnLost`).
 
         With `durable=False` the call does not wait for the server's disk or standbys, which is faster. If the server
         crashes or fails over within the next second, the messages may be lost although they were returned. Nothing else
@@ -140,11 +140,11 @@ class AsyncStore(AsyncReader):
         return appended
 
     def turn(self, thread_id: str, *, wait: float = 60.0, lease: float = 30.0, actor: str | None = None) -> AsyncTurn:
-        """Makes a turn: only one at a time has a thread, over all processes, and they get it in the order they came.
+        """Makes a turn. Across all processes, a thread has one turn at a time, in the order of the requests.
 
         Used with `with` or `async with`. Entering it waits up to `wait` seconds (`TurnTimeout`). The lease is renewed
-        in the background until the turn ends; after the death of the process it ends by itself, within `lease` seconds.
-        No connection is held meanwhile. Appends with `turn.append` are refused if the turn has lost the thread
+        in the background until the turn ends; if the process dies, the turn ends by itself within `lease` seconds. No
+        connection is held meanwhile. Appends with `turn.append` are refused if the turn has lost the thread
         (`TurnLost`); others, inside or outside of a turn, are not affected.
         """
         thread = self._writable_key(thread_id)
@@ -197,21 +197,21 @@ class AsyncStore(AsyncReader):
         tokens: int | None = None,
         skip_refused: bool = False,
     ) -> AsyncIterator[ThreadLoaded]:
-        """Loads many threads, streamed: each is a `(thread_id, messages)`, or a triple with a key of its own.
+        """Loads many threads, streamed: each is a pair `(thread_id, messages)`, or a triple with its own key.
 
         Each thread is loaded as by `load`, and the result is yielded once it is stored. New threads that are short
         share transactions, of up to 10,000 messages or 16 MiB, so a thread's messages may be stored some threads later;
-        nothing is stored that is not asked for by iterating. With `key`, the same call again adds only what is new.
+        nothing is stored before the iteration asks for it. With `key`, the same call again adds only what is new.
 
         An error is raised when the threads before it are stored. With `skip_refused`, a thread that the store refuses
-        is reported, and the others go on.
+        is reported, and the others are loaded.
         """
         loading_threads.check(threads)
         options = loading_threads.Options(self._tenant, self._counter, Key(key).text, meta, tokens, skip_refused)
         return load_threads(self._db, threads, options)
 
     async def set_metadata(self, thread_id: str, metadata: Mapping[str, Any]) -> None:
-        """Replaces the thread's metadata: one JSON object for whatever is not a message."""
+        """Replaces the thread's metadata: one JSON object for any data that is not a message."""
         thread = self._writable_key(thread_id)
         text = encoding.encode_meta(metadata)
         if text is None:
@@ -221,8 +221,8 @@ class AsyncStore(AsyncReader):
     async def import_bundle(self, lines: loading.AsyncMessages) -> Imported:
         """Stores the thread of a bundle, given as its lines, all or none. The login needs the loader's role.
 
-        The thread is restored exactly: every entry of the chain to the byte, with its times, keys, receipts, records
-        and events, and its metadata. The whole bundle is verified before anything is sent; an `InvalidBundle` names the
+        The thread is restored exactly: every entry of the chain is the same to the byte, with times, keys, receipts,
+        records, events and metadata. The whole bundle is verified before anything is sent; an `InvalidBundle` names the
         line at fault. Content that is withheld is refused, erased content is not. The tenant must be the bundle's. If
         the thread exists with the same head, nothing is added; with another head it is `ThreadExists`. Times more than
         a day ahead of the server's clock are refused.
@@ -244,7 +244,7 @@ class AsyncStore(AsyncReader):
         """Makes a new thread that begins as a copy of this one, up to a pos or as it is now.
 
         Everything up to there is copied: messages, records and events, with their seqs, numbers, keys and salts, and
-        the metadata as it is now. The times are those of the fork. Both threads then go on by themselves. The first
+        the metadata as it is now. The times are those of the fork. The two threads are then independent. The first
         entry of the new thread names this one, and this one gets an event that names the new thread. With `key`, the
         same call again returns the first result. The new name must be free (`ThreadExists`).
         """
@@ -305,9 +305,10 @@ class AsyncStore(AsyncReader):
     ) -> CompactionRun:
         """Runs callbacks, the given or the registered ones, on the thread's view, and commits what they planned.
 
-        With a budget, only if the view is over it or `force` is set, and one run at a time: the others return at once,
-        or wait for that run if their view does not fit the window. `authority` is recorded beside the actor: a JSON
-        object of up to 8 KiB that says what allows it, such as a policy and its version, an approval or a ticket.
+        With a budget, this only happens if the view is over it or `force` is set, and one run at a time: other calls
+        return at once, or wait for that run if their view does not fit the window. `authority` is recorded beside the
+        actor: a JSON object of up to 8 KiB that says what allows it, such as a policy and its version, an approval or a
+        ticket.
         """
         thread, actor = self._writable_key(thread_id), self._chosen_actor(actor)
         work = self._compacting(thread, callbacks, budget, force=force, actor=actor, authority=authority)
@@ -320,7 +321,7 @@ class AsyncStore(AsyncReader):
         budget: TokenBudget | None = None,
         force: bool = False,
     ) -> CompactionPlan:
-        """Returns what `compact` would do now: runs the callbacks with their summarizers, and writes nothing."""
+        """Returns what `compact` would write now: runs the callbacks with their summarizers, and writes nothing."""
         return await compacting.plan(self._compacting(self._writable_key(thread_id), callbacks, budget, force=force))
 
     async def fit(
@@ -333,10 +334,10 @@ class AsyncStore(AsyncReader):
     ) -> View:
         """Returns the view, compacted first if it is over the budget. Its `measured` has the size and its source.
 
-        If compacting fails, a view that fits the window is returned all the same; one that does not is
-        `BudgetExceeded`.
+        If compacting fails, a view that fits the window is returned anyway; for one that does not fit, `BudgetExceeded`
+        is raised.
         """
-        # Checked on every call, so that a missing actor shows at once and not when the view has grown.
+        # Check on every call, so that a missing actor is noticed at once and not only when the view has grown.
         actor = self._chosen_actor(actor)
         authority = encoding.authority(authority)
         view = await compacting.measured_view(self, self._db, self._key(thread_id), budget)
@@ -372,10 +373,10 @@ class AsyncStore(AsyncReader):
     ) -> Sent:
         """Calls a model with the thread's view. If it refuses the request as too long, compacts harder and calls again.
 
-        `call` is given the request: the view as `fit` returns it, rendered by `render`. Any other error of it passes
-        through, and so does the last refusal if all `attempts` were refused or nothing more can be compacted. The
-        result has the reply and the request, to be appended with `append(thread_id, reply, view=request)`. Refusals
-        are recognized by their codes and texts, whichever SDK raises them.
+        `call` is given the request: the view as `fit` returns it, rendered by `render`. Any other error of `call` is
+        raised, and so is the last refusal if all `attempts` were refused or nothing more can be compacted. The result
+        has the reply and the request, to be appended with `append(thread_id, reply, view=request)`. Refusals are
+        recognized by their codes and texts, whichever SDK raises them.
         """
         if not callable(call):
             raise InvalidInput(f"call must be a callable, not {type(call).__name__}")
@@ -403,7 +404,7 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> Compaction:
-        """Undoes an active compaction: the view shows again what it showed before. Returns the record of this.
+        """Undoes an active compaction: the view shows again what it showed before. Returns the revocation.
 
         `view` is the view that the number was taken from: if the thread no longer has that view, the number may be
         another compaction's, and the call is refused (`SpanConflict`).
@@ -429,14 +430,14 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> tuple[Compaction, ...]:
-        """Puts a compaction that a provider made in place of the messages it replaced. Returns the records of this.
+        """Replaces messages in the view by the compaction that a provider made of them. Returns the written records.
 
         `compaction` is OpenAI's CompactedResponse, or a list of messages: they replace the view that was sent, which is
         `view`, or its part from `start_seq` to `end_seq`. Or it is a reply that has a compaction in it, a Claude Code
-        boundary, or an observed record: the thread has their messages already, so nothing replaces those before it.
-        A boundary that no import recorded is recorded with a given `start_seq` and `end_seq`, and its `summary_text`.
-        The messages are kept unchanged, and a compaction that only the provider can read has no `summary_text`. System
-        messages are not replaced. It is undone by `revoke`. If it was adopted before, nothing is written.
+        boundary, or an observed record: the thread has their messages already, so nothing replaces those before it. A
+        boundary that no import recorded is recorded with a given `start_seq` and `end_seq`, and its `summary_text`. The
+        messages are kept unchanged, and a compaction that only the provider can read has no `summary_text`. System
+        messages are not replaced. `revoke` undoes it. If the compaction was adopted before, nothing is written.
         """
         thread = self._writable_key(thread_id)
         made = adoption.read(compaction)
@@ -483,7 +484,7 @@ class AsyncStore(AsyncReader):
         work = self._compacting(thread, (), None, force=False, actor=actor, authority=authority)
         return await repairing.repair(work, number, summarizer, reason=reason, allow=allow, checks=checks)
 
-    # ---- going back
+    # ---- rewinding
 
     async def rewind(
         self,
@@ -495,7 +496,7 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> tuple[Compaction, ...]:
-        """Lets the view end at a seq: hides all messages after it, until the record of this is revoked.
+        """Ends the view at a seq: hides all messages after it, until the rewind is revoked.
 
         The messages stay in `replay`, and appends continue with the next seq. A compaction that reaches from before the
         seq to after it is revoked in the same run. Messages that are hidden already stay hidden. Returns the records
@@ -520,7 +521,7 @@ class AsyncStore(AsyncReader):
         actor: str | None = None,
         authority: Mapping[str, Any] | None = None,
     ) -> tuple[Compaction, ...]:
-        """Empties the view: hides all messages, until the record of this is revoked. Nothing is erased.
+        """Empties the view: hides all messages, until the clear is revoked. Nothing is erased.
 
         With `hide`, `view`, `thread`, `threads` and `due` do not find the thread until the next append; audits still
         do. Returns the record, or nothing if the view is empty already.
@@ -551,12 +552,12 @@ class AsyncStore(AsyncReader):
     ) -> Redaction:
         """Erases messages, and every compaction record that may repeat them, all or none.
 
-        A message's payload, meta and salt are erased, and the bodies of records whose span or inputs reach it,
-        directly or through other records, whatever their outcome. Commitments stay, so the thread still verifies.
-        Messages that are erased already are left out. A hold or a retention forbids it (`Held`), unless `override`
-        gives a reason to ignore them. Reasons are kept forever and should name nobody. With `dry_run` nothing is
-        written, and the result is what would be erased; the same errors are raised. `confirmed=False` does the same
-        for somebody who orders an erasure and has yet to confirm it: a refusal is recorded.
+        A message's payload, meta and salt are erased, and the bodies of records whose span or inputs reach it, directly
+        or through other records, whatever their outcome. Commitments stay, so the thread still verifies. Messages that
+        are erased already are left out. A hold or a retention forbids it (`Held`), unless `override` gives a reason to
+        ignore them. Reasons are kept forever and should name nobody. With `dry_run` nothing is written, and the result
+        is what would be erased; the same errors are raised. `confirmed=False` does the same for an erasure that was
+        ordered but is not confirmed yet: a refusal is recorded.
 
         Forks of the thread hold copies. The copies are erased too, in forks of forks as well, and a hold of a fork
         forbids it. With `forks=False` they are left alone. The result names the forks either way.
@@ -597,9 +598,9 @@ class AsyncStore(AsyncReader):
         """Erases a whole thread: every message and record, the metadata and the name.
 
         A stub stays, which still verifies. Its name is `erased:` and its thread_uid, and nothing can be added to it
-        (`ThreadErased`). The old name is free: an append to it makes a new thread. A thread may also be given by the
-        name of its stub, before it is erased too: so a call of unknown outcome can be repeated, and reaches no other
-        thread. If it is erased already, `pos` is None. `override`, `dry_run`, `confirmed` and `forks` are as in
+        (`ThreadErased`). The old name is free: an append to it makes a new thread. A thread can also be given by the
+        name of its stub, even before it is erased: so a call with an unknown outcome can be repeated and reaches no
+        other thread. If it is erased already, `pos` is None. `override`, `dry_run`, `confirmed` and `forks` are as in
         `redact`: in forks the copies are erased, and nothing else.
         """
         key = thread_key(self._tenant, thread_id)
@@ -609,7 +610,7 @@ class AsyncStore(AsyncReader):
         actor = None if dry_run else self._chosen_actor(actor)
         body = erasure.body(reason=reason, override=override, authority=encoding.authority(authority))
         thread = await erasing.find(self._db, key)
-        # By its key: a repeated call must not reach a new thread of the same name.
+        # Use the key: a repeated call must not reach a new thread of the same name.
         key = ThreadKey(thread.thread_uid, self._tenant, thread.thread_id)
         return await erasing.erase(
             self._db, key, body, last_pos=thread.last_pos, actor=actor, overrides=override is not None, dry_run=looks,

@@ -1,6 +1,7 @@
 """Turns: one at a time for a thread, over all processes.
 
-A turn is a lease in the database. Nothing is held while it lasts, and nothing while it waits: waiting is asking again.
+A turn is a lease in the database. No connection or lock is held while a turn lasts or waits: a waiting turn asks again
+and again.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from compaction_store.store._async.writing import Metas
 from compaction_store.store.periodic import AsyncPeriodic
 from compaction_store.store.turn_waits import gaps, pause, timeout
 
-# How long the end of a turn may take, and the least time for asking once.
+# The time limit for ending a turn, and the minimum time for one request.
 _LEAVE_SECONDS = 2.0
 _LEAST_SECONDS = 2.0
 
 
 class AsyncTurn:
-    """The sole right to a thread among those who take turns. Made by `turn`, entered once as a context manager.
+    """The exclusive right to a thread among callers that take turns. Made by `turn`, entered once as a context manager.
 
-    `last_seq` and `head` are the thread's when the turn began, then those of the last append through it; `head` is None
-    for a thread that does not exist yet. `until` is the end of the lease by the server's clock. `lost` says whether the
-    turn is known to have lost the thread.
+    `last_seq` and `head` are those of the thread when the turn began, then those of the last append through it; `head`
+    is None for a thread that does not exist yet. `until` is the end of the lease by the server's clock. `lost` says
+    whether the turn is known to have lost the thread.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class AsyncTurn:
     ) -> Appended:
         """Appends as the store's `append` does, if the turn still has the thread (`TurnLost`).
 
-        With `expected_seq=turn.last_seq`, only if nobody has appended outside of the turn; with
-        `expected_head=turn.head`, only if nothing else was written either.
+        With `expected_seq=turn.last_seq`, it succeeds only if nobody has appended outside of the turn; with
+        `expected_head=turn.head`, only if nothing else was written.
         """
         appended: Appended = await self._append(
             self.thread_id, messages, key=key, expected_seq=expected_seq, expected_head=expected_head, view=view,
@@ -114,10 +115,10 @@ class AsyncTurn:
             return ()
         return gaps(self._own, self._first_seq, row[3])
 
-    # ---- what the store asks of a turn that an append goes through
+    # ---- used by the store for an append in a turn
 
     def check(self, thread: ThreadKey) -> None:
-        """Refuses a turn that has not begun, or that is one on another thread."""
+        """Refuses a turn that has not begun, or that is on another thread."""
         if not self._began:
             raise InvalidInput("a turn must be entered with `with` or `async with` before it is used")
         if thread != self._thread:
@@ -125,7 +126,7 @@ class AsyncTurn:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Notes the loss of the turn."""
+        """A context in which a `TurnLost` marks the turn as lost."""
         try:
             yield
         except TurnLost:
@@ -136,7 +137,7 @@ class AsyncTurn:
         """Notes messages that were appended through the turn."""
         span = Span(appended[0].seq, appended[-1].seq)
         if span.start_seq < self._first_seq or any(own.start_seq <= span.start_seq <= own.end_seq for own in self._own):
-            # A replay of an append before this turn, or of one in it.
+            # The append repeats an earlier one, from before this turn or in it.
             return
         if self._own and self._own[-1].end_seq + 1 == span.start_seq:
             self._own[-1] = Span(self._own[-1].start_seq, span.end_seq)
@@ -194,13 +195,13 @@ class AsyncTurn:
         self._first_seq = self.last_seq + 1
 
     async def _leave(self, seconds: float) -> bool | None:
-        """Returns whether the turn had the thread until now, None if that is unknown: then its lease ends by itself."""
+        """Returns whether the turn had the thread until now, None if unknown: the lease then expires by itself."""
         with suppress(CompactionStoreError):
             return await self._db.with_at_most(seconds).call(queries.leave_turn, self._thread, self.turn_id)
         return None
 
     async def _renew(self) -> bool:
-        """Renews the lease in the background; returns whether to go on."""
+        """Renews the lease in the background; returns whether to continue."""
         try:
             with self.watching():
                 self.until = await self._db.with_at_most(self._lease / 3).call(
@@ -209,6 +210,6 @@ class AsyncTurn:
         except TurnLost:
             return False
         except CompactionStoreError:
-            # Tried again before the lease ends.
+            # The next renewal comes before the lease ends.
             return True
         return True

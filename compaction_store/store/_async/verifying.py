@@ -33,9 +33,9 @@ _PAGE = 1000
 _UID = 10
 # Columns of the SQL function `entries`.
 _POS, _BODY, _COLUMNS = 0, 8, 11
-# A hundred times the measured time for a thread's line in a checkpoint.
+# The time allowed for each thread of a checkpoint: a hundred times the measured time.
 _SECONDS_A_THREAD = 0.001
-# A checkpoint waits for another one for less than the deadline, so that the error can name the one that holds the lock.
+# A checkpoint waits less than the deadline for another one, so that the error can name the holder of the lock.
 _SHARE_OF_DEADLINE = 0.7
 _WITHOUT_DEADLINE = 10.0
 # Classes of SQLSTATE that stored data can cause: data exceptions, limits, corruption.
@@ -129,7 +129,7 @@ async def _schema(verification: Verification) -> SchemaReport | None:
 
 
 async def _stored(verification: Verification, stored: Stored, newest: NewestCheckpoint) -> Report:
-    """Reports on whatever is stored under a key; nothing that is stored raises an error."""
+    """Reports on everything that is stored under a key. Bad data never raises an error."""
     name = stored.thread_id or ""
     found = stored_threads.findings(stored)
     report = Report(name, verification.level, 0, 0, (), b"", thread_uid=stored.thread_uid)

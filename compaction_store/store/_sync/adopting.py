@@ -1,4 +1,6 @@
-"""Adopts a compaction that a provider made: records fold what it replaced, and its stand-ins take their place."""
+"""Adopts a compaction that a provider made: records fold the messages that it replaced, and its stand-ins replace them
+in the view.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def adopt(
     if made.stand_ins is None and made.record is None and not (made.is_boundary and has_span):
         made = adoption.of_record(_observed(reader, thread.thread_id, made))
     if made.record is not None:
-        # By its key: the name may be another thread's by now.
+        # Use the key: the name may belong to another thread by now.
         thread = thread._replace(uid=made.record.thread_uid)
     base = reader.view(thread.thread_id) if view is None else view.view if isinstance(view, Rendered) else view
     first, last = _range(made, base, start_seq, end_seq)

@@ -20,7 +20,7 @@ from compaction_store.rendering import receipts
 _KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 _PAGE = 100
-# The columns of a thread in a row of `due`.
+# The number of columns of a thread in a row of `due`.
 _THREAD = 12
 # How many of the last messages are searched for a reply that reports its usage.
 _REPORTS = 100
@@ -50,7 +50,7 @@ def compaction_log(
     newest_first: bool = False,
     after: CompactionKey | None = None,
 ) -> Iterator[Compaction]:
-    """Yields the records that match a filter, in pages, from a record on."""
+    """Yields the records that match a filter, in pages, after a given record."""
     while True:
         rows = db.call(queries.compactions, tenant, wanted, after, newest_first, _PAGE)
         for row in rows:
@@ -126,7 +126,7 @@ def events(db: Connections, thread: ThreadKey, after: int) -> Iterator[Event]:
             yield erasure.event(thread.thread_id, row)
         if len(rows) < _PAGE:
             return
-        # By its key from here on: the name may be another thread's by now.
+        # Use the key from here on: the name may belong to another thread by now.
         thread = thread._replace(uid=rows[0][-1])
         after = rows[-1][0]
 
@@ -176,6 +176,6 @@ def due(db: Connections, tenant: str, budget: TokenBudget) -> Iterator[Thread]:
 
 
 def calibrated(db: Connections, thread: ThreadKey, local: int, budget: TokenBudget) -> Measured:
-    """Estimates what a view takes from the store's own count and the newest reply that reports its usage."""
+    """Estimates the size of a view from the store's own count and the newest reply that reports its usage."""
     rows = db.call(queries.reported, thread, _REPORTS)
     return size_estimate.calibrated(local, budget, size_estimate.reported(rows))

@@ -44,5 +44,5 @@ def _answer(db: Connections, thread: ThreadKey, load: loading.Load, request: loa
         return db.call(queries.commitments, thread, request.first_seq, request.limit)
     if isinstance(request, provider_compactions.Record):
         return db.call(queries.observe, thread, request.run_id, request.records, key=load.key)
-    # The deadline is for one message; a chunk gets the time that a slow connection needs besides.
+    # The deadline is meant for one message; a chunk gets additional time for a slow connection.
     return db.with_more_time(request.seconds).call(queries.load, thread, request, load.encode_ahead, key=load.key)

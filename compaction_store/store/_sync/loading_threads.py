@@ -42,7 +42,9 @@ def load_threads(
 
 
 def _read(threads: loading_threads.Threads, options: Options) -> Iterator[Thread | Exception]:
-    """Yields the threads, each read ahead as far as a group may need it; an error last, after the threads before it."""
+    """Yields the threads, each read ahead as far as a group may need. If reading fails, the error comes after the
+    threads before it.
+    """
     try:
         for given in loading.Source(threads):
             thread = loading_threads.begin(given, options)
@@ -71,7 +73,7 @@ def _read_ahead(thread: Thread) -> None:
 
 
 def _store(db: Connections, group: Group, options: Options) -> Iterator[ThreadLoaded]:
-    """Stores a group in one transaction, and loads by itself what could not be stored with the others."""
+    """Stores a group in one transaction; threads that could not be stored with the others are loaded individually."""
     db.run_in_thread(group.count)
     chunks = group.chunks(options)
     made: Iterator[UUID | None] = iter(())

@@ -21,7 +21,7 @@ _THREADS_PAGE = 500
 
 
 def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) -> Iterator[Message]:
-    """Yields the messages after a seq and up to another, oldest first."""
+    """Yields the messages after one seq and up to another, oldest first."""
     limit = _FIRST_PAGE
     while True:
         rows = db.call(queries.replay, thread, after, until, limit)
@@ -29,7 +29,7 @@ def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) 
             yield typed_rows.message(row)
         if len(rows) < limit:
             return
-        # By its key from here on: the name may be another thread's by now.
+        # Use the key from here on: the name may belong to another thread by now.
         thread = thread._replace(uid=thread.uid or rows[0][-1])
         after = rows[-1][0]
         limit = _next_limit(rows, limit)
@@ -57,7 +57,9 @@ def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Me
 
 
 def threads(db: Connections, tenant: str, after: str, *, hidden: bool) -> Iterator[Thread]:
-    """Yields threads in the order of their names, erased ones last: so none is missed that is erased meanwhile."""
+    """Yields threads in the order of their names, erased ones last, so that a thread that is erased meanwhile is not
+    missed.
+    """
     listed = array("Q")
     if erasure.stub_uid(after) is None:
         for thread in _threads(db, tenant, after, hidden=hidden, erased=False):
@@ -88,6 +90,6 @@ def _random_bits(thread: Thread) -> int:
 
 
 def _next_limit(rows: list[tuple[Any, ...]], limit: int) -> int:
-    """Keeps a page near four megabytes, however large the messages are."""
+    """Returns the number of rows for the next page, so that it takes about four megabytes."""
     size = sum(len(row[3] or "") for row in rows) // len(rows) + 1
     return max(1, min(_LONGEST_PAGE, limit * 16, _PAGE_BYTES // size))

@@ -33,7 +33,8 @@ def repair(
 
 
 def _without(view: View, record: Compaction, inside: View) -> View:
-    """Returns the view as it will be when a record is revoked: with what its span showed just before it was written.
+    """Returns the view after the revocation of a record, in which the span shows what it showed just before the record
+    was written.
 
     Nothing in the span was erased since then, because that would have erased the record as well.
     """

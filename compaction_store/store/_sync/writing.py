@@ -86,10 +86,11 @@ def append(
             by_key = new._replace(thread=thread._replace(uid=known.thread_uid))
             written = _write(db, shared_commits, by_key, seen)
         except (ThreadErased, ThreadNotFound):
-            # Somebody has erased it, or restored a backup from before it was made. The name may have a new thread.
+            # The thread was erased, or a backup from before its creation was restored. The name may lead to a new
+            # thread.
             written = _write(db.with_time_left_since(start), shared_commits, new, seen)
     if written.replayed:
-        # The tokens and metas of the first call are stored, whatever this one gave.
+        # The tokens and metas of the first call are stored; those of this call are ignored.
         found = thread._replace(uid=written.thread_uid)
         after, count = written.first_seq - 1, len(batch.new)
         with call.after_write(key.text, thread.thread_id):
@@ -160,7 +161,7 @@ def _metas(meta: Metas, count: int) -> Sequence[str | None]:
 
 
 def _appended(written: queries.Written, batch: Batch) -> Iterator[Message]:
-    """Yields the messages as a reader gets them, decoded anew so that no object of the caller's is kept."""
+    """Yields the messages as a reader gets them. They are decoded again, so that no object of the caller is kept."""
     for i, (e, n) in enumerate(zip(batch.encoded, batch.new, strict=True)):
         meta = None if n.meta is None else encoding.decode(n.meta)
         yield Message(
