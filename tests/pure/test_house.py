@@ -10,6 +10,7 @@ import pytest
 from support.paths import ROOT, TESTS
 
 LONGEST_TEST_FILE = 600
+CITUS = ROOT / "migrations" / "sql" / "citus"
 # Only these may import SQLAlchemy, psycopg or alembic. `embedded` is the public interface of `postgres_embedded`.
 KNOW_THE_DATABASE = {"deploy", "embedded", "migrate", "postgres", "postgres_embedded"}
 
@@ -44,6 +45,14 @@ def test_every_package_but_those_of_the_database_may_not_import_its_libraries(
 def test_no_contract_leaves_an_import_out(contracts: dict[str, dict[str, Any]]) -> None:
     assert set(contracts) == {"layers", "forbidden", "acyclic_siblings"}
     assert not [name for name, contract in contracts.items() if "ignore_imports" in contract]
+
+
+def test_every_sql_file_that_only_a_cluster_runs_says_why_it_is_needed() -> None:
+    first = {path: path.read_text(encoding="utf-8").split("\n\n")[0] for path in sorted(CITUS.rglob("*.sql"))}
+    assert len(first) > 10
+    for path, text in first.items():
+        comment = " ".join(line[3:] for line in text.splitlines() if line.startswith("-- "))
+        assert "cluster" in comment or "Citus" in comment, path
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

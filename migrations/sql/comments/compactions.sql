@@ -1,5 +1,5 @@
 COMMENT ON TABLE compaction_store.compactions IS
-    'One row for each compaction record, whatever its outcome. Records are only added; an erasure takes out the body.';
+    'One row for each compaction record, whatever its outcome. Records are only added; an erasure removes the body.';
 COMMENT ON COLUMN compaction_store.compactions.thread_uid IS
     'The key of the thread.';
 COMMENT ON COLUMN compaction_store.compactions.number IS
@@ -17,7 +17,7 @@ COMMENT ON COLUMN compaction_store.compactions.end_seq IS
 COMMENT ON COLUMN compaction_store.compactions.tokens_before IS
     'The tokens of the span in the view before the compaction.';
 COMMENT ON COLUMN compaction_store.compactions.tokens_after IS
-    'The tokens of what replaces the span.';
+    'The tokens of the replacement of the span.';
 COMMENT ON COLUMN compaction_store.compactions.source_count IS
     'The number of messages in the span.';
 COMMENT ON COLUMN compaction_store.compactions.revokes IS

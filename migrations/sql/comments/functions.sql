@@ -14,11 +14,11 @@ COMMENT ON FUNCTION compaction_store.set_metadata IS
 COMMENT ON FUNCTION compaction_store.commit_compactions IS
     'Writes the records of one run of a compaction, all or none.';
 COMMENT ON FUNCTION compaction_store.rewind IS
-    'Lets the view of a thread end at a seq, with a record that hides everything after it.';
+    'Ends the view of a thread at a seq, with a record that hides everything after it.';
 COMMENT ON FUNCTION compaction_store.lease IS
-    'Gives a run the sole right to compact a thread for some seconds.';
+    'Gives a run the lease of a thread: the exclusive right to compact it for some seconds.';
 COMMENT ON FUNCTION compaction_store.release IS
-    'Gives that right back.';
+    'Releases the lease of a thread.';
 COMMENT ON FUNCTION compaction_store.stalled IS
     'Returns the newest rejected attempts of a thread, for a worker that decides whether to try again.';
 COMMENT ON FUNCTION compaction_store.record_event IS
@@ -36,9 +36,9 @@ COMMENT ON FUNCTION compaction_store.take_turn IS
 COMMENT ON FUNCTION compaction_store.renew_turn IS
     'Extends the lease of a turn.';
 COMMENT ON FUNCTION compaction_store.leave_turn IS
-    'Ends a turn, or its waiting.';
+    'Ends a turn or its wait.';
 COMMENT ON FUNCTION compaction_store.hold_turn IS
-    'Raises an error unless a turn has its thread, and keeps it there until the end of the transaction.';
+    'Raises an error unless a turn has its thread, and locks the turn until the end of the transaction.';
 COMMENT ON FUNCTION compaction_store.find_load IS
     'Finds the messages that an import stored under a key.';
 COMMENT ON FUNCTION compaction_store.load IS
@@ -48,7 +48,7 @@ COMMENT ON FUNCTION compaction_store.load_threads IS
 COMMENT ON FUNCTION compaction_store.observe IS
     'Records compactions that a provider made by itself, for messages that an import stored.';
 COMMENT ON FUNCTION compaction_store.begin_import IS
-    'Returns what is stored of a thread that a bundle brings; called before its rows are sent.';
+    'Returns the pos and the head of the thread of a bundle, if it is stored already.';
 COMMENT ON FUNCTION compaction_store.finish_import IS
     'Adds the rows that this transaction staged as one new thread, if their hash chain is right.';
 COMMENT ON FUNCTION compaction_store.replay IS
@@ -58,7 +58,7 @@ COMMENT ON FUNCTION compaction_store.newest IS
 COMMENT ON FUNCTION compaction_store.view IS
     'Returns what the model should see at a pos, or now: messages, and records in place of their spans.';
 COMMENT ON FUNCTION compaction_store.element IS
-    'Returns the part of the present view that has a seq: the message, or the record in its place.';
+    'Returns the element of the current view that has a seq: the message, or the record in its place.';
 COMMENT ON FUNCTION compaction_store.pos_at IS
     'Returns the last pos of a thread that is not later than a time.';
 COMMENT ON FUNCTION compaction_store.thread IS
@@ -72,7 +72,7 @@ COMMENT ON FUNCTION compaction_store.events IS
 COMMENT ON FUNCTION compaction_store.reported IS
     'Finds the newest reply that reports the tokens of its request.';
 COMMENT ON FUNCTION compaction_store.checkpoint_turn IS
-    'Locks the making of checkpoints until the end of the transaction.';
+    'Blocks other checkpoints until the end of the transaction.';
 COMMENT ON FUNCTION compaction_store.tenant IS
     'Returns the tenant that compaction_store.tenant names; raises an error if it is not set.';
 COMMENT ON FUNCTION compaction_store.refuse_no_tenant IS
@@ -84,7 +84,7 @@ COMMENT ON FUNCTION compaction_store.audit_tenants IS
 COMMENT ON FUNCTION compaction_store.audit_json IS
     'Returns a stored JSON text as jsonb, with U+FFFD for NUL and lone surrogates; NULL if jsonb cannot represent it.';
 COMMENT ON FUNCTION compaction_store.retained_until IS
-    'Returns the end of a retention from the body of its event; NULL if it is no valid time.';
+    'Returns the end of a retention from the body of its event; NULL if it is not a valid time.';
 COMMENT ON TABLE compaction_store.alembic_version IS
     'The version of this schema, written by migrations.';
 COMMENT ON COLUMN compaction_store.alembic_version.version_num IS

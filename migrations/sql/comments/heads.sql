@@ -9,9 +9,9 @@ COMMENT ON COLUMN compaction_store.heads.last_number IS
 COMMENT ON COLUMN compaction_store.heads.last_pos IS
     'The number of entries, which is the pos of the last one: messages, records and events together.';
 COMMENT ON COLUMN compaction_store.heads.view_tokens IS
-    'The tokens of the present view, by the counters of its messages and records.';
+    'The tokens of the current view, by the counters of its messages and records.';
 COMMENT ON COLUMN compaction_store.heads.stalled_tokens IS
-    'The tokens of the view when an attempt at a compaction last made no progress; NULL after one that did.';
+    'The tokens of the view at the last attempt that made no progress; NULL after an attempt that made some.';
 COMMENT ON COLUMN compaction_store.heads.erased_pos IS
     'The pos of the event that erased the whole thread; NULL if it was not erased.';
 COMMENT ON COLUMN compaction_store.heads.hidden_seq IS
@@ -19,9 +19,9 @@ COMMENT ON COLUMN compaction_store.heads.hidden_seq IS
 COMMENT ON COLUMN compaction_store.heads.last_at IS
     'When the last entry was written; -infinity before the first.';
 COMMENT ON COLUMN compaction_store.heads.lease_until IS
-    'Until when a run has the sole right to compact the thread.';
+    'The end of the lease: until then one run has the exclusive right to compact the thread.';
 COMMENT ON COLUMN compaction_store.heads.lease_run IS
-    'The run that has that right.';
+    'The run that has the lease.';
 COMMENT ON COLUMN compaction_store.heads.view_tokens_coarse IS
     'The tokens of the view in units of 16,384, for an index that rarely changes.';
 COMMENT ON COLUMN compaction_store.heads.tenant IS
@@ -29,6 +29,6 @@ COMMENT ON COLUMN compaction_store.heads.tenant IS
 COMMENT ON COLUMN compaction_store.heads.head IS
     'The last entry of the hash chain.';
 COMMENT ON COLUMN compaction_store.heads.lease_since IS
-    'When that run began.';
+    'When the run with the lease began.';
 COMMENT ON COLUMN compaction_store.heads.lease_actor IS
-    'The actor of that run.';
+    'The actor of the run with the lease.';

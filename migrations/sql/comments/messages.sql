@@ -1,5 +1,5 @@
 COMMENT ON TABLE compaction_store.messages IS
-    'One row for each message. Messages are only added; an erasure takes out the content.';
+    'One row for each message. Messages are only added; an erasure removes the content.';
 COMMENT ON COLUMN compaction_store.messages.thread_uid IS
     'The key of the thread.';
 COMMENT ON COLUMN compaction_store.messages.seq IS

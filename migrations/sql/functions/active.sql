@@ -1,6 +1,7 @@
--- Returns the active records of a thread at a pos: those in force whose span is not inside another one in force, in order.
--- p_last_number is the head's, as for in_force. Outer records come before those inside them. After ten records inside one,
--- the query starts again behind it: a thousand rewinds, each inside the next, are one record that is read, not a thousand.
+-- Returns the active records of a thread at a pos: those in force whose span is not inside another one in force, in
+-- order. p_last_number is the head's, as for in_force. Outer records come before those inside them. After ten records
+-- inside one, the query starts again after that one: of a thousand rewinds, each inside the next, it reads about
+-- ten and not all.
 CREATE FUNCTION compaction_store.active(p_thread_uid uuid, p_at bigint, p_last_number bigint)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE plpgsql STABLE

@@ -1,9 +1,9 @@
 -- Appends one message in one round trip. The key is checked before expected_seq, so that a retry after a success is a
 -- replay, not a conflict. p_fresh means that the key was made for this call and cannot exist yet. The time is read
--- under the lock and never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at the
--- pos in the receipt. Without p_durable the commit does not wait for the disk. Returns OUT parameters, because one row
--- costs less than a result set. Here and in all other functions, p_thread_uid may be NULL: then the key is looked up by
--- the name. The first append makes the thread.
+-- under the lock, so it never goes back. p_expected_head must be the thread's head; p_seen_head must be the entry at
+-- the pos in the receipt. Without p_durable the commit does not wait for the disk. Returns OUT parameters, because one
+-- row costs less than a result set. Here and in all other functions, p_thread_uid may be NULL: then the key is looked
+-- up by the name. The first append makes the thread.
 CREATE FUNCTION compaction_store.append(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_payload text, p_salt bytea, p_role text,
     p_tokens integer, p_counter text, p_key text, p_meta text, p_receipt text, p_expected_seq bigint,
@@ -50,7 +50,7 @@ BEGIN
         FROM compaction_store.threads AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id;
         IF NOT FOUND THEN
             PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
-            -- A thread that is not there has no head.
+            -- A missing thread has no head.
             IF p_expected_head IS NOT NULL THEN
                 PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
             END IF;
@@ -122,7 +122,7 @@ BEGIN
         p_thread_uid, first_seq, first_pos, written_at, p_tokens, p_tenant, p_role, p_counter, p_key, p_salt,
         v_commitment, chain_head, v_meta_commitment, p_receipt, p_meta::json, p_payload::json
     );
-    -- A rewrite rule can discard the insert: never acknowledge a message that was not stored.
+    -- A rewrite rule could discard the insert: never acknowledge a message that was not stored.
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the message was not stored' USING ERRCODE = 'CS010';
     END IF;

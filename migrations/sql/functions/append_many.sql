@@ -43,13 +43,13 @@ BEGIN
         RAISE EXCEPTION 'a key must be 1 to 255 bytes of text, not %', octet_length(p_key) USING ERRCODE = 'CS019';
     END IF;
     FOR i IN 1 .. v_count LOOP
-        -- Assigned, because PERFORM would run the executor.
+        -- An assignment, because PERFORM would run the executor.
         v_nothing := compaction_store.refuse_bad_message(p_payloads[i], p_roles[i], p_metas[i]);
     END LOOP;
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     IF p_thread_uid IS NULL THEN
         PERFORM compaction_store.refuse_other_seq(p_expected_seq, 0);
-        -- A thread that is not there has no head.
+        -- A missing thread has no head.
         IF p_expected_head IS NOT NULL THEN
             PERFORM compaction_store.refuse_other_entry(NULL, 0, 0, p_expected_head);
         END IF;

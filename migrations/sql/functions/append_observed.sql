@@ -34,7 +34,7 @@ BEGIN
     END IF;
     p_thread_uid := written_uid;
     IF replayed THEN
-        -- The records of the first call follow its messages, and the last of them was its head.
+        -- The records of the first call follow its messages, and its head was the entry of the last record.
         v_pos := first_pos + cardinality(p_payloads);
         v_number := compaction_store.number_at(p_thread_uid, v_pos);
         SELECT c.run_id INTO v_run_id FROM compaction_store.compactions AS c

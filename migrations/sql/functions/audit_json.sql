@@ -1,5 +1,5 @@
--- Returns a stored JSON text as jsonb for the audit views; NULL if Postgres cannot represent it, or if it has a number of
--- more digits than Python reads, which jsonb makes of a short text with an exponent. jsonb has no NUL and no lone
+-- Returns a stored JSON text as jsonb for the audit views; NULL if Postgres cannot represent it, or if it has a number
+-- with more digits than Python reads: jsonb writes a short text with an exponent in full. jsonb has no NUL and no lone
 -- surrogate, so each is replaced by U+FFFD. Never raises an error, so that one row cannot hide the others. IMMUTABLE,
 -- because Citus calls no other function in the views' subqueries.
 CREATE FUNCTION compaction_store.audit_json(p_text text) RETURNS jsonb
@@ -11,7 +11,7 @@ DECLARE
     v_found jsonb;
 BEGIN
     IF strpos(v_text, E'\\u') > 0 THEN
-        -- No backslash is escaped by another after this, so each begins an escape.
+        -- After this, no backslash is escaped by another one, so each backslash begins an escape.
         v_text := replace(v_text, E'\\\\', E'\\u005c');
         v_text := regexp_replace(v_text, E'\\\\u0000', E'\\\\ufffd', 'g');
         v_text := regexp_replace(

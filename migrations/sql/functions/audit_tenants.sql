@@ -1,4 +1,4 @@
--- Returns the tenants whose rows the audit views show: that of compaction_store.tenant, or all of them if
+-- Returns the tenants whose rows the audit views show: the one in compaction_store.tenant, or all of them if
 -- compaction_store.all_tenants is on. Raises an error if neither is set, or if row-level security would hide some.
 CREATE FUNCTION compaction_store.audit_tenants() RETURNS SETOF text
 LANGUAGE plpgsql STABLE

@@ -9,8 +9,8 @@ AS $$
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- FOR UPDATE writes the row, so that under synchronous replication this answer waits for the standby, as the import
-    -- that made the thread did.
+    -- FOR UPDATE writes the row, so that with synchronous replication this answer waits for the standby, like the
+    -- import that made the thread.
     SELECT h.last_pos, h.head INTO found_pos, found_head
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
 END

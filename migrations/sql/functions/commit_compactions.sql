@@ -1,8 +1,8 @@
 -- Writes the records of one run, all or none, and returns them; called again with the same run_id it writes nothing and
--- returns the same records. p_records is a JSON array. p_base_pos and p_base_head name the view that the run was planned
--- on, by its pos and the entry there. The run is refused where the thread has another entry at that pos (as after a
--- failover or a restore), where a record since then touches one of its spans, and where something that an attempt was
--- made from has been erased since then. The login is the session's, whatever the caller sent.
+-- returns the same records. p_records is a JSON array. p_base_pos and p_base_head name the view that the run was
+-- planned on, by its pos and the entry there. The run is refused if the thread has another entry at that pos (as after
+-- a failover or a restore), if a later record touches one of its spans, or if a source of an attempt has been erased
+-- since. The login is the session's, whatever the caller sent.
 CREATE FUNCTION compaction_store.commit_compactions(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_base_pos bigint, p_base_head bytea, p_records text
 ) RETURNS TABLE (
@@ -105,8 +105,8 @@ BEGIN
         v_row.source_count := NULL;
         v_change := 0;
 
-        -- The range of messages that the record may have been made from; derived_records has the same rules. A load's record
-        -- names the first message of the load.
+        -- The range of messages that the record may have been made from, by the same rules as in derived_records. A
+        -- record of a load names the first message of the load.
         v_from := CASE
             WHEN v_row.kind = 'revocation' THEN NULL
             WHEN v_row.start_seq IS NULL OR 0 = ANY (v_row.inputs) THEN coalesce((v_record ->> 'from')::bigint, 1)
@@ -237,7 +237,7 @@ BEGIN
             v_head.hidden_seq := compaction_store.hidden_seq(p_thread_uid, v_head.last_number);
         END IF;
     END LOOP;
-    -- After an applied record of an unknown kind, nobody could read the view.
+    -- After an applied record of an unknown kind, this release could not read the view.
     PERFORM compaction_store.refuse_unknown(p_thread_uid, v_head.last_pos, v_head.last_number);
     UPDATE compaction_store.heads AS h
     SET last_number = v_head.last_number, last_pos = v_head.last_pos, last_at = v_head.last_at, head = v_head.head,

@@ -1,15 +1,15 @@
--- Copies the entries of a thread up to a pos into a new one, behind its origin event, and returns the new thread's head.
--- Each copy has the same content, salt, commitment, seq, number and columns; its pos is one greater, its time is that of
--- the copy, and its entry follows from the chain that it is in, as do the entries that a record names. Rows that were
--- erased after p_at are erased by the event that the caller writes next. The copied chain is computed too, so that rows
--- that were changed are refused instead of being given a valid chain. Works in parts, so that memory does not grow
--- with the thread. The caller has locked both heads.
+-- Copies the entries of a thread up to a pos into a new one, after its origin event, and returns the new thread's head.
+-- Each copy has the same content, salt, commitment, seq, number and columns. Its pos is greater by one, its time is
+-- that of copying, and its entry, like the entries that a record names, follows from the new chain. Rows that were
+-- erased after p_at are erased by the event that the caller writes next. The original chain is recomputed too, so that
+-- changed rows are refused instead of getting a valid chain. Works in parts, so that memory does not grow with the
+-- thread. The caller has locked both heads.
 CREATE FUNCTION compaction_store.copy_log(
     p_parent compaction_store.heads, p_at bigint, p_head compaction_store.heads
 ) RETURNS compaction_store.heads
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
--- Enough for the arrays of a part.
+-- Enough memory for the arrays of a part.
 SET work_mem = '64MB'
 SET jit = off
 AS $$

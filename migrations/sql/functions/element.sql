@@ -1,4 +1,4 @@
--- Returns the row that the present view has for a seq, also in a hidden thread: the outermost record in force around
+-- Returns the row that the current view has for a seq, also in a hidden thread: the outermost record in force around
 -- it, or the message. Returns no row if there is no such seq. The indexes on span_node find the record; see
 -- tables/compactions.sql. "+ 0" keeps the planner to them.
 CREATE FUNCTION compaction_store.element(p_thread_uid uuid, p_tenant text, p_thread_id text, p_seq bigint)
@@ -8,7 +8,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A table without statistics would have the planner read a whole thread.
+-- Without statistics of the table, the planner would read a whole thread.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET plan_cache_mode = force_generic_plan
@@ -27,7 +27,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    -- Without records and events there is nothing unknown.
+    -- A thread without records and events has nothing of an unknown kind.
     IF v_last_pos > v_last_seq THEN
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
     END IF;

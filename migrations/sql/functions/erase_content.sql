@@ -32,8 +32,9 @@ BEGIN
 
     SELECT sum(upper(r) - lower(r)) INTO v_missing
     FROM (SELECT unnest(p_seqs) UNION ALL SELECT unnest(p_numbers)) AS e (r);
-    -- One range at a time, so that each is one range scan of the primary key in any plan. The bounds are variables: lower()
-    -- is not leakproof, so under the policy a comparison with it would be no index condition, but a scan of the thread.
+    -- One range at a time, so that each is one range scan of the primary key in any plan. The bounds are variables:
+    -- lower() is not leakproof, so under the policy a comparison with it could not use the index and would scan the
+    -- thread.
     FOR v_first, v_end IN SELECT lower(r), upper(r) FROM unnest(p_seqs) AS r LOOP
         UPDATE compaction_store.messages AS m SET payload = NULL, meta = NULL, salt = NULL, redacted_pos = v_pos
         WHERE m.thread_uid = v_uid AND m.seq >= v_first AND m.seq < v_end;
@@ -54,7 +55,7 @@ BEGIN
         RETURN v_pos;
     END IF;
     -- The view shows again what the erased records replaced: the messages of their spans, except where a record inside
-    -- is active now. A negative sign takes its messages out again.
+    -- is active now. A negative sign subtracts these messages.
     WITH gone AS (
         SELECT g.first, g.last FROM unnest(v_starts, v_ends) AS g (first, last)
     ),

@@ -1,6 +1,6 @@
 -- Encodes the fields of a header, each as its length in four bytes and then its bytes. NULL has the length -1.
--- array_send writes just that, after 20 bytes about the array. One call for all fields: in every transaction Postgres
--- prepares an expression anew, call by call, which takes longer than running it.
+-- array_send writes exactly that, after 20 bytes about the array. There is one call for all fields, because Postgres
+-- prepares every call in an expression anew in each transaction, which takes longer than running it.
 CREATE FUNCTION compaction_store.fields(p_values bytea[]) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$

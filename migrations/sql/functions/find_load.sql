@@ -11,7 +11,7 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- FOR UPDATE writes the row, so that under synchronous replication this answer waits for the standby, as the load did.
+    -- FOR UPDATE writes the row, so that with synchronous replication this answer waits for the standby, like the load.
     SELECT h.last_seq INTO v_last_seq
     FROM compaction_store.heads AS h WHERE h.thread_uid = p_thread_uid FOR UPDATE;
     RETURN QUERY

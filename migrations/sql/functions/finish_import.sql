@@ -1,7 +1,7 @@
 -- Moves the rows that this transaction staged into the log, as one new thread. The chain is recomputed from the genesis
--- over all three kinds of entries, and applied records are checked against their messages. If the thread exists, nothing is
--- added, and its pos and head are returned. All staged rows are deleted, those of abandoned imports too.
--- An erased thread has no name and no salt; the commitment to its name is enough for its genesis.
+-- over all three kinds of entries, and applied records are checked against their messages. If the thread exists,
+-- nothing is added, and its pos and head are returned. All staged rows are deleted, including those of abandoned
+-- imports. An erased thread has no name and no salt; the commitment to its name is enough for its genesis.
 CREATE FUNCTION compaction_store.finish_import(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_name_salt bytea, p_name_commitment bytea, p_metadata text,
     p_last_seq bigint, p_last_number bigint, p_last_pos bigint, p_head bytea,
@@ -106,7 +106,7 @@ BEGIN
         p_thread_uid, p_tenant, s.pos, s.created_at, s.kind, s.critical, s.actor, s.login, s.salt, s.commitment, s.entry, s.body::json
     FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import AND s.type = 'event';
     DELETE FROM compaction_store.staged AS s WHERE s.thread_uid = p_thread_uid AND s.staged_by = v_import;
-    -- On a cluster nobody can stage rows of another thread in this shard, and stage removes those of this one.
+    -- On a cluster nobody can stage rows of another thread in this shard, and stage removes old rows of this thread.
     IF NOT compaction_store.is_distributed() THEN
         DELETE FROM compaction_store.staged AS s
         WHERE s.staged_by < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
@@ -199,7 +199,8 @@ BEGIN
     IF v_last.entry IS DISTINCT FROM p_head THEN
         RAISE EXCEPTION 'the imported rows end with another head' USING ERRCODE = 'CS010';
     END IF;
-    -- Times never go back, so checking the first and the last is enough. Other clocks may be up to a day ahead.
+    -- Times never go back, so checking the first and the last is enough. Clocks of other servers may be up to a day
+    -- ahead.
     IF v_first_at < '0001-01-01 00:00+00'::timestamptz
         OR v_last.created_at >= least('10000-01-01 00:00+00'::timestamptz, clock_timestamp() + interval '1 day')
     THEN

@@ -1,6 +1,6 @@
 -- Adds a span to the active spans, which are given and returned in order, and removes those inside it. tokens_before is
--- what the span took in the view before: the folds inside it and the messages in the gaps between them. Uses bisection,
--- because a run may add thousands of spans to a thread that has thousands.
+-- the size of the span in the view before: of the folds inside it and the messages in the gaps between them. Uses
+-- bisection, because a run may add thousands of spans to a thread that has thousands.
 CREATE FUNCTION compaction_store.fold(
     p_thread_uid uuid, p_start bigint, p_end bigint, p_tokens bigint,
     INOUT starts bigint[], INOUT ends bigint[], INOUT tokens bigint[], OUT tokens_before bigint

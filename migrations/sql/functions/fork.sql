@@ -1,8 +1,9 @@
--- Makes a new thread that begins with a copy of another one's entries up to a pos (NULL: all). The new thread's first entry
--- is an event that names the parent, the pos and the entry there; the parent gets an event that names the new thread. Both
--- name threads by their keys, because names must be erasable and events are not. What was erased in the parent after that
--- pos is erased in the copy by an event that follows the copies. p_key is a JSON string: a call with a known salt, or with a
--- key that an earlier fork of this thread has, writes nothing and returns the first result.
+-- Makes a new thread that begins with a copy of another one's entries up to a pos (NULL: all). The new thread's first
+-- entry is an event that names the parent, the pos and the entry there; the parent gets an event that names the new
+-- thread. Both name threads by their keys, because names must be erasable and events are not. Content that was erased
+-- in the parent after that pos is erased in the copy by an event that follows the copies. p_key is a JSON string: a
+-- call with a known salt, or with a key that an earlier fork of this thread has, writes nothing and returns the first
+-- result.
 CREATE FUNCTION compaction_store.fork(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_new_thread_id text, p_at bigint, p_actor text, p_salt bytea,
     p_key text, p_body text,
@@ -67,7 +68,7 @@ BEGIN
     END IF;
 
     IF compaction_store.is_distributed() THEN
-        -- In the same shard, so that one function can read and write both. The client gives it the name.
+        -- Make the thread in the same shard, so that one function can read and write both. The client adds its name.
         v_now := clock_timestamp();
         child_uid := compaction_store.open_thread(
             p_tenant, p_new_thread_id, compaction_store.new_uid_beside(p_thread_uid, v_now), v_now
@@ -113,8 +114,9 @@ BEGIN
             SELECT h.* INTO v_head FROM compaction_store.heads AS h WHERE h.thread_uid = child_uid;
         END IF;
     END IF;
-    -- A copy of content that is held now is held, and one of content that was released is not: the newest hold or release
-    -- and the newest retention that are not among the copies are repeated, unless they would change nothing.
+    -- If the parent is on hold or retained now, so must the fork be, and if it was released, the fork is not on hold:
+    -- repeat the newest hold or release and the newest retention that are not among the copies, unless they would
+    -- change nothing.
     FOR v_kind, v_event_body IN
         SELECT n.kind, n.body FROM (
             SELECT DISTINCT ON (e.kind = 'retention') e.pos, e.kind, e.body::text AS body
@@ -141,7 +143,7 @@ BEGIN
         hidden_seq = compaction_store.hidden_seq(child_uid, v_head.last_number)
     WHERE h.thread_uid = child_uid
     RETURNING h.hidden_seq = h.last_seq INTO v_is_hidden;
-    -- Nobody would find the new thread.
+    -- The new thread would be hidden too, so nobody would find it.
     IF v_is_hidden AND p_at IS NULL THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     ELSIF v_is_hidden THEN

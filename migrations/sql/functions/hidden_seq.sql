@@ -1,5 +1,5 @@
--- Returns the last seq that a clear in force with the trigger hide covers, NULL if there is none. The head keeps it: a thread
--- is hidden as long as that is its last seq. p_last_number is the head's.
+-- Returns the last seq that a clear in force with the trigger hide covers, NULL if there is none. The head stores it: a
+-- thread is hidden as long as this is its last seq. p_last_number is the head's.
 CREATE FUNCTION compaction_store.hidden_seq(p_thread_uid uuid, p_last_number bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

@@ -1,5 +1,5 @@
--- Raises an error unless a turn has its thread, and keeps it from passing on until the end of the transaction: an append in
--- the same statement is written in the turn or not at all. If the key is stored already, the append is a retry that writes
+-- Raises an error unless a turn has its thread, and locks the turn until the end of the transaction: an append in the
+-- same statement is written in the turn or not at all. If the key is stored already, the append is a retry that writes
 -- nothing, so the turn may be over.
 CREATE FUNCTION compaction_store.hold_turn(p_tenant text, p_thread_id text, p_turn_id uuid, p_key text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER

@@ -1,4 +1,4 @@
--- Returns whether Citus has distributed the tables. A function there reads only the rows of its own thread.
+-- Returns whether Citus has distributed the tables. On a cluster, a function can only read the rows of its own thread.
 CREATE FUNCTION compaction_store.is_distributed() RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -7,7 +7,7 @@ DECLARE
     v_is_distributed boolean := false;
 BEGIN
     IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
-        -- EXECUTE, because the table is not there without Citus.
+        -- EXECUTE, because without Citus the table does not exist.
         EXECUTE 'SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition AS p WHERE p.logicalrelid = $1)'
         INTO v_is_distributed USING 'compaction_store.threads'::regclass;
     END IF;

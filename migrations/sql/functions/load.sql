@@ -9,7 +9,7 @@ CREATE FUNCTION compaction_store.load(
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- Enough for the arrays of a chunk, which would otherwise be spilled to disk.
+-- Enough memory for the arrays of a chunk, which would otherwise be spilled to disk.
 SET work_mem = '64MB'
 SET lock_timeout = '5s'
 AS $$

@@ -1,7 +1,8 @@
--- Makes several new threads, each with the first chunk of its load, in one commit. A thread that exists is left out of the
--- result, and nothing is stored in it: its caller loads it by itself, which also settles a call whose reply was lost.
--- p_sizes has the number of messages of each thread; the lists of messages have those of all threads, one after the other.
--- Names are inserted in their order, so that two calls that make the same threads do not wait for each other.
+-- Makes several new threads, each with the first chunk of its load, in one commit. A thread that exists is left out of
+-- the result, and nothing is stored in it: its caller loads it individually, which also settles a call whose reply was
+-- lost. p_sizes has the number of messages of each thread; the lists of messages have those of all threads, one after
+-- the other. Names are inserted in their order, so that two calls that make the same threads do not wait for each
+-- other.
 CREATE FUNCTION compaction_store.load_threads(
     p_tenant text, p_thread_ids text[], p_keys text[], p_sizes integer[], p_payloads text[], p_salts bytea,
     p_roles text[], p_tokens integer[], p_counters text[], p_metas text[]
@@ -9,7 +10,7 @@ CREATE FUNCTION compaction_store.load_threads(
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- Enough for the arrays of a chunk, which would otherwise be spilled to disk.
+-- Enough memory for the arrays of a chunk, which would otherwise be spilled to disk.
 SET work_mem = '64MB'
 SET lock_timeout = '5s'
 AS $$

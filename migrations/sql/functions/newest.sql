@@ -7,7 +7,7 @@ CREATE FUNCTION compaction_store.newest(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A table without statistics would have the planner sort a whole thread to find its end.
+-- Without statistics of the table, the planner would sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 -- One plan fits all values, and planning takes as long as running.

@@ -15,7 +15,7 @@ BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
     PERFORM compaction_store.queue_up(p_thread_uid);
-    -- The loader's role must not be able to change a view.
+    -- This check is needed because the loader's role must not be able to change a view.
     IF EXISTS (
         SELECT FROM json_array_elements(p_records::json) AS r
         WHERE r.value #>> '{columns,outcome}' IS DISTINCT FROM 'observed'

@@ -1,6 +1,7 @@
--- Inserts the rows of a thread at its first append and returns its key. Of two first appends at once, one waits for the
--- other here, and gets its key. The thread's creation time is also the time of its first entry, so the chain covers it. On a
--- cluster the key is given with the time in it, because it was made with the name, and nobody else can have it.
+-- Inserts the rows of a thread at its first append and returns its key. Of two first appends at the same time, one
+-- waits here for the other and gets its key. The thread's creation time is also the time of its first entry, so the
+-- chain covers it. On a cluster the caller passes the key and the time in it: the key was made with the name, and no
+-- other call can have it.
 CREATE FUNCTION compaction_store.open_thread(
     p_tenant text, p_thread_id text, p_thread_uid uuid DEFAULT NULL::uuid,
     p_born_at timestamptz DEFAULT NULL::timestamp with time zone

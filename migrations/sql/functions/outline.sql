@@ -1,5 +1,5 @@
--- Returns a view at a pos without its messages: a row for each active record, in order, and a first row with no number. As
--- view, but of a hidden thread too.
+-- Returns a view at a pos without its messages: a row for each active record, in order, and a first row with no number.
+-- Like view, but it also works for a hidden thread.
 CREATE FUNCTION compaction_store.outline(p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint)
 RETURNS TABLE (at_pos bigint, last_seq bigint, tokens bigint, number bigint, start_seq bigint, end_seq bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER

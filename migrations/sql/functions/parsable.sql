@@ -12,7 +12,7 @@ BEGIN
         RETURN p_text;
     END IF;
     v_mark := ' ' || gen_random_uuid();
-    -- No backslash is escaped by another after this, so each begins an escape.
+    -- After this, no backslash is escaped by another one, so each backslash begins an escape.
     v_text := replace(p_text, E'\\\\', E'\\u005c');
     FOR v_escape IN
         SELECT DISTINCT m[1] FROM regexp_matches(

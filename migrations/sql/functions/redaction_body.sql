@@ -1,6 +1,6 @@
--- Returns the body of a redaction event: p_body with the overridden holds and retentions in front, and the keys of the
--- forks that hold the messages: p_forks is as redact_forks returns it, p_spares says that they were left alone. Callers
--- must not use the names that such an event uses itself.
+-- Returns the body of a redaction event: p_body, preceded by the overridden holds and retentions and the keys of the
+-- forks that have the messages. p_forks is the result of redact_forks; p_spares says that the forks were left alone.
+-- Callers must not use the names that such an event uses itself.
 CREATE FUNCTION compaction_store.redaction_body(
     p_body text, p_overrides bigint[], p_forks json DEFAULT NULL::json, p_spares boolean DEFAULT false
 ) RETURNS text

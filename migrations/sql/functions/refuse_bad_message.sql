@@ -1,6 +1,6 @@
--- Raises an error if a message breaks a rule of docs/integrity.md, section 2, or if p_role is not the payload's role. Runs
--- for every append, so it scans the text, and parses it only where scanning cannot decide. Storing the text as json refuses
--- anything that is not JSON.
+-- Raises an error if a message breaks a rule of docs/integrity.md, section 2, or if p_role is not the payload's role.
+-- Runs for every append, so it scans the text, and parses it only if scanning cannot decide. Storing the text as json
+-- refuses anything that is not JSON.
 CREATE FUNCTION compaction_store.refuse_bad_message(p_payload text, p_role text, p_meta text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -24,8 +24,8 @@ BEGIN
     IF v_is_fine IS NOT TRUE THEN
         PERFORM compaction_store.refuse_bad_document('payload', p_payload);
     END IF;
-    -- No parser is needed if a usual role comes first and "role" nowhere else. Spelled with escapes, its letters are
-    -- \u006x or \u007x.
+    -- No parser is needed if a usual role comes first and "role" occurs nowhere else. If it is written with escapes,
+    -- its letters are \u006x or \u007x.
     IF p_role IN ('user', 'assistant', 'tool', 'system', 'developer') THEN
         v_is_fine := starts_with(p_payload, '{"role":"' || p_role || '"')
             AND position('"role"'::bytea IN substring(v_bytes FROM 9)) = 0;

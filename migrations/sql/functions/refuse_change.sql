@@ -6,7 +6,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- On Citus a shard's name is the table's with a number.
+    -- On Citus a shard has the table's name with a number.
     v_table text := regexp_replace(TG_TABLE_NAME, '_[0-9]+$', '');
 BEGIN
     IF TG_OP = 'UPDATE' AND v_table IN ('messages', 'compactions') THEN
@@ -18,7 +18,7 @@ BEGIN
                 OLD.meta := NULL;
             ELSE
                 OLD.body := NULL;
-                -- Not computed yet in NEW.
+                -- In NEW these columns are not computed yet.
                 OLD.span_node := NULL;
             END IF;
             IF OLD *= NEW THEN

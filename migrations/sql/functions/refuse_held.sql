@@ -1,8 +1,8 @@
 -- Refuses to erase from a thread while a hold or a retention forbids it: refused_by is the pos of its event and refusal
--- says why; NULL if nothing forbids it. p_fork_refusal is the error of redact_forks, if a fork forbids it. The refusal is
--- recorded as an event of the chain, once for each salt. It is returned and not raised, because an error would roll the
--- event back: the client raises it. A dry run records nothing; with p_dry_run NULL, which asks what would be erased before
--- the erasure is confirmed, a refusal is recorded. The caller holds the head's lock.
+-- says why; NULL if nothing forbids it. p_fork_refusal is the error of redact_forks, if a fork forbids it. The refusal
+-- is recorded as an event of the chain, once for each salt. It is returned and not raised, because an error would roll
+-- the event back: the client raises it. A dry run records nothing. p_dry_run is NULL for a call that asks what would be
+-- erased before the erasure is confirmed: it records a refusal. The caller holds the head's lock.
 CREATE FUNCTION compaction_store.refuse_held(
     p_head compaction_store.heads, p_what text, p_seqs int8multirange, p_actor text, p_salt bytea, p_body text,
     p_dry_run boolean, p_fork_refusal text, OUT refused_by bigint, OUT refusal text

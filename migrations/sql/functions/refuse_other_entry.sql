@@ -1,5 +1,5 @@
--- Raises an error if a thread does not have the expected entry at a pos. p_seq is the last seq there if the caller knows
--- it. There is none at pos 0: on a cluster a first append has made the thread already.
+-- Raises an error if a thread does not have the expected entry at a pos. p_seq is the last seq there if the caller
+-- knows it. At pos 0 there is no entry: on a cluster a first append has already made the thread.
 CREATE FUNCTION compaction_store.refuse_other_entry(
     p_thread_uid uuid, p_pos bigint, p_seq bigint, p_expected bytea
 ) RETURNS void

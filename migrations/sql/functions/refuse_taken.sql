@@ -1,4 +1,4 @@
--- Raises an error if a thread cannot be imported because its name is another thread's, or its key another tenant's.
+-- Raises an error if a thread cannot be imported because another thread has its name, or another tenant its key.
 CREATE FUNCTION compaction_store.refuse_taken(p_tenant text, p_thread_id text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,5 +1,6 @@
--- Returns a page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded. The first
--- row has the thread's key: the next page is read by it, because the name may be another thread's by then.
+-- Returns a page of a thread's messages after p_after and up to p_until (or the end), oldest first. Never folded. The
+-- first row has the thread's key: the next page is read by this key, because the name may belong to another thread by
+-- then.
 CREATE FUNCTION compaction_store.replay(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_until bigint, p_limit integer
 ) RETURNS TABLE (
@@ -8,7 +9,7 @@ CREATE FUNCTION compaction_store.replay(
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A table without statistics would have the planner sort a whole thread to find its end.
+-- Without statistics of the table, the planner would sort a whole thread to find its end.
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 -- One plan fits all values, and planning takes as long as running.

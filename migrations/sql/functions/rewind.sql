@@ -1,10 +1,10 @@
--- Lets the view of a thread end at a seq, with one record of kind rewind or clear (then p_seq is 0) that covers everything
--- after it. Records that reach from before to after the seq are revoked first, the outer ones before those inside them. What
--- a rewind or a clear hid already stays hidden: a seq inside such a span, or just behind it, means the start of that span, so
--- that many rewinds in a row are one active record. Returns the records of this run, none if the view already ends there;
--- called again with the same run_id it writes nothing and returns the same records. p_expected_head must be the thread's
--- head, if it is given. p_hide also hides the thread until the next append. p_revoked and p_body are the bodies of the
--- revocations and of the record.
+-- Ends the view of a thread at a seq, with one record of kind rewind or clear (then p_seq is 0) that covers everything
+-- after it. Records that reach from before to after the seq are revoked first, the outer ones before those inside them.
+-- Messages that a rewind or a clear has hidden stay hidden: a seq inside such a span, or right after it, means the
+-- start of that span, so that many rewinds in a row are one active record. Returns the records of this run, none if the
+-- view already ends there; called again with the same run_id it writes nothing and returns the same records.
+-- p_expected_head must be the thread's head, if it is given. p_hide also hides the thread until the next append.
+-- p_revoked and p_body are the bodies of the revocations and of the record.
 CREATE FUNCTION compaction_store.rewind(
     p_thread_uid uuid, p_tenant text, p_thread_id text, p_run_id uuid, p_seq bigint, p_kind text, p_hide boolean,
     p_expected_head bytea, p_actor text, p_revoked text, p_body text
@@ -54,8 +54,8 @@ BEGIN
     END IF;
 
     LOOP
-        -- The outermost record in force around the seq. Two statements, because on a cluster a query of a shard cannot call a
-        -- function that reads.
+        -- The outermost record in force around the seq. Two statements, because on a cluster a query on a shard cannot
+        -- call a function that reads tables.
         SELECT f.number INTO v_number
         FROM compaction_store.in_force(p_thread_uid, v_head.last_pos, v_head.last_number, 1) AS f
         WHERE f.start_seq <= v_seq AND f.end_seq >= v_seq AND f.number <> ALL (v_revoked)

@@ -1,9 +1,9 @@
 -- Asks for a turn on a thread, or for the place of one that waits: place is 0 if the turn has the thread now, else its
--- place in the queue. Only the first in the queue gets a free thread, so those who came earlier go first. A turn that waits
--- must ask again within 5 seconds to keep its place; a call that only finds that it must wait on reads one row, locks
--- nothing and writes nothing. last_seq and head are the thread's when the turn begins; the others say who has it and until
--- when. Only the server's clock is used. Nothing waits for the disk: a turn that a crash forgets is lost, not doubled,
--- because hold_turn refuses its appends.
+-- place in the queue. Only the first in the queue gets a free thread, so turns begin in the order of their first calls.
+-- A waiting turn must ask again within 5 seconds to keep its place; a call that must only continue to wait reads one
+-- row, locks nothing and writes nothing. last_seq and head are those of the thread when the turn begins; the other
+-- columns say who has the thread and until when. Only the server's clock is used. Nothing waits for the disk: after a
+-- crash a turn can be lost, but two turns never have the thread, because hold_turn refuses appends of a lost turn.
 CREATE FUNCTION compaction_store.take_turn(
     p_tenant text, p_thread_id text, p_turn_id uuid, p_actor text, p_seconds double precision, p_waits boolean,
     OUT place integer, OUT held_since timestamptz, OUT held_until timestamptz, OUT holder text, OUT holder_login text,
@@ -16,7 +16,7 @@ SET lock_timeout = '5s'
 AS $$
 DECLARE
     c_patience CONSTANT interval := '5 seconds';
-    -- Bounds the size of the row. Those who come later wait without a place.
+    -- This bounds the size of the row. Turns beyond it wait without a place.
     c_most CONSTANT integer := 1000;
     v_now timestamptz := clock_timestamp();
     v_turn record;
@@ -48,7 +48,7 @@ BEGIN
     PERFORM compaction_store.refuse_bad_name(p_tenant, p_thread_id);
     PERFORM set_config('synchronous_commit', 'off', true);
     LOOP
-        -- The row goes when a turn ends and nobody waits, so it can be gone between the two statements.
+        -- The row is deleted when a turn ends and nobody waits, so it can be gone between the two statements.
         INSERT INTO compaction_store.turns (tenant, thread_id) VALUES (p_tenant, p_thread_id) ON CONFLICT DO NOTHING;
         SELECT t.turn_id, t.held_since, t.held_until, t.actor, t.login, t.waiting, t.waiting_until INTO v_turn
         FROM compaction_store.turns AS t WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id FOR UPDATE;
@@ -92,7 +92,7 @@ BEGIN
         waiting_until = CASE WHEN v_waiting[1] = p_turn_id THEN v_until[2:] ELSE v_until END
     WHERE t.tenant = p_tenant AND t.thread_id = p_thread_id;
     IF compaction_store.is_distributed() THEN
-        -- The thread may be on another node, where the client asks for it.
+        -- The thread may be on another node, where the client reads its end.
         RETURN;
     END IF;
     v_thread_uid := compaction_store.find_thread(p_tenant, p_thread_id);

@@ -1,5 +1,5 @@
 -- Returns a page of the tenants that have threads, in the order of their bytes. Needs a login that is exempt from
--- row-level security: any other would be shown its own tenant only. One index probe for each tenant.
+-- row-level security: any other login would see only its own tenant. It takes one index probe for each tenant.
 CREATE FUNCTION compaction_store.tenants(p_after text, p_limit integer) RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp

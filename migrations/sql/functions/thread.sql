@@ -1,4 +1,4 @@
--- Returns a thread's counters and metadata, also if it is hidden; then its hidden_seq is its last_seq.
+-- Returns a thread's counters and metadata, even if it is hidden; its hidden_seq is then its last_seq.
 CREATE FUNCTION compaction_store.thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS TABLE (
     thread_id text, metadata text, created_at timestamptz, last_seq bigint, last_number bigint, last_pos bigint,

@@ -9,7 +9,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
--- A plan that the planner finds impossible gets the cost of a disabled one, which would start the JIT compiler.
+-- If only disabled plans are possible, their cost is so high that it would start the JIT compiler.
 SET jit = off
 SET enable_bitmapscan = off
 AS $$

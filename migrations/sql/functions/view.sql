@@ -1,7 +1,7 @@
 -- Returns what the model should see at a pos: the active records, and the messages between them by index ranges. p_at
 -- NULL means now; a hidden thread is then not found. The first row has the thread's key, and the entry of the chain at
--- that pos as head. A record's row has its number, and its whole body as payload, because json cannot take fields out
--- of text with \u0000.
+-- that pos as head. A record's row has its number, and its whole body as payload, because json cannot extract fields
+-- from a text with \u0000.
 CREATE FUNCTION compaction_store.view(p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint)
 RETURNS TABLE (
     at_pos bigint, seq bigint, end_seq bigint, number bigint, pos bigint, payload text, tokens bigint,
@@ -48,7 +48,7 @@ BEGIN
         END IF;
         v_last_pos := p_at;
     END IF;
-    -- Without records and events there is nothing unknown.
+    -- A thread without records and events has nothing of an unknown kind.
     IF v_last_pos > v_last_seq THEN
         PERFORM compaction_store.refuse_unknown(p_thread_uid, v_last_pos, v_last_number);
     END IF;

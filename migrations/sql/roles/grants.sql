@@ -36,7 +36,8 @@ BEGIN
         compaction_store.tenants, compaction_store.audit_tenants, compaction_store.audit_json,
         compaction_store.retained_until
         TO compaction_store_app, compaction_store_auditor;
-    -- The only columns the loader may write directly; finish_import checks them. staged_by must stay the transaction's.
+    -- The only columns that the loader may write directly; finish_import checks them. staged_by must keep its default,
+    -- the number of the transaction.
     GRANT INSERT (
         thread_uid, type, ordinal, pos, created_at, redacted_pos, salt, commitment, entry, body, tokens,
         call_size, role, counter, key, receipt, meta_commitment, meta, critical, kind, outcome, start_seq,

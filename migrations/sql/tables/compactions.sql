@@ -70,15 +70,15 @@ CREATE INDEX compactions_span_end_idx
     WHERE outcome = 'applied' AND revokes IS NULL;
 -- run_id comes first, because without good statistics the planner would use this index to read a thread's records.
 CREATE INDEX compactions_run_idx ON compaction_store.compactions (run_id, thread_uid);
--- As messages_listed_idx, but with every row, because there are few. The condition is always true; only verify_all states
--- it, so that no query about one thread uses this index.
+-- Like messages_listed_idx, but with every row, because there are few. The condition is always true; only verify_all
+-- states it, so that no query about one thread uses this index.
 CREATE INDEX compactions_listed_idx ON compaction_store.compactions (tenant, thread_uid) WHERE (number * 1) IS NOT NULL;
 CREATE INDEX compactions_audit_idx ON compaction_store.compactions (tenant, created_at, thread_uid, number);
 CREATE INDEX compactions_revokes_idx
     ON compaction_store.compactions (thread_uid, revokes)
     INCLUDE (number, pos, tenant)
     WHERE outcome = 'applied' AND revokes IS NOT NULL;
--- Applied records of unknown kinds, which views refuse. Must be the condition in refuse_unknown.
+-- Applied records of unknown kinds, which views refuse. The condition must be the one in refuse_unknown.
 CREATE INDEX compactions_unknown_idx ON compaction_store.compactions (thread_uid, pos)
     WHERE outcome = 'applied'
         AND kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption');

@@ -18,9 +18,9 @@ CREATE TABLE compaction_store.events (
     CONSTRAINT events_kind_check CHECK (kind ~ '^[a-z][a-z0-9_]{0,62}$')
 );
 
--- As messages_listed_idx, but with every row: a thread has few, and the pos of its first one is not known. The condition is
--- as in compactions_listed_idx.
+-- Like messages_listed_idx, but with every row: a thread has few, and the pos of its first one is not known. The
+-- condition is the one of compactions_listed_idx.
 CREATE INDEX events_listed_idx ON compaction_store.events (tenant, thread_uid) WHERE (pos * 1) IS NOT NULL;
 CREATE INDEX events_audit_idx ON compaction_store.events (tenant, created_at, thread_uid, pos);
--- Critical events of unknown kinds, which views refuse. Must be the condition in refuse_unknown.
+-- Critical events of unknown kinds, which views refuse. The condition must be the one in refuse_unknown.
 CREATE INDEX events_unknown_idx ON compaction_store.events (thread_uid, pos) WHERE critical AND kind NOT IN ('redaction');

@@ -1,9 +1,9 @@
 -- One narrow row for each thread, updated by every write. stalled_tokens is the size of the view when an attempt at a
--- compaction last made no progress, NULL after one that did. erased_pos is the pos of the thread's erasure; it is here
--- because this row is read anyway. hidden_seq is the last seq that a clear with the trigger hide covers, NULL without such
--- a clear in force: the thread is hidden as long as that is its last seq. lease_* are the run that compacts the thread now,
--- or that died doing it. fillfactor 50 keeps updates on their page (HOT). That needs the indexed columns to stay
--- the same, so the index is on a coarse copy of view_tokens.
+-- compaction last made no progress, NULL after an attempt that made progress. erased_pos is the pos of the thread's
+-- erasure; it is here because this row is read anyway. hidden_seq is the last seq that a clear with the trigger hide
+-- covers, NULL without such a clear in force: the thread is hidden as long as that is its last seq. lease_* describe
+-- the run that compacts the thread now, or that died doing so. fillfactor 50 keeps updates on their page (HOT). That
+-- needs the indexed columns to stay the same, so the index is on a coarse copy of view_tokens.
 CREATE TABLE compaction_store.heads (
     thread_uid uuid NOT NULL,
     last_seq bigint NOT NULL DEFAULT 0,

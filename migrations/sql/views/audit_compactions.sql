@@ -68,10 +68,10 @@ CROSS JOIN LATERAL (
                 AND u.number <= h.last_number
         ) AS revoked_by,
         (
-            -- Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is the
-            -- innermost. compactions_span_start_idx and compactions_span_end_idx say where the spans around this one are:
-            -- at each node, the first row is the innermost; a span with a node after this span ends after it. + 0 keeps the
-            -- planner to these indexes.
+            -- Spans in force are nested or disjoint, and the outer of two is the later record, so the least number is
+            -- the innermost. compactions_span_start_idx and compactions_span_end_idx find the spans around this one: at
+            -- each node, the first row is the innermost; a span with a node after this span ends after it. + 0 keeps
+            -- the planner to these indexes.
             SELECT min(CASE
                 WHEN n.node > c.end_seq THEN (
                     SELECT o.number

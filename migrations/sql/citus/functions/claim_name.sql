@@ -1,4 +1,6 @@
--- Gives a free name to a thread that the same transaction imports or forks; raises an error if another thread has it.
+-- Adds a name for a thread that the same transaction imports or forks; raises an error if another thread has it. Only
+-- on a cluster, where the name and the thread are on different nodes: on a single server finish_import and fork write
+-- the name with the thread. Citus finds the node by the first argument.
 CREATE OR REPLACE FUNCTION compaction_store.claim_name(
     p_name_uid uuid, p_tenant text, p_thread_id text, p_thread_uid uuid
 ) RETURNS void

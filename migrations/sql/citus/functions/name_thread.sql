@@ -1,5 +1,7 @@
--- Gives a name to a new key, or returns the key that has it. The caller makes the thread with the new key, by
--- open_named_thread, in the same transaction. Of two callers at once, one waits for the other here, and gets its key.
+-- Adds a name with a new key, or returns the key that the name has. The caller makes the thread with the new key, by
+-- open_named_thread, in the same transaction. Of two callers at the same time, one waits here for the other and gets
+-- its key. Only on a cluster, where the name and the thread are on different nodes: on a single server open_thread
+-- writes both.
 CREATE OR REPLACE FUNCTION compaction_store.name_thread(
     p_name_uid uuid, p_tenant text, p_thread_id text, OUT named_uid uuid, OUT is_new boolean
 )

@@ -1,4 +1,5 @@
--- Returns the key of a name in the table of names: the first 16 bytes of a hash of the tenant and the name.
+-- Returns the key of a name in the table of names: the first 16 bytes of a hash of the tenant and the name. Only on a
+-- cluster, whose table of names is distributed by this key.
 CREATE OR REPLACE FUNCTION compaction_store.name_uid(p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE sql STABLE
 AS $$

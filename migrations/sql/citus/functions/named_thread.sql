@@ -1,4 +1,5 @@
--- Returns the key of the thread that has a name, NULL if there is none.
+-- Returns the key of the thread that has a name, NULL if there is none. Only on a cluster: it reads the table of names,
+-- on the node of its first argument. On a single server find_thread looks up the name in threads.
 CREATE OR REPLACE FUNCTION compaction_store.named_thread(p_name_uid uuid, p_tenant text, p_thread_id text) RETURNS uuid
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

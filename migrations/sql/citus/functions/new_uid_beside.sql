@@ -1,5 +1,5 @@
--- Makes the key of a thread born at a time, in the same shard as another thread, which takes about as many draws as there
--- are shards.
+-- Makes the key of a thread made at a time, in the same shard as another thread. It tries new keys, about as many as
+-- there are shards. Only on a cluster: on a single server fork uses new_thread_uid, because any key will do.
 CREATE OR REPLACE FUNCTION compaction_store.new_uid_beside(p_thread_uid uuid, p_born_at timestamptz) RETURNS uuid
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

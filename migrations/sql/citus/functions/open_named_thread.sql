@@ -1,5 +1,6 @@
 -- Makes the thread for which the same transaction got a new key from name_thread. The key has the time of the thread's
--- creation.
+-- creation. Only on a cluster, where the client makes the thread on another node than its name: it must check the key
+-- that the client sends. On a single server append calls open_thread with its own key.
 CREATE OR REPLACE FUNCTION compaction_store.open_named_thread(p_thread_uid uuid, p_tenant text, p_thread_id text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER

@@ -1,4 +1,5 @@
--- Frees the name of a thread that the same transaction erases. Does nothing if the name leads to another thread.
+-- Removes the name of a thread that the same transaction erases. Does nothing if the name leads to another thread. Only
+-- on a cluster, where the name is on another node than the thread: on a single server erase changes the name.
 CREATE OR REPLACE FUNCTION compaction_store.unname_thread(
     p_name_uid uuid, p_tenant text, p_thread_id text, p_thread_uid uuid
 ) RETURNS void

@@ -1,4 +1,4 @@
--- The same as roles/grants.sql, for objects that only a cluster has.
+-- The grants on objects that only a cluster has. roles/grants.sql runs in a migration, when these do not exist yet.
 DO $$
 DECLARE
     v_name text;

@@ -1,6 +1,6 @@
--- On a cluster only. One row for each thread that is not erased: which thread has a name. Threads are distributed by their
--- key, so no unique index over names could span the shards of threads; this table is distributed by a hash of the name,
--- where a unique index can. The thread's own row has the name as well, and verify_all compares the two.
+-- On a cluster only. One row for each thread that is not erased: its name and its key. Threads are distributed by their
+-- key, so a unique index over their names is impossible, because it would span shards. This table is distributed by a
+-- hash of the name, so it can have one. The thread's own row has the name as well, and verify_all compares the two.
 CREATE TABLE compaction_store.names (
     name_uid uuid NOT NULL,
     tenant text COLLATE "C" NOT NULL,

@@ -1,4 +1,6 @@
--- views/audit_compactions.sql with joins, because Citus supports no correlated subqueries in it.
+-- views/audit_compactions.sql with joins, because Citus supports no correlated subqueries in it. On a single server the
+-- joins read the logs of all threads for the records of one: 3,902 blocks instead of 75 with 100 threads and 942
+-- records. So both forms are kept.
 CREATE OR REPLACE VIEW compaction_store.audit_compactions WITH (security_invoker = true) AS
 SELECT
     t.tenant,
