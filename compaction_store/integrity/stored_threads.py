@@ -1,6 +1,6 @@
 """Checks the name and the head of whatever is stored under a thread_uid, before its chain is walked. Pure.
 
-Whoever can write to the tables can give a thread the name of another, an empty name, or none. Each of these is a
+A login that writes to the tables can give a thread the name of another, an empty name, or none. Each of these is a
 finding here, so that `verify_all` neither confuses threads nor skips one.
 """
 
