@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import tomllib
 from typing import Any
 
@@ -23,27 +25,49 @@ def test_no_test_file_is_longer_than_six_hundred_lines() -> None:
 
 @pytest.fixture(scope="module")
 def contracts() -> dict[str, dict[str, Any]]:
-    """The contracts of lint-imports by their type."""
+    """The contracts of lint-imports by their name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return {contract["type"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
+    return {contract["name"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
 
 
-def test_every_package_but_those_of_the_database_may_not_import_its_libraries(
-    contracts: dict[str, dict[str, Any]],
-) -> None:
-    there = {
+@pytest.fixture(scope="module")
+def there() -> set[str]:
+    """The modules and packages of the package."""
+    return {
         path.stem
         for path in (ROOT / "compaction_store").iterdir()
         if (path.suffix == ".py" or (path / "__init__.py").exists()) and path.stem != "__init__"
     }
-    contract = contracts["forbidden"]
+
+
+def test_every_package_but_those_of_the_database_may_not_import_its_libraries(
+    contracts: dict[str, dict[str, Any]], there: set[str]
+) -> None:
+    contract = contracts["Only postgres, the embedded server, deploy and migrate know the database's libraries"]
     assert set(contract["source_modules"]) == {f"compaction_store.{name}" for name in there - KNOW_THE_DATABASE}
     assert set(contract["forbidden_modules"]) == {"sqlalchemy", "psycopg", "alembic"}
     assert "ignore_imports" not in contract
 
 
+def test_every_package_but_the_adapters_may_not_import_frameworks(
+    contracts: dict[str, dict[str, Any]], there: set[str]
+) -> None:
+    contract = contracts["Only the adapters know frameworks"]
+    assert set(contract["source_modules"]) == {f"compaction_store.{name}" for name in there - {"adapters"}}
+    imported = set()
+    for path in (ROOT / "compaction_store" / "adapters").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+            elif isinstance(node, ast.Import):
+                imported |= {each.name.partition(".")[0] for each in node.names}
+    ours = {"compaction_store", "pydantic", "pydantic_core"}
+    assert set(contract["forbidden_modules"]) == imported - sys.stdlib_module_names - ours
+    assert "ignore_imports" not in contract
+
+
 def test_no_contract_leaves_an_import_out(contracts: dict[str, dict[str, Any]]) -> None:
-    assert set(contracts) == {"layers", "forbidden", "acyclic_siblings"}
+    assert {contract["type"] for contract in contracts.values()} == {"layers", "forbidden", "acyclic_siblings"}
     assert not [name for name, contract in contracts.items() if "ignore_imports" in contract]
 
 
