@@ -17,10 +17,12 @@ from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
 try:
-    from agents.memory.session import SessionABC, _await_mutation, _CompactionSnapshot
+    from agents.memory.session import SessionABC
     from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 except ImportError as error:
     raise MissingExtra("the session of the OpenAI Agents SDK", "openai-agents") from error
+# Outside the try: if a release moves these, the error says so.
+from agents.memory.session import _await_mutation, _CompactionSnapshot
 
 OnClear = Literal["clear", "erase"]
 _METHODS = ("get_items", "add_items", "pop_item", "clear_session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -238,6 +239,62 @@ def test_a_writer_that_comes_first_keeps_its_items(on_each_store: Any) -> None:
     on_each_store(check)
 
 
+@pytest.mark.parametrize("outcome", ["cancelled", "failed"])
+@pytest.mark.parametrize("operation", ["append", "rewind", "clear"])
+def test_a_change_that_was_committed_counts_although_its_caller_does_not_learn_it(
+    url: str, monkeypatch: pytest.MonkeyPatch, operation: str, outcome: str
+) -> None:
+    committed, may_return = threading.Event(), threading.Event()
+
+    async def check(store: Store) -> None:
+        openai, inner = client(), StoreSession("s", store)
+        await inner.add_items(ITEMS[:2])
+        session = OpenAIResponsesCompactionSession(
+            "s", inner, client=openai, compaction_mode="previous_response_id",
+            should_trigger_compaction=lambda _context: False,
+        )  # fmt: skip
+        await session.run_compaction({"response_id": "resp_1", "store": False})
+        committing = getattr(store, operation)
+
+        def paused(*given: Any, **options: Any) -> Any:
+            done = committing(*given, **options)
+            committed.set()
+            assert may_return.wait(10)
+            if outcome == "failed":
+                raise RuntimeError("the reply was lost")
+            return done
+
+        monkeypatch.setattr(store, operation, paused)
+        method, given = {
+            "append": (session.add_items, [ITEMS[2:3]]), "rewind": (session.pop_item, []),
+            "clear": (session.clear_session, []),
+        }[operation]  # fmt: skip
+        change = asyncio.create_task(method(*given))
+        assert await asyncio.to_thread(committed.wait, 10)
+        for _ in range(2 * (outcome == "cancelled")):
+            change.cancel()
+            await asyncio.sleep(0)
+            assert not change.done()
+        may_return.set()
+        with pytest.raises(asyncio.CancelledError if outcome == "cancelled" else RuntimeError):
+            await change
+        monkeypatch.undo()
+        left = {"append": ITEMS[:3], "rewind": ITEMS[:1], "clear": []}[operation]
+        assert await session.get_items() == left == await inner.get_items()
+        if operation != "append":
+            # The SDK forgets the response, because the items that it answered have changed.
+            with pytest.raises(ValueError, match="requires a response_id"):
+                await session.run_compaction({"force": True})
+            openai.responses.compact.assert_not_awaited()
+        await session.add_items(ITEMS[3:4])
+        assert await session.get_items() == [*left, ITEMS[3]]
+
+    with Store.open(url) as store:
+        asyncio.run(check(store))
+        assert [m.payload for m in store.replay("s")][:2] == ITEMS[:2]
+        assert not store.verify("s").findings
+
+
 def test_a_session_is_used_on_many_event_loops(url: str) -> None:
     with Store.open(url) as store:
         session = StoreSession("s", store)
@@ -263,6 +320,19 @@ def test_a_session_is_used_on_many_event_loops(url: str) -> None:
 def test_bad_arguments_are_refused(url: str, given: str, options: dict[str, Any], text: str) -> None:
     with Store.open(url) as store, pytest.raises(InvalidInput, match=text):
         StoreSession(given, **{"store": store, **options})
+
+
+def test_nothing_is_stored_of_a_list_that_is_refused(on_each_store: Any) -> None:
+    async def check(store: Any) -> None:
+        session = StoreSession("s", store)
+        unserializable: Any = {"role": "user", "content": object()}
+        with pytest.raises(InvalidInput):
+            await session.add_items([ITEMS[0], unserializable])
+        assert await session.get_items() == []
+        await session.add_items(ITEMS[:1])
+        assert await session.get_items() == ITEMS[:1]
+
+    on_each_store(check)
 
 
 def test_items_too_large_for_one_append_are_all_added(url: str) -> None:

@@ -8,7 +8,8 @@ if ! [ -d "$sources/openai_agents-$version" ]; then
         --dest "$sources" "openai-agents==$version"
     tar -xzf "$sources/openai_agents-$version.tar.gz" -C "$sources"
 fi
-"$venv"/bin/python -m pip install --quiet --disable-pip-version-check pytest-asyncio
+"$venv"/bin/python -m pip install --quiet --disable-pip-version-check \
+    pytest-asyncio aiosqlite 'sqlalchemy[asyncio]'
 data=$(mktemp -d)
 trap 'rm -rf "$data"' EXIT
 chmod 755 "$data"
@@ -17,5 +18,5 @@ plugins=$PWD/tests/adapters/suites
     cd "$sources/openai_agents-$version"
     XDG_DATA_HOME=$data PYTHONPATH=$plugins "$venv"/bin/python -m pytest -q -rs -p openai_agents_suite \
         tests/memory/test_session.py tests/memory/test_session_limit.py \
-        tests/memory/test_openai_responses_compaction_session.py
+        tests/memory/test_openai_responses_compaction_session.py tests/extensions/memory/test_sqlalchemy_session.py
 )
