@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import databases, floor, page, plot
+from benchmarks.adapters import Adapters
 from benchmarks.against import Peers
 from benchmarks.appending import Appending, Batches, Lengths, ManyThreads, Million
 from benchmarks.contest import Bench, Contest
@@ -36,6 +37,7 @@ from compaction_store import migrate
 
 USUAL: tuple[type[Contest], ...] = (
     Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
+    Adapters,
 )  # fmt: skip
 LONG: tuple[type[Contest], ...] = (Million, ManyThreads, LongStreaming, Turns)
 # Sizes on disk are the same in every round.

@@ -1,0 +1,191 @@
+"""Times each adapter beside the backend for Postgres that its framework has. Those not installed are left out.
+
+Both sides do the same calls of the framework. `benchmarks/peers.py` says what to install; the adapters' own extras are
+needed besides.
+"""
+
+# ruff: noqa: PLC0415 — only what is installed is imported
+
+from __future__ import annotations
+
+import copy
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from benchmarks.contest import Bench, Contest, Samples, Side, reading
+from benchmarks.corpus import text
+from benchmarks.peers import Adk, Agents, Item, LangChain, LangGraph, version
+from benchmarks.rows import Row
+
+_LENGTH = 1_000
+_SHORT = 100
+APPEND, LOAD, RESUME = "append", f"load {_LENGTH:,}", "resume"
+
+
+class OurAgents(Agents):
+    def __init__(self, bench: Bench) -> None:
+        self.store = bench.aio
+
+    def open(self, thread: str) -> Any:
+        from compaction_store.adapters.openai_agents import StoreSession
+
+        return StoreSession(f"agents-{thread}", self.store)
+
+
+class OurLangChain(LangChain):
+    def __init__(self, bench: Bench) -> None:
+        self.store = bench.store
+
+    def open(self, thread: str) -> Any:
+        from compaction_store.adapters.langchain import StoreChatMessageHistory
+
+        return StoreChatMessageHistory(f"langchain-{thread}", self.store)
+
+    def load(self, thread: Any) -> list[Any]:
+        return list(thread.messages)
+
+
+class OurAdk(Adk):
+    def __init__(self, bench: Bench) -> None:
+        from compaction_store.adapters.google_adk import StoreSessionService
+
+        self.runner = bench.runner
+        self.service = StoreSessionService(bench.aio)
+
+    def seed(self, thread: str, items: list[Item]) -> Any:
+        made = self.open(thread)
+        self.runner.run(self.append(made, [self.message(item) for item in items]))
+        return made
+
+
+class OurLangGraph(LangGraph):
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self.inner, self.store = self.graph.checkpointer, bench.store
+        self.graph = self.compiled()
+
+    def compiled(self) -> Any:
+        from compaction_store.adapters.langgraph import StoreSaver
+
+        return self.graph.copy(update={"checkpointer": StoreSaver(self.inner, self.store)})
+
+    def open(self, thread: str) -> Any:
+        return super().open(f"ours-{thread}")
+
+    def anew(self) -> OurLangGraph:
+        """Returns what a new process has: an adapter that has seen no thread yet."""
+        found = copy.copy(self)
+        found.graph = self.compiled()
+        return found
+
+
+class Pair(NamedTuple):
+    """A framework's own backend, and the adapter. `limit` says what bounds the adapter."""
+
+    name: str
+    packages: tuple[str, ...]
+    theirs: Callable[[Bench], Any]
+    ours: Callable[[Bench], Any]
+    limit: str
+
+
+PAIRS = (
+    Pair(
+        "OpenAI Agents SDK, beside SQLAlchemySession", ("openai-agents",), Agents, OurAgents,
+        "It reads the whole view, each message with its hashes.",
+    ),
+    Pair(
+        "LangChain, beside PostgresChatMessageHistory", ("langchain", "langchain-postgres"), LangChain, OurLangChain,
+        "The chain, the head's row and the count of tokens; the other one inserts a row.",
+    ),
+    Pair(
+        "LangGraph, beside PostgresSaver", ("langgraph", "langgraph-checkpoint-postgres"), LangGraph, OurLangGraph,
+        "It calls PostgresSaver too, so it cannot be faster: the store's append is added.",
+    ),
+    Pair(
+        "Google ADK, beside DatabaseSessionService", ("google-adk",), Adk, OurAdk,
+        "It reads the whole view, and computes the state from it.",
+    ),
+)  # fmt: skip
+_INSTALLED = [pair for pair in PAIRS if all(map(version, pair.packages))]
+
+
+def _resumed(thread: Any, given: tuple[Any, list[Any]]) -> Any:
+    """Reads a thread and appends to it, as a process does that did not make it."""
+    peer, messages = given
+    if isinstance(peer, Adk):
+        return _resumed_session(peer, thread, messages)
+    found = peer.load(thread)
+    if inspect.iscoroutine(found):
+        return _resumed_later(found, peer, thread, messages)
+    return peer.append(thread, messages)
+
+
+async def _resumed_later(found: Any, peer: Any, thread: Any, messages: list[Any]) -> None:
+    await found
+    await peer.append(thread, messages)
+
+
+async def _resumed_session(peer: Adk, thread: Any, messages: list[Any]) -> None:
+    # A session that was read before the last append is stale.
+    session = await peer.service.get_session(app_name="app", user_id="user", session_id=thread.id)
+    await peer.append(session, messages)
+
+
+class Adapters(Contest):
+    title = "Adapters, beside the backends of the frameworks"
+    name = "adapters"
+    rows: ClassVar[Sequence[Row]] = tuple(
+        Row(f"{pair.name}: {job}", f"{pair.name}: {job}", pair.limit, over=f"{pair.name}: {job}, theirs")
+        for pair in _INSTALLED
+        for job in (APPEND, LOAD, RESUME)
+    )
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self._items: list[Item] = [
+            {"role": "assistant" if i % 2 else "user", "content": text(450, 850)} for i in range(_LENGTH)
+        ]
+        self._pairs = [(pair, self._sides(pair)) for pair in _INSTALLED]
+        for _, sides in self._pairs:
+            for job in sides.values():
+                for side in job.values():
+                    bench.timed(side)
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        found: Samples = {}
+        for _, jobs in random.sample(self._pairs, len(self._pairs)):
+            for job, sides in jobs.items():
+                found |= self.interleaved(sides, self.bench.repeats(10 if job == LOAD else 30))
+        return found
+
+    def _sides(self, pair: Pair) -> dict[str, dict[str, Side]]:
+        jobs: dict[str, dict[str, Side]] = {APPEND: {}, LOAD: {}, RESUME: {}}
+        for peer, suffix in ((pair.ours(self.bench), ""), (pair.theirs(self.bench), ", theirs")):
+            short, resumed = (self._seeded(peer, name, self._items[:_SHORT]) for name in ("short", "resumed"))
+            long = self._seeded(peer, "long", self._items)
+            assert len(self._done(peer.load(long))) == _LENGTH, pair.name
+            made = partial(self._made, peer)
+            jobs[APPEND][f"{pair.name}: {APPEND}{suffix}"] = Side(partial(peer.append, short), made)
+            jobs[LOAD][f"{pair.name}: {LOAD}{suffix}"] = reading(partial(peer.load, long))
+            jobs[RESUME][f"{pair.name}: {RESUME}{suffix}"] = Side(partial(_resumed, resumed), partial(self._anew, peer))
+        return jobs
+
+    def _seeded(self, peer: Any, name: str, items: list[Item]) -> Any:
+        if hasattr(peer, "seed"):
+            return peer.seed(f"pair-{name}", items)
+        thread = peer.open(f"pair-{name}")
+        self._done(peer.append(thread, [peer.message(item) for item in items]))
+        return thread
+
+    def _anew(self, peer: Any) -> tuple[Any, list[Any]]:
+        return (peer.anew() if hasattr(peer, "anew") else peer), self._made(peer)
+
+    def _made(self, peer: Any) -> list[Any]:
+        return [peer.message(item) for item in random.sample(self._items, 1)]
+
+    def _done(self, given: Any) -> Any:
+        return self.bench.runner.run(given) if inspect.iscoroutine(given) else given
