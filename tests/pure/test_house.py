@@ -66,6 +66,13 @@ def test_every_package_but_the_adapters_may_not_import_frameworks(
     assert "ignore_imports" not in contract
 
 
+def test_the_packages_are_ten_layers(contracts: dict[str, dict[str, Any]]) -> None:
+    """The table of docs/architecture.md has a row for each."""
+    rows = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("| layer |")[1].split("\n\n")[0]
+    named = [row for row in rows.splitlines()[2:] if not row.startswith("| |")]
+    assert len(named) == len(contracts["Packages import only from the layers below them"]["layers"]) == 10
+
+
 def test_no_contract_leaves_an_import_out(contracts: dict[str, dict[str, Any]]) -> None:
     assert {contract["type"] for contract in contracts.values()} == {"layers", "forbidden", "acyclic_siblings"}
     assert not [name for name, contract in contracts.items() if "ignore_imports" in contract]
