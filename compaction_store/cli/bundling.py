@@ -26,7 +26,7 @@ from compaction_store.cli import attesting, csv_text
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.deploying import reachable
 from compaction_store.cli.options import Tenant, Url, naming
-from compaction_store.cli.output import note
+from compaction_store.cli.output import note, without_bars
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.deploy import doctor
@@ -230,8 +230,12 @@ def _on_terminal(line: bytes) -> bytes:
 
 
 def _write(stream: IO[bytes], lines: Iterable[bytes]) -> None:
+    is_terminal = stream.isatty()
     for line in lines:
-        stream.write(line)
+        with without_bars(terminal=is_terminal):
+            stream.write(line)
+            if is_terminal:
+                stream.flush()
     stream.flush()
 
 

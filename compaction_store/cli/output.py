@@ -12,8 +12,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -40,6 +40,8 @@ _NARROWEST = 9
 # The indentation of the rest of a long line, and of the lines of a user's text.
 _CONTINUED = "    "
 _QUOTED = "  "
+#: What hides the progress bars that are shown, for as long as something is printed on the same terminal.
+bars: list[Callable[[], AbstractContextManager[None]]] = []
 
 
 def line(text: str) -> str:
@@ -73,6 +75,15 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def without_bars(*, terminal: bool) -> Iterator[None]:
+    """Hides progress bars while something is printed, if it goes to a terminal: it would continue the bar's line."""
+    with ExitStack() as stack:
+        for hidden in bars if terminal else ():
+            stack.enter_context(hidden())
+        yield
+
+
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         broken_pipe()
@@ -88,7 +99,8 @@ def note(text: str) -> None:
     """Prints a message for people on stderr."""
     to = console(stderr=True)
     rows = _rows(to, to.width, Text(shown(text)), "", _CONTINUED) if sys.stderr.isatty() else [Text(shown(text))]
-    sys.stderr.write("".join(f"{row.plain}\n" for row in rows))
+    with without_bars(terminal=sys.stderr.isatty()):
+        sys.stderr.write("".join(f"{row.plain}\n" for row in rows))
 
 
 def _rows(to: Console, width: int, text: Text, first: str, rest: str) -> list[Text]:
@@ -150,12 +162,13 @@ class Output:
         self._write(text.encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
-        try:
-            sys.stdout.buffer.write(data)
-        except BrokenPipeError:
-            broken_pipe()
-        if self.is_terminal:
-            self.flush()
+        with without_bars(terminal=self.is_terminal):
+            try:
+                sys.stdout.buffer.write(data)
+            except BrokenPipeError:
+                broken_pipe()
+            if self.is_terminal:
+                self.flush()
 
     def flush(self) -> None:
         """Writes buffered output now."""
@@ -178,12 +191,14 @@ class Output:
             text = text.translate(_PLAIN)
         styled = Text(text, style=style or "")
         width = self.console.width
-        for row in _rows(self.console, width, styled, first, rest) if self.is_terminal else [Text(first) + styled]:
-            self.console.print(row, soft_wrap=True)
+        with without_bars(terminal=self.is_terminal):
+            for row in _rows(self.console, width, styled, first, rest) if self.is_terminal else [Text(first) + styled]:
+                self.console.print(row, soft_wrap=True)
 
     def clipped(self, text: str) -> None:
         """Prints a line for people, cut at the terminal's width."""
-        self.console.print(Text(shown(text)), no_wrap=True, overflow="ellipsis", crop=True)
+        with without_bars(terminal=self.is_terminal):
+            self.console.print(Text(shown(text)), no_wrap=True, overflow="ellipsis", crop=True)
 
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
@@ -263,7 +278,8 @@ class Output:
     def print_table(self, table: Table, width: int | None = None) -> None:
         """Prints a table; in a pipe, without trailing spaces."""
         if self.is_terminal:
-            self.console.print(table, width=width)
+            with without_bars(terminal=True):
+                self.console.print(table, width=width)
             return
         with self.console.capture() as captured:
             self.console.print(table, width=width)

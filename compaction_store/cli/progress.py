@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from threading import Timer
+from contextlib import contextmanager
+from threading import Lock, Timer
 from types import TracebackType
 from typing import Self, TypeVar
 
 import rich.progress
 
-from compaction_store.cli.output import console
+from compaction_store.cli.output import bars, console
 from compaction_store.display.visible import shown
 
 _T = TypeVar("_T")
@@ -19,13 +20,16 @@ _DELAY = 1.0
 
 
 class Progress:
-    """A progress bar with rate and time left, on stderr if that is a terminal. It appears after a second."""
+    """A progress bar with rate and time left, on stderr if that is a terminal. It appears after a second, goes when
+    the verb prints something on the terminal, and appears again a second later.
+    """
 
     def __init__(self, what: str, unit: str, total: int | None = None) -> None:
         self._unit = unit
         self._done = 0
         self._start = time.monotonic()
         self._timer: Timer | None = None
+        self._lock = Lock()
         self._bar: rich.progress.Progress | None = None
         if sys.stderr.isatty():
             parts = (
@@ -39,19 +43,36 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._bar is not None:
-            self._timer = Timer(_DELAY, self._bar.start)
-            self._timer.daemon = True
-            self._timer.start()
+            self._appear_later(self._bar)
+            bars.append(self._hidden)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._timer is not None and self._bar is not None:
+            bars.remove(self._hidden)
             self._timer.cancel()
             self._timer.join()
             if self._bar.live.is_started:
                 self._bar.stop()
+
+    def _appear_later(self, bar: rich.progress.Progress) -> None:
+        def appear() -> None:
+            with self._lock:
+                bar.start()
+
+        self._timer = Timer(_DELAY, appear)
+        self._timer.daemon = True
+        self._timer.start()
+
+    @contextmanager
+    def _hidden(self) -> Iterator[None]:
+        with self._lock:
+            if self._bar is not None and self._bar.live.is_started:
+                self._bar.stop()
+                self._appear_later(self._bar)
+            yield
 
     def advance(self, count: int = 1) -> None:
         self.reached(self._done + count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import signal
@@ -24,6 +25,8 @@ from cli.program_client import request
 SECRET = "marmalade-7741"
 THREAD = "t-1"
 _PATIENCE = 120
+# A progress bar, from where it hides the cursor to where it erases itself.
+_BAR = re.compile(r"\x1b\[\?25l(?:(?!\x1b\[\?25[lh]).)*\x1b\[\?25h\r(?:\x1b\[1A)?\x1b\[2K", re.DOTALL)
 
 
 def environment(folder: Path, url: str | None, **more: str) -> dict[str, str]:
@@ -165,4 +168,4 @@ class Run:
             seen += part
         os.close(leader)
         assert running.wait() == code, seen.decode()
-        return seen.decode().replace("\r\n", "\n")
+        return _BAR.sub("", seen.decode().replace("\r\n", "\n"))

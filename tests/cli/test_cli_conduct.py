@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -307,6 +308,37 @@ with Progress("verify", "entries", 40) as progress:
     assert re.search(r"verify.* entries, \d+/s", seen(30, terminal=True))
     assert seen(2, terminal=True) == ""
     assert seen(30, terminal=False) == ""
+
+
+def test_what_is_printed_while_a_bar_is_shown_has_lines_of_its_own(tmp_path: Path) -> None:
+    code = """
+import time
+from compaction_store.cli.output import Output, note
+from compaction_store.cli.progress import Progress
+out = Output(as_json=False)
+with Progress("verify", "threads", 40) as progress:
+    for number in range(2):
+        time.sleep(1.3)
+        progress.advance()
+        out.text(f"thread {number}: no findings")
+        note(f"note {number}")
+"""
+    leader, follower = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=follower, stderr=follower, env=environment(tmp_path, None)
+    )
+    os.close(follower)
+    seen = b""
+    with suppress(OSError):  # Linux raises it when the other end is closed.
+        while part := os.read(leader, 65536):
+            seen += part
+    os.close(leader)
+    assert program.wait() == 0
+    # The bar was shown, and each time it was gone: what a terminal shows of a line begins after the last erasure.
+    assert seen.count(b"threads, ") >= 2
+    rows = [row.rpartition("\x1b[2K")[2] for row in seen.decode().replace("\r\n", "\n").split("\n")]
+    for text in ("thread 0: no findings", "note 0", "thread 1: no findings", "note 1"):
+        assert text in rows, ascii(seen)
 
 
 def test_a_shell_is_taught_the_verbs(run: Run) -> None:
