@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import comb
 
-from compaction_store.messages.encoding import canonical
-from compaction_store.models import Compaction, Payload, Verdict
+from compaction_store.models import Compaction, Verdict
 
 #: The largest population that a sample is drawn from, and the largest sample.
 MOST_POPULATION, MOST_DRAWN = 20_000, 200
@@ -67,26 +66,6 @@ def coverage(population: int, drawn: int, verdicts: Iterable[Verdict]) -> Covera
     }
     counts = [sum(given == verdict for given in newest.values()) for verdict in ("good", "bad", "unsure")]
     return Coverage(population, drawn, *counts)
-
-
-def by_sample(verdicts: Iterable[Verdict]) -> list[tuple[Payload, Coverage]]:
-    """Groups verdicts by the sample that they were given for. Verdicts whose sample lacks its population or size are
-    left out.
-    """
-    found: dict[str, tuple[Payload, list[Verdict]]] = {}
-    for each in verdicts:
-        if each.sample is not None and _is_sample(each.sample):
-            found.setdefault(canonical(each.sample), (each.sample, []))[1].append(each)
-    return [
-        (sample, coverage(sample["population"], sample["count"], given)) for sample, given in found.values()
-    ]  # fmt: skip
-
-
-def _is_sample(given: Payload) -> bool:
-    count, population = given.get("count"), given.get("population")
-    return (
-        type(count) is int and type(population) is int and 1 <= count <= min(population, MOST_DRAWN) <= MOST_POPULATION
-    )
 
 
 def _weight(population: int, drawn: int, bad: int, hits: range) -> int:

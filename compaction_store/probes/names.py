@@ -164,10 +164,6 @@ def keys(name: Name) -> list[str]:
     return [name.key]
 
 
-# The end parts of a path that also count as names.
-_MOST_ENDS = 4
-
-
 def _is_own_name(segments: list[str]) -> bool:
     return len(segments) > 1 or "." in segments[0]
 
