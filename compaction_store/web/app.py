@@ -287,7 +287,9 @@ class _Pages:
 
     async def erasures(self, request: Request, asked: Asked) -> Response:
         thread_id, kind = asked.optional("id"), asked.optional("kind")
-        found = await gathering.erasures(self._reader, thread_id, kind)
+        name, pos = asked.optional("after_id"), asked.number("after", 1)
+        after = (name, pos) if name is not None and pos is not None else None
+        found = await gathering.erasures(self._reader, thread_id, kind, after)
         self._seen(request, "erasures", thread_id=thread_id)
         return self._html(
             request, "erasures.html", {"title": "Erasures and holds", "id": thread_id, "kind": kind, **found}

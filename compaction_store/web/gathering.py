@@ -16,7 +16,7 @@ from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.sampling import MOST_POPULATION, coverage, draw
 from compaction_store.display.saying import said
 from compaction_store.display.view_changes import Change, compared
-from compaction_store.errors import CompactionNotFound
+from compaction_store.errors import CompactionNotFound, UnknownEntry
 from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Element, Event, Thread, Verdict
@@ -29,8 +29,8 @@ T = TypeVar("T")
 ROWS = 50
 #: The length of a page of one message.
 MESSAGE_PAGE = 100_000
-# The largest number of events that are searched for an erasure or a verdict.
-_MOST_EVENTS = 2000
+# A verdict is looked for among so many of a thread.
+_MOST_EVENTS = 500
 _ERASURES = ("redaction", "refusal", "hold", "release", "retention")
 
 
@@ -72,12 +72,12 @@ async def threads(reader: AsyncReader, after: str, budget: TokenBudget | None) -
     return {"threads": listed, "due": due, "budget": budget}
 
 
-async def thread(reader: AsyncReader, thread_id: str, before: int | None, after_pos: int) -> dict[str, Any]:
-    """Gathers a thread's figures, a page of its records, newest first, and a page of its events."""
+async def thread(reader: AsyncReader, thread_id: str, before: int | None, before_pos: int) -> dict[str, Any]:
+    """Gathers a thread's figures, a page of its records, and a page of its events, newest first."""
     found = await reader.thread(thread_id, hidden=True)
     start = None if before is None else await reader.compaction(thread_id, before)
     records = await first(reader.compactions(thread_id, newest_first=True, after=start))
-    events = await first(reader.events(thread_id, after=after_pos))
+    events = await first(reader.events(thread_id, newest_first=True, after=before_pos))
     return {
         "thread": found, "records": records, "events": events, "marks": _marks(found, records.rows, events.rows),
         "names": await _fork_names(reader, events.rows),
@@ -125,8 +125,9 @@ async def course(reader: AsyncReader, thread_id: str) -> charts.Course:
     found = await reader.thread(thread_id, hidden=True)
     steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(thread_id)]
     erased = found.last_pos
-    async for event in reader.events(thread_id, kind="redaction"):
+    async for event in reader.events(thread_id, kind="redaction", newest_first=True):
         erased = event.pos
+        break
     return charts.whole_course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased)
 
 
@@ -202,10 +203,9 @@ async def _around(reader: AsyncReader, found: Thread, at: int) -> dict[str, int 
 async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *, content: bool) -> dict[str, Any]:
     """Gathers a record, the originals of its span, and what its summary kept, lost and invented."""
     found = await reader.compaction(thread_id, number)
-    branch = await reader.tree(found)
     shared = {
-        "record": found, "inside": [part.record for part in branch.inside], "content": content,
-        "verdicts": await _verdicts(reader, thread_id, number, found.pos),
+        "record": found, "inside": await _inside(reader, found), "content": content,
+        "verdicts": await _verdicts(reader, thread_id, number),
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
         return shared | {"originals": None, "after": after, "replaced": [], "compared": False}
@@ -226,6 +226,21 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     }  # fmt: skip
 
 
+async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
+    """Returns the records that a record was made from: those that were active in its span just before it."""
+    if found.start_seq is None or found.end_seq is None:
+        return []
+    try:
+        before = await reader.outline(found.thread_id, at=found.pos - 1)
+    except UnknownEntry:
+        return []
+    return [
+        part.number
+        for part in before.parts
+        if part.number is not None and found.start_seq <= part.seq and part.end_seq <= found.end_seq
+    ]
+
+
 async def _sources(reader: AsyncReader, found: Compaction) -> Facts | None:
     sources = Sources(found)
     async for message in reader.originals(found):
@@ -239,14 +254,14 @@ async def _sources(reader: AsyncReader, found: Compaction) -> Facts | None:
 
 async def message(reader: AsyncReader, thread_id: str, seq: int, part: int, *, content: bool) -> dict[str, Any]:
     """Gathers a message, what happened to it, and the receipt of a reply."""
-    explained = await reader.explain(thread_id, seq)
+    explained = await reader.explain(thread_id, seq, records=ROWS + 1)
     text = said(explained.message.payload) if content and not explained.message.redacted else ""
     parts = max(1, -(-len(text) // MESSAGE_PAGE))
     part = min(max(1, part), parts)
     return {
         "explained": explained, "message": explained.message, "part": part, "pages": parts, "content": content,
-        "text": text[(part - 1) * MESSAGE_PAGE : part * MESSAGE_PAGE], "records": explained.records[:ROWS],
-        "more_records": len(explained.records) - ROWS,
+        "text": text[(part - 1) * MESSAGE_PAGE : part * MESSAGE_PAGE], "records": explained.records[::-1][:ROWS],
+        "more_records": len(explained.records) > ROWS,
     }  # fmt: skip
 
 
@@ -272,17 +287,13 @@ async def records(
     return {"records": listed}
 
 
-async def erasures(reader: AsyncReader, thread_id: str | None, kind: str | None) -> dict[str, Any]:
-    found: list[Event] = []
-    more = False
-    # The store yields the newest last; an auditor reads the newest first.
-    async for event in reader.events(thread_id, kind=kind):
-        if event.kind in _ERASURES:
-            found.append(event)
-            if len(found) > MOST_POPULATION:
-                more = True
-                break
-    return {"events": Listed(found[::-1][: 10 * ROWS], more or len(found) > 10 * ROWS), "kinds": _ERASURES}
+async def erasures(
+    reader: AsyncReader, thread_id: str | None, kind: str | None, after: tuple[str, int] | None
+) -> dict[str, Any]:
+    """Gathers a page of erasures and holds, newest first; `after` names the last event of the page before."""
+    last = 0 if after is None else await event(reader, *after)
+    listed = await first(reader.events(thread_id, kind=kind or _ERASURES, newest_first=True, after=last))
+    return {"events": listed, "kinds": _ERASURES}
 
 
 async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str, Any]:
@@ -340,8 +351,8 @@ async def sample(
     }  # fmt: skip
 
 
-async def _verdicts(reader: AsyncReader, thread_id: str, number: int | None = None, after: int = 0) -> list[Verdict]:
-    """Returns the verdicts on the records of a thread, or on one of them, oldest first."""
-    events = await first(reader.events(thread_id, kind="verdict", after=after), _MOST_EVENTS)
-    found = [verdict for event in events.rows if (verdict := Verdict.of(event)) is not None]
+async def _verdicts(reader: AsyncReader, thread_id: str, number: int | None = None) -> list[Verdict]:
+    """Returns the newest verdicts on the records of a thread, or on one of them, oldest first."""
+    events = await first(reader.events(thread_id, kind="verdict", newest_first=True), _MOST_EVENTS)
+    found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
     return [verdict for verdict in found if number in (None, verdict.number)]

@@ -273,12 +273,14 @@ def thread_state(connection: Connection, key: ThreadKey, pos: int | None) -> tup
     )[0]
 
 
-def events(connection: Connection, key: ThreadKey, after: int, limit: int) -> list[tuple[Any, ...]]:
-    """Returns a page of a thread's events after a pos, oldest first."""
+def events(
+    connection: Connection, key: ThreadKey, kinds: list[str] | None, after: int, newest_first: bool, limit: int
+) -> list[tuple[Any, ...]]:
+    """Returns a page of a thread's events after a pos."""
     return fetch(
         connection,
-        "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::int8, %b::int4)",
-        (*key, after, limit),
+        "SELECT * FROM compaction_store.events(%b::uuid, %b::text, %b::text, %b::text[], %b::int8, %b::bool, %b::int4)",
+        (*key, kinds, after, newest_first, limit),
     )
 
 

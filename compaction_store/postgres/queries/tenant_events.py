@@ -15,14 +15,19 @@ from compaction_store.postgres.cursor import Connection, fetch, select, transact
 class EventFilter(NamedTuple):
     """Conditions on events; None means any value."""
 
-    kind: str | None = None
+    kinds: list[str] | None = None
     actor: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
 
 def tenant_events(
-    connection: Connection, tenant: str, wanted: EventFilter, after: tuple[datetime, UUID, int] | None, limit: int
+    connection: Connection,
+    tenant: str,
+    wanted: EventFilter,
+    after: tuple[datetime, UUID, int] | None,
+    newest_first: bool,
+    limit: int,
 ) -> list[tuple[Any, ...]]:
     """Returns a page of events in the order of their times. The first column is the thread's name."""
     t, e, h = schema.threads.c, schema.events.c, schema.heads.alias("h")
@@ -36,18 +41,20 @@ def tenant_events(
         )
         .join_from(schema.events, schema.threads, t.thread_uid == e.thread_uid)
         .where(e.tenant == tenant, e.pos <= last_pos)
-        .order_by(*order)
+        .order_by(*[column.desc() if newest_first else column for column in order])
         .limit(limit)
     )  # fmt: skip
-    for column, value in ((e.kind, wanted.kind), (e.actor, wanted.actor)):
-        if value is not None:
-            query = query.where(column == value)
+    if wanted.kinds is not None:
+        query = query.where(sa.or_(sa.false(), *(e.kind == kind for kind in wanted.kinds)))
+    if wanted.actor is not None:
+        query = query.where(e.actor == wanted.actor)
     if wanted.since is not None:
         query = query.where(e.created_at >= wanted.since)
     if wanted.until is not None:
         query = query.where(e.created_at <= wanted.until)
     if after is not None:
-        query = query.where(sa.tuple_(*order) > sa.tuple_(*after))
+        at, reached = sa.tuple_(*order), sa.tuple_(*after)
+        query = query.where(at < reached if newest_first else at > reached)
     with transaction(connection, tenant, read_only=True):
         return select(connection, query)
 

@@ -408,20 +408,35 @@ class AsyncReader:
         return searching.search_all(self._db, self._tenant, wanted, after)
 
     async def explain(
-        self, thread_id: str, seq: int, *, tools: Sequence[Any] | None = None, system: System | None = None
+        self,
+        thread_id: str,
+        seq: int,
+        *,
+        tools: Sequence[Any] | None = None,
+        system: System | None = None,
+        records: int | None = None,
     ) -> Explanation:
         """Returns every record that ever covered a message, in order, its element in the present view, and its receipt.
 
         In a fork, also returns where the message was appended. `tools` and `system` are compared with the hashes in the
-        receipt of a reply.
+        receipt of a reply. `records` is the number of records that are enough, the newest.
         """
         key, wanted = self._key(thread_id), receipts.digests(tools, system)
         arguments.number(seq, "seq", least=1)
+        if records is not None:
+            arguments.number(records, "records", least=1)
         # Use the key for all calls: the name may belong to another thread in between.
         thread = await self.thread(thread_id, hidden=True)
         key = key._replace(uid=thread.thread_uid)
         message = await pages.message(self._db, key, seq)
-        log = [record async for record in self._log(None, CompactionFilter(thread.thread_uid, covering=seq))]
+        covering = CompactionFilter(thread.thread_uid, covering=seq)
+        log = []
+        async for record in self._log(None, covering, newest_first=records is not None):
+            log.append(record)
+            if len(log) == records:
+                break
+        if records is not None:
+            log.reverse()
         rows = await self._db.call(queries.element, key, seq)
         if not rows:
             raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
@@ -438,24 +453,40 @@ class AsyncReader:
         self,
         thread_id: str | None = None,
         *,
-        kind: str | None = None,
+        kind: str | Sequence[str] | None = None,
         actor: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        after: int = 0,
+        newest_first: bool = False,
+        after: int | Event = 0,
     ) -> AsyncIterator[Event]:
-        """Yields redactions, refusals, holds, releases, retentions and forks of a thread, or of all the tenant's.
+        """Yields redactions, refusals, holds, releases, retentions, forks and verdicts of a thread, or of all threads.
 
-        Within a thread they are in the order of their pos, and `after` continues after a pos; across threads they are
-        in the order of their times.
+        `kind` is one kind or several.
+        Within a thread they are in the order of their pos, and `after` continues after a pos or an event; across
+        threads they are in the order of their times, and `after` continues after an event.
         """
-        wanted = auditing.check_event_filter(EventFilter(kind, actor, since, until))
-        arguments.number(after, "after", least=0)
+        kinds = kind if kind is None else [kind] if isinstance(kind, str) else [*kind]
+        wanted = auditing.check_event_filter(EventFilter(kinds, actor, since, until))
         if thread_id is not None:
-            return auditing.matching_events(self._db, self._key(thread_id), after, wanted)
-        if after:
-            raise InvalidInput("after must be given with thread_id: a pos is one of a thread")
-        return auditing.tenant_events(self._db, self._tenant, wanted)
+            pos = after.pos if isinstance(after, Event) else after
+            arguments.number(pos, "after", least=0)
+            return auditing.matching_events(self._db, self._key(thread_id), pos, wanted, newest_first=newest_first)
+        if not isinstance(after, Event) and after != 0:
+            raise InvalidInput("after must be an Event without thread_id: a pos is one of a thread")
+        return self._tenant_events(wanted, after if isinstance(after, Event) else None, newest_first=newest_first)
+
+    async def _tenant_events(
+        self, wanted: EventFilter, after: Event | None, *, newest_first: bool
+    ) -> AsyncIterator[Event]:
+        reached = None
+        if after is not None:
+            thread = await self.thread(after.thread_id, hidden=True)
+            reached = (after.created_at, thread.thread_uid, after.pos)
+        async for event in auditing.tenant_events(
+            self._db, self._tenant, wanted, newest_first=newest_first, after=reached
+        ):
+            yield event
 
     async def seen_by(self, thread_id: str, seq: int) -> SeenView:
         """Returns the view that a reply was written from, and whether a receipt proves it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -69,7 +70,8 @@ def compaction_log(
 
 def check_event_filter(wanted: EventFilter) -> EventFilter:
     """Refuses arguments of `events` that no event can match."""
-    arguments.one_of(wanted.kind, tuple(sorted(chain.EVENT_KINDS)), "kind")
+    for kind in wanted.kinds or ():
+        arguments.one_of(kind, tuple(sorted(chain.EVENT_KINDS)), "kind")
     arguments.optional_name(wanted.actor, "actor")
     for what in ("since", "until"):
         if getattr(wanted, what) is not None:
@@ -78,24 +80,29 @@ def check_event_filter(wanted: EventFilter) -> EventFilter:
 
 
 def matching_events(
-    db: Connections, thread: ThreadKey, after: int, wanted: EventFilter
+    db: Connections, thread: ThreadKey, after: int, wanted: EventFilter, *, newest_first: bool
 ) -> Iterator[Event]:
     """Yields a thread's events after a pos that match a filter."""
-    for event in events(db, thread, after):
+    for event in events(db, thread, after, wanted.kinds, newest_first=newest_first):
         if (
-            wanted.kind in (None, event.kind)
-            and wanted.actor in (None, event.actor)
+            wanted.actor in (None, event.actor)
             and (wanted.since is None or event.created_at >= wanted.since)
             and (wanted.until is None or event.created_at <= wanted.until)
         ):
             yield event
 
 
-def tenant_events(db: Connections, tenant: str, wanted: EventFilter) -> Iterator[Event]:
+def tenant_events(
+    db: Connections,
+    tenant: str,
+    wanted: EventFilter,
+    *,
+    newest_first: bool,
+    after: tuple[datetime, UUID, int] | None = None,
+) -> Iterator[Event]:
     """Yields the events of all threads of a tenant that match a filter, in the order of their times."""
-    after = None
     while True:
-        rows = db.call(queries.tenant_events, tenant, wanted, after, _PAGE)
+        rows = db.call(queries.tenant_events, tenant, wanted, after, newest_first, _PAGE)
         for name, *row in rows:
             yield erasure.event(name, tuple(row))
         if len(rows) < _PAGE:
@@ -118,10 +125,12 @@ def tenants(db: Connections, after: str) -> Iterator[str]:
         [after] = rows[-1]
 
 
-def events(db: Connections, thread: ThreadKey, after: int) -> Iterator[Event]:
-    """Yields a thread's events after a pos."""
+def events(
+    db: Connections, thread: ThreadKey, after: int, kinds: list[str] | None = None, *, newest_first: bool = False
+) -> Iterator[Event]:
+    """Yields a thread's events after a pos, or, newest first, those before it."""
     while True:
-        rows = db.call(queries.events, thread, after, _PAGE)
+        rows = db.call(queries.events, thread, kinds, after, newest_first, _PAGE)
         for row in rows:
             yield erasure.event(thread.thread_id, row)
         if len(rows) < _PAGE:
@@ -134,8 +143,8 @@ def events(db: Connections, thread: ThreadKey, after: int) -> Iterator[Event]:
 def redaction_of(db: Connections, thread: ThreadKey, message: Message) -> Event | None:
     """Returns the event that erased a message, or None if it is not erased."""
     if message.redacted:
-        for event in events(db, thread, message.pos):
-            if event.kind == "redaction" and erasure.names(event, message.seq):
+        for event in events(db, thread, message.pos, ["redaction"]):
+            if erasure.names(event, message.seq):
                 return event
     return None
 

@@ -1,5 +1,9 @@
--- Returns a page of a thread's events after a pos, oldest first.
-CREATE FUNCTION compaction_store.events(p_thread_uid uuid, p_tenant text, p_thread_id text, p_after bigint, p_limit integer)
+-- Returns a page of a thread's events of some kinds, or of all, after a pos. With p_newest_first it goes backwards, from the
+-- end if p_after is 0.
+CREATE FUNCTION compaction_store.events(
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_kinds text[], p_after bigint, p_newest_first boolean,
+    p_limit integer
+)
 RETURNS TABLE (
     pos bigint, kind text, critical boolean, actor text, login text, created_at timestamptz, body text, thread_uid uuid
 )
@@ -16,10 +20,20 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
-    RETURN QUERY
-        SELECT e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, e.body::text, e.thread_uid
-        FROM compaction_store.events AS e
-        WHERE e.thread_uid = p_thread_uid AND e.pos > p_after AND e.pos <= v_last_pos
-        ORDER BY e.pos LIMIT p_limit;
+    IF p_newest_first THEN
+        RETURN QUERY
+            SELECT e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, e.body::text, e.thread_uid
+            FROM compaction_store.events AS e
+            WHERE e.thread_uid = p_thread_uid AND e.pos <= v_last_pos AND (p_after = 0 OR e.pos < p_after)
+                AND (p_kinds IS NULL OR e.kind = ANY (p_kinds))
+            ORDER BY e.pos DESC LIMIT p_limit;
+    ELSE
+        RETURN QUERY
+            SELECT e.pos, e.kind, e.critical, e.actor, e.login, e.created_at, e.body::text, e.thread_uid
+            FROM compaction_store.events AS e
+            WHERE e.thread_uid = p_thread_uid AND e.pos > p_after AND e.pos <= v_last_pos
+                AND (p_kinds IS NULL OR e.kind = ANY (p_kinds))
+            ORDER BY e.pos LIMIT p_limit;
+    END IF;
 END
 $$;

@@ -225,7 +225,7 @@ def test_no_role_sees_a_row_beyond_the_head(superuser: psycopg.Connection[Any], 
     forge_event(superuser, 1000, "release")
     thread = "%s, %s, 't'"
     calls = (f"replay({thread}, 0, NULL, 100)", f"newest({thread}, 100)", f"view({thread}, NULL)")
-    for call, uid in product((*calls, f"events({thread}, 0, 100)"), (key_of(superuser, "t"), None)):
+    for call, uid in product((*calls, f"events({thread}, NULL, 0, false, 100)"), (key_of(superuser, "t"), None)):
         with superuser.transaction(force_rollback=True):
             superuser.execute(f"SET LOCAL ROLE compaction_store_{role}".encode())
             rows = superuser.execute(
