@@ -250,6 +250,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "pos": "The message's pos there.",
         "created_at": "When it was appended; None if the thread is not here.",
     },
+    "Sample": {
+        "records": "Those that were drawn, in the order of their hashes.",
+        "population": "From how many records they were drawn.",
+        "is_whole": "Whether these are all that match; if not, they are the oldest.",
+    },
     "TokenStep": {
         "pos": "The pos of the record, or of the last message of the range.",
         "change": "By how many tokens the view changed; None if the record does not say.",

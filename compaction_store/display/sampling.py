@@ -1,33 +1,17 @@
-"""Random samples of compaction records, and what verdicts on a sample say about all records. Pure.
-
-A sample is the records with the lowest hashes of the seed and their keys. So anybody can draw the same sample again, in
-any order of the population.
-"""
+"""What verdicts on a random sample of compaction records say about all records. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import comb
 
-from compaction_store.models import Compaction, Verdict
+from compaction_store.models import Verdict
 
 #: The largest population that a sample is drawn from, and the largest sample.
 MOST_POPULATION, MOST_DRAWN = 20_000, 200
 # Bounds are exceeded with this probability at most, on each side: 95 % confidence.
 _ONE_IN = 40
-
-
-def rank(seed: int, record: Compaction) -> str:
-    """Returns the hash by which a record is ranked: of the seed, the thread's key and the record's number."""
-    return hashlib.sha256(f"{seed}/{record.thread_uid}/{record.number}".encode()).hexdigest()
-
-
-def draw(seed: int, count: int, population: Iterable[Compaction]) -> list[Compaction]:
-    """Draws the records with the lowest ranks, in the order of their ranks."""
-    return heapq.nsmallest(count, population, key=lambda record: rank(seed, record))
 
 
 @dataclass(frozen=True, slots=True)

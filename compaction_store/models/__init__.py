@@ -1,6 +1,6 @@
 """The immutable values that the package takes and returns. No repr shows content; `as_dict()` is ready for JSON."""
 
-from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Span, Summary
+from compaction_store.models.compactions import Attempt, Compaction, CompactionTree, Sample, Span, Summary
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
 from compaction_store.models.outlines import Outline, Part
@@ -31,6 +31,7 @@ __all__ = [
     "RedactedFork",
     "Redaction",
     "Report",
+    "Sample",
     "Span",
     "Summary",
     "Thread",

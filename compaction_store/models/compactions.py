@@ -251,3 +251,15 @@ class CompactionTree(AsDict):
 
     def __repr__(self) -> str:
         return f"<CompactionTree of {self.record!r}: {len(self.inside)} inside>"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(AsDict):
+    """Records that were drawn at random. `population` is how many they were drawn from.
+
+    `is_whole` is False if more match: then the population is the oldest of them.
+    """
+
+    records: tuple[Compaction, ...]
+    population: int
+    is_whole: bool

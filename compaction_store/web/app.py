@@ -338,7 +338,7 @@ class _Pages:
             given["until"] = given["until"] or datetime.now(UTC).isoformat(timespec="seconds")
             start = {"given": given, "seed": secrets.randbelow(1_000_000), "count": 10, "name": None}
             return self._html(request, "sample.html", {**title, **start})
-        wanted = self._wanted(asked)
+        wanted = {key: value for key, value in self._wanted(asked).items() if key not in _MORE_FILTERS}
         count = min(asked.number("count", 1) or 10, MOST_DRAWN)
         fixed = {
             **{key: value for key, value in given.items() if value is not None},

@@ -13,7 +13,7 @@ from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
 from compaction_store.display.comparing import Sources, original, replacements
 from compaction_store.display.marks import Facts, Piece
-from compaction_store.display.sampling import MOST_POPULATION, coverage, draw
+from compaction_store.display.sampling import MOST_POPULATION, coverage
 from compaction_store.display.saying import said
 from compaction_store.display.view_changes import Change, compared
 from compaction_store.errors import CompactionNotFound, UnknownEntry
@@ -86,16 +86,19 @@ async def thread(reader: AsyncReader, thread_id: str, before: int | None, before
 
 async def _fork_names(reader: AsyncReader, events: Iterable[Event]) -> dict[tuple[str, int], str | None]:
     """Returns the names of the threads that events name as fork or as parent, by the places of the events."""
-    return {
-        (event.thread_id, event.pos): await _name(reader, event.body.get("child", event.body.get("parent")))
+    named = {
+        (event.thread_id, event.pos): _uid(event.body.get("child", event.body.get("parent")))
         for event in events
         if event.kind in ("fork", "origin")
     }
+    names = await reader.names_of({uid for uid in named.values() if uid is not None})
+    return {place: None if uid is None else names.get(uid) for place, uid in named.items()}
 
 
-async def _name(reader: AsyncReader, uid: object) -> str | None:
+def _uid(text: object) -> UUID | None:
+    """Reads a key in an event's body, which may hold anything if it came with a bundle."""
     try:
-        return await reader.name_of(UUID(uid)) if isinstance(uid, str) else None
+        return UUID(text) if isinstance(text, str) else None
     except ValueError:
         return None
 
@@ -203,9 +206,10 @@ async def _around(reader: AsyncReader, found: Thread, at: int) -> dict[str, int 
 async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *, content: bool) -> dict[str, Any]:
     """Gathers a record, the originals of its span, and what its summary kept, lost and invented."""
     found = await reader.compaction(thread_id, number)
+    verdicts, more_verdicts = await _verdicts(reader, thread_id)
     shared = {
         "record": found, "inside": await _inside(reader, found), "content": content,
-        "verdicts": await _verdicts(reader, thread_id, number),
+        "verdicts": [verdict for verdict in verdicts if verdict.number == number], "more_verdicts": more_verdicts,
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
         return shared | {"originals": None, "after": after, "replaced": [], "compared": False}
@@ -300,11 +304,13 @@ async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str
     """Gathers an event, and the places that it names."""
     found = await event(reader, thread_id, pos)
     erased = erasure.named(canonical(found.body)) if found.kind == "redaction" else None
-    forks = found.body.get("forks", found.body.get("spared_forks"))
+    named = found.body.get("forks", found.body.get("spared_forks"))
+    forks = named[:ROWS] if isinstance(named, list) else []
+    names = await reader.names_of({uid for each in forks if (uid := _uid(each)) is not None})
     return {
         "event": found, "thread": await reader.thread(thread_id, hidden=True),
         "seqs": _first_of(erased.seqs) if erased else [], "numbers": _first_of(erased.records) if erased else [],
-        "forks": [(uid, await _name(reader, uid)) for uid in forks[:ROWS]] if isinstance(forks, list) else [],
+        "forks": [(each, names.get(uid) if (uid := _uid(each)) is not None else None) for each in forks],
         "names": await _fork_names(reader, [found]),
     }  # fmt: skip
 
@@ -325,34 +331,28 @@ async def event(reader: AsyncReader, thread_id: str, pos: int) -> Event:
 async def sample(
     reader: AsyncReader, wanted: dict[str, Any], given: dict[str, Any], seed: int, count: int
 ) -> dict[str, Any]:
-    """Draws records at random, and gathers the verdicts that were given on them for this sample."""
-    population: list[Compaction] = []
-    more = False
-    async for found in reader.compactions(**wanted):
-        if found.revokes is None and found.start_seq is not None:
-            population.append(found)
-        if len(population) == MOST_POPULATION:
-            more = True
-            break
-    drawn = draw(seed, count, population)
-    name = {"seed": seed, "count": len(drawn), "population": len(population), **given}
+    """Draws records at random, and gathers the verdicts on them that were given for this sample."""
+    found = await reader.sample(seed, count, among=MOST_POPULATION, **wanted)
+    drawn = found.records
+    name = {"seed": seed, "count": len(drawn), "population": found.population, **given}
     verdicts = [
         verdict
         for thread_id in dict.fromkeys(record.thread_id for record in drawn)
-        for verdict in await _verdicts(reader, thread_id)
+        for verdict in (await _verdicts(reader, thread_id)).rows
         if verdict.sample == name
     ]
     numbers = {(record.thread_id, record.number) for record in drawn}
     verdicts = [verdict for verdict in verdicts if (verdict.thread_id, verdict.number) in numbers]
     return {
-        "population": len(population), "more": more, "drawn": drawn, "seed": seed, "count": count, "name": name,
+        "population": found.population, "more": not found.is_whole, "drawn": drawn, "seed": seed,
+        "count": count, "name": name,
         "judged": {(verdict.thread_id, verdict.number): verdict for verdict in verdicts},
-        "coverage": coverage(len(population), len(drawn), verdicts),
+        "coverage": coverage(found.population, len(drawn), verdicts),
     }  # fmt: skip
 
 
-async def _verdicts(reader: AsyncReader, thread_id: str, number: int | None = None) -> list[Verdict]:
-    """Returns the newest verdicts on the records of a thread, or on one of them, oldest first."""
+async def _verdicts(reader: AsyncReader, thread_id: str) -> Listed:
+    """Returns the newest verdicts on the records of a thread, oldest first."""
     events = await first(reader.events(thread_id, kind="verdict", newest_first=True), _MOST_EVENTS)
     found = [verdict for event in reversed(events.rows) if (verdict := Verdict.of(event)) is not None]
-    return [verdict for verdict in found if number in (None, verdict.number)]
+    return Listed(found, events.more)

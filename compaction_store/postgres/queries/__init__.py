@@ -13,6 +13,8 @@ from compaction_store.postgres.queries.across_threads import (
     due,
     entries_at,
     heads,
+    names_of,
+    sample,
     threads,
 )
 from compaction_store.postgres.queries.cluster_listing import stored_cluster_threads
@@ -106,6 +108,7 @@ __all__ = [
     "load",
     "load_threads",
     "name_of",
+    "names_of",
     "newest",
     "observe",
     "origins",
@@ -123,6 +126,7 @@ __all__ = [
     "reported",
     "revision",
     "rewind",
+    "sample",
     "set_metadata",
     "stalled",
     "stored_cluster_threads",

@@ -151,6 +151,40 @@ def compactions(
         return fetch(connection, statement, values)
 
 
+def sample(
+    connection: Connection, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
+) -> tuple[int, list[tuple[UUID, int]]]:
+    """Draws records of spans from the first `among` that match; returns how many match, and the keys of the drawn ones.
+
+    Only the keys of those that are drawn leave the server.
+    """
+    c = schema.compactions.c
+    head = schema.heads.alias("head")
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    last_number = (
+        sa.select(head.c.last_number)
+        .where(head.c.thread_uid == c.thread_uid)
+        .correlate(schema.compactions)
+        .scalar_subquery()
+    )
+    matching = (
+        sa.select(c.thread_uid, c.number)
+        .where(c.tenant == tenant, c.number <= last_number, c.revokes.is_(None), c.start_seq.is_not(None))
+        .where(*_conditions(tuple(given)))
+        .order_by(c.created_at, c.thread_uid, c.number)
+        .limit(among)
+        .subquery("matching")
+    )
+    m = matching.c
+    named = sa.func.concat(sa.literal(f"{seed}/", sa.Text), m.thread_uid, "/", m.number)
+    rank = sa.func.sha256(sa.func.convert_to(named, "UTF8"))
+    drawn = sa.select(m.thread_uid, m.number, sa.func.count().over()).order_by(rank).limit(count)
+    compiled = drawn.compile(dialect=DIALECT)
+    with transaction(connection, tenant, read_only=True):
+        rows = fetch(connection, str(compiled), {**compiled.params, **given})
+    return (rows[0][2] if rows else 0), [(uid, number) for uid, number, _ in rows]
+
+
 # Cached, because compiling the statement takes longer than running it.
 @cache
 def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> str:
@@ -344,6 +378,15 @@ def threads(
         query = query.where(h.hidden_seq.is_distinct_from(h.last_seq))
     with transaction(connection, tenant, read_only=True):
         return select(connection, query)
+
+
+def names_of(connection: Connection, tenant: str, uids: Sequence[UUID]) -> list[tuple[UUID, str]]:
+    """Returns the keys of those of the threads that are here, with the name that each has now."""
+    t = schema.threads.c
+    wanted: Any = sa.bindparam("wanted", list(uids), type_=postgresql.ARRAY(sa.Uuid))
+    query = sa.select(t.thread_uid, t.thread_id).where(t.tenant == tenant, t.thread_uid == sa.any_(wanted))
+    with transaction(connection, tenant, read_only=True):
+        return [(uid, name) for uid, name in select(connection, query)]
 
 
 @contextmanager

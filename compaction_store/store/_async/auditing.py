@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -10,9 +10,10 @@ from uuid import UUID
 from compaction_store import arguments
 from compaction_store.compaction import records, size_estimate
 from compaction_store.compaction.budget import TokenBudget
+from compaction_store.errors import InvalidInput
 from compaction_store.integrity import chain, erasure
 from compaction_store.messages import encoding
-from compaction_store.models import Compaction, Event, Measured, Message, Payload, Thread
+from compaction_store.models import Compaction, Event, Measured, Message, Payload, Sample, Thread
 from compaction_store.postgres import queries, typed_rows
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.queries import CompactionFilter, CompactionKey, EventFilter, ThreadKey
@@ -66,6 +67,30 @@ async def compaction_log(
             # Forged times may not be ordered; without this check, the same page would be read forever.
             return
         after = reached
+
+
+async def sample(
+    db: AsyncConnections, tenant: str, wanted: CompactionFilter, seed: int, count: int, among: int
+) -> Sample:
+    """Draws records by their keys, and reads those that were drawn, thread by thread."""
+    population, keys = await db.call(queries.sample, tenant, wanted, seed, count, among + 1)
+    if is_more := population > among:
+        population, keys = await db.call(queries.sample, tenant, wanted, seed, count, among)
+    found = {}
+    for uid in dict.fromkeys(uid for uid, _ in keys):
+        numbers = [number for of, number in keys if of == uid]
+        async for record in compaction_log(db, tenant, CompactionFilter(uid, numbers=numbers)):
+            found[uid, record.number] = record
+    return Sample(tuple(found[key] for key in keys if key in found), population, not is_more)
+
+
+def event_kinds(kind: str | Sequence[str] | None) -> list[str] | None:
+    """Returns the kinds that are asked for as a list; None if any will do."""
+    if kind is None or isinstance(kind, str):
+        return None if kind is None else [kind]
+    if not isinstance(kind, (list, tuple)) or None in kind:
+        raise InvalidInput("kind must be one kind of events, or a list of them")
+    return list(kind)
 
 
 def check_event_filter(wanted: EventFilter) -> EventFilter:
@@ -140,12 +165,22 @@ async def events(
         after = rows[-1][0]
 
 
-async def redaction_of(db: AsyncConnections, thread: ThreadKey, message: Message) -> Event | None:
-    """Returns the event that erased a message, or None if it is not erased."""
-    if message.redacted:
-        async for event in events(db, thread, message.pos, ["redaction"]):
-            if erasure.names(event, message.seq):
-                return event
+async def redaction_of(
+    db: AsyncConnections, thread: ThreadKey, message: Message, redacted_pos: int | None
+) -> Event | None:
+    """Returns the event that erased a message, or None if it is not erased.
+
+    Its row says where that was. Nothing proves this column, so the event is looked for elsewhere if it is not there.
+    """
+    if redacted_pos is None:
+        return None
+    for event in await db.call(queries.events, thread, ["redaction"], redacted_pos - 1, False, 1):
+        found = erasure.event(thread.thread_id, event)
+        if erasure.names(found, message.seq):
+            return found
+    async for found in events(db, thread, message.pos, ["redaction"]):
+        if erasure.names(found, message.seq):
+            return found
     return None
 
 

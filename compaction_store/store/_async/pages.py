@@ -18,6 +18,8 @@ _FIRST_PAGE = 16
 _LONGEST_PAGE = 2000
 _PAGE_BYTES = 4 * 1024 * 1024
 _THREADS_PAGE = 500
+# The place of the column in a row of `replay`.
+_REDACTED_POS = 7
 
 
 async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: int | None) -> AsyncIterator[Message]:
@@ -37,10 +39,16 @@ async def messages(db: AsyncConnections, thread: ThreadKey, after: int, until: i
 
 async def message(db: AsyncConnections, thread: ThreadKey, seq: int) -> Message:
     """Returns the message at a seq."""
+    found, _ = await message_and_erasure(db, thread, seq)
+    return found
+
+
+async def message_and_erasure(db: AsyncConnections, thread: ThreadKey, seq: int) -> tuple[Message, int | None]:
+    """Returns the message at a seq, and the pos where its row says that it was erased."""
     rows = await db.call(queries.replay, thread, seq - 1, seq, 1)
     if not rows:
         raise MessageNotFound(f"no seq {seq}{about(thread.thread_id)}")
-    return typed_rows.message(rows[0])
+    return typed_rows.message(rows[0]), rows[0][_REDACTED_POS]
 
 
 async def last_messages(db: AsyncConnections, thread: ThreadKey, count: int) -> AsyncIterator[Message]:

@@ -39,6 +39,7 @@ from compaction_store.models import (
     Part,
     Payload,
     Report,
+    Sample,
     Thread,
     TokenStep,
 )
@@ -266,10 +267,12 @@ class AsyncReader:
                 found.append(typed_rows.record_element(records[part.number]))
         return found
 
-    async def name_of(self, thread_uid: UUID) -> str | None:
-        """Returns the name that the thread with a key has now; None if the tenant has no such thread."""
-        arguments.instance(thread_uid, UUID, "thread_uid")
-        return await self._db.call(queries.name_of, ThreadKey(thread_uid, self._tenant, ""))
+    async def names_of(self, thread_uids: Iterable[UUID]) -> dict[UUID, str]:
+        """Returns the names that the threads with these keys have now, without those that the tenant does not have."""
+        wanted = list(thread_uids)
+        for each in wanted:
+            arguments.instance(each, UUID, "thread_uids")
+        return dict(await self._db.call(queries.names_of, self._tenant, wanted)) if wanted else {}
 
     async def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[TokenStep]:
         """Returns how the tokens of a thread's view changed over its life, for a chart: one step for each record.
@@ -384,6 +387,37 @@ class AsyncReader:
         key = self._key(compaction.thread_id)._replace(uid=compaction.thread_uid)
         return pages.messages(self._db, key, compaction.start_seq - 1, compaction.end_seq)
 
+    async def sample(
+        self,
+        seed: int,
+        count: int = 10,
+        *,
+        kind: str | None = None,
+        outcome: str | None = None,
+        actor: str | None = None,
+        model: str | None = None,
+        callback: str | None = None,
+        login: str | None = None,
+        trigger: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        among: int = 20_000,
+    ) -> Sample:
+        """Draws records of spans at random from all the tenant's threads: those that match, without revocations.
+
+        Drawn are those with the lowest SHA-256 of `seed/thread key/number`, in that order, so anybody can draw them
+        again. If more than `among` match, they are drawn from the oldest so many.
+        """
+        wanted = CompactionFilter(
+            kind=kind, outcome=outcome, actor=actor, model=model, callback=callback, login=login, trigger=trigger,
+            since=since, until=until,
+        )  # fmt: skip
+        wanted = auditing.check_filter(wanted)
+        arguments.number(seed, "seed", least=0)
+        arguments.number(count, "count", least=1)
+        arguments.number(among, "among", least=1)
+        return await auditing.sample(self._db, self._tenant, wanted, seed, count, among)
+
     async def tree(self, compaction: Compaction) -> CompactionTree:
         """Returns a record with the records it was made from, down to messages."""
         arguments.instance(compaction, Compaction, "compaction")
@@ -428,7 +462,7 @@ class AsyncReader:
         # Use the key for all calls: the name may belong to another thread in between.
         thread = await self.thread(thread_id, hidden=True)
         key = key._replace(uid=thread.thread_uid)
-        message = await pages.message(self._db, key, seq)
+        message, redacted_pos = await pages.message_and_erasure(self._db, key, seq)
         covering = CompactionFilter(thread.thread_uid, covering=seq)
         log = []
         async for record in self._log(None, covering, newest_first=records is not None):
@@ -441,7 +475,7 @@ class AsyncReader:
         if not rows:
             raise Unreadable(f"the view has no element for seq {seq}; run verify{arguments.about(thread_id)}")
         [element] = typed_rows.view(thread_id, rows).elements
-        redaction = await auditing.redaction_of(self._db, key, message)
+        redaction = await auditing.redaction_of(self._db, key, message, redacted_pos)
         found = await auditing.receipt_of(self._db, key, seq)
         receipt = None if found is None else found.receipt
         origin = await forking.origin(self._db, key, seq, message.pos)
@@ -466,13 +500,15 @@ class AsyncReader:
         Within a thread they are in the order of their pos, and `after` continues after a pos or an event; across
         threads they are in the order of their times, and `after` continues after an event.
         """
-        kinds = kind if kind is None else [kind] if isinstance(kind, str) else [*kind]
-        wanted = auditing.check_event_filter(EventFilter(kinds, actor, since, until))
+        wanted = auditing.check_event_filter(EventFilter(auditing.event_kinds(kind), actor, since, until))
+        arguments.instance(newest_first, bool, "newest_first")
         if thread_id is not None:
+            if isinstance(after, Event) and after.thread_id != thread_id:
+                raise InvalidInput(f"after must be an event of the thread{arguments.about(thread_id)}")
             pos = after.pos if isinstance(after, Event) else after
             arguments.number(pos, "after", least=0)
             return auditing.matching_events(self._db, self._key(thread_id), pos, wanted, newest_first=newest_first)
-        if not isinstance(after, Event) and after != 0:
+        if not isinstance(after, Event) and (type(after) is not int or after != 0):
             raise InvalidInput("after must be an Event without thread_id: a pos is one of a thread")
         return self._tenant_events(wanted, after if isinstance(after, Event) else None, newest_first=newest_first)
 

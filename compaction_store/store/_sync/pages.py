@@ -18,6 +18,8 @@ _FIRST_PAGE = 16
 _LONGEST_PAGE = 2000
 _PAGE_BYTES = 4 * 1024 * 1024
 _THREADS_PAGE = 500
+# The place of the column in a row of `replay`.
+_REDACTED_POS = 7
 
 
 def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) -> Iterator[Message]:
@@ -37,10 +39,16 @@ def messages(db: Connections, thread: ThreadKey, after: int, until: int | None) 
 
 def message(db: Connections, thread: ThreadKey, seq: int) -> Message:
     """Returns the message at a seq."""
+    found, _ = message_and_erasure(db, thread, seq)
+    return found
+
+
+def message_and_erasure(db: Connections, thread: ThreadKey, seq: int) -> tuple[Message, int | None]:
+    """Returns the message at a seq, and the pos where its row says that it was erased."""
     rows = db.call(queries.replay, thread, seq - 1, seq, 1)
     if not rows:
         raise MessageNotFound(f"no seq {seq}{about(thread.thread_id)}")
-    return typed_rows.message(rows[0])
+    return typed_rows.message(rows[0]), rows[0][_REDACTED_POS]
 
 
 def last_messages(db: Connections, thread: ThreadKey, count: int) -> Iterator[Message]:
