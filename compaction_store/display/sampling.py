@@ -1,4 +1,4 @@
-"""What verdicts on a random sample of compaction records say about all records. Pure."""
+"""Counts verdicts on a random sample of records, and bounds how many of all records are bad. Pure."""
 
 from __future__ import annotations
 

@@ -6,8 +6,10 @@ import hmac
 import json
 import logging
 import secrets
+import traceback
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
@@ -19,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from compaction_store.display.visible import shown
 from compaction_store.errors import InvalidInput
 
+LOG = logging.getLogger("compaction_store.web")
 ACCESS_LOG = logging.getLogger("compaction_store.web.access")
 _COOKIE = "compaction_store_audit"
 _LONGEST_FORM = 64 * 1024
@@ -110,7 +113,11 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        is_begun = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
@@ -118,16 +125,25 @@ class Guard:
             await send(message)
 
         request = Request(scope, receive)
-        app: ASGIApp = self._app
+        try:
+            await self._chosen(request)(scope, receive, with_headers)
+        except Exception as error:  # noqa: BLE001 — its text may have content, so no server may log it
+            log_failure(request, error)
+            if not is_begun:
+                failed = PlainTextResponse("These pages failed. The log of the server says where.\n", 500)
+                await failed(scope, receive, with_headers)
+
+    def _chosen(self, request: Request) -> ASGIApp:
+        """Returns the pages, or the refusal of a request that may not reach them."""
         if _host(request.headers) not in self._hosts:
-            app = PlainTextResponse("Not allowed: the address has another host than this server's.\n", 421)
-        elif request.method not in ("GET", "HEAD") and not self._is_form(request):
-            app = PlainTextResponse("Not allowed: this page is only read.\n", 405, {"Allow": "GET, HEAD"})
-        elif isinstance(reader := self._access.who(request), Response):
-            app = reader
-        else:
-            scope["reader"] = reader
-        await app(scope, receive, with_headers)
+            return PlainTextResponse("Not allowed: the address has another host than this server's.\n", 421)
+        if request.method not in ("GET", "HEAD") and not self._is_form(request):
+            return PlainTextResponse("Not allowed: this page is only read.\n", 405, {"Allow": "GET, HEAD"})
+        reader = self._access.who(request)
+        if isinstance(reader, Response):
+            return reader
+        request.scope["reader"] = reader
+        return self._app
 
     def _is_form(self, request: Request) -> bool:
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))
@@ -168,6 +184,13 @@ async def form(request: Request) -> dict[str, str]:
             raise ValueError(f"a form must be at most {_LONGEST_FORM:,} bytes")
     fields = parse_qs(data.decode("ascii"), keep_blank_values=True, max_num_fields=50)
     return {name: values[0] for name, values in fields.items()}
+
+
+def log_failure(request: Request, error: Exception) -> None:
+    """Notes that a page failed, by the kind of the error and its place in the code: its text may have content."""
+    places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+    entry = {"page": request.scope["path"][:200], "error": type(error).__name__, "at": places[-8:]}
+    LOG.error("%s", json.dumps(entry))
 
 
 def log_access(request: Request, page: str, **what: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,9 +21,13 @@ from compaction_store.display.visible import lines, shown
 from compaction_store.errors import (
     CompactionNotFound,
     CompactionStoreError,
+    Conflict,
+    DatabaseUnavailable,
     InvalidInput,
     MessageNotFound,
     MissingExtra,
+    OutcomeUnknown,
+    PermissionDenied,
     PositionNotFound,
     ThreadErased,
     ThreadNotFound,
@@ -48,10 +51,24 @@ except ImportError as error:
 
 from compaction_store.messages.encoding import canonical
 from compaction_store.web import gathering
-from compaction_store.web.access import Access, FormTokens, Guard, form, log_access
-from compaction_store.web.asked import Asked, Wrong
+from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
+from compaction_store.web.asked import Asked, Wrong, as_object
 
-_MISSING = (CompactionNotFound, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound)
+# The first that fits counts.
+_ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
+    (InvalidInput, (400, "This address is wrong")),
+    (CompactionNotFound, (404, "Not found")),
+    (MessageNotFound, (404, "Not found")),
+    (PositionNotFound, (404, "Not found")),
+    (ThreadNotFound, (404, "Not found")),
+    (ThreadErased, (410, "Erased")),
+    (Conflict, (409, "Something else happened meanwhile")),
+    (PermissionDenied, (403, "Not allowed")),
+    (OutcomeUnknown, (503, "It may have been written")),
+    (DatabaseUnavailable, (503, "This cannot be read now")),
+    (CompactionStoreError, (500, "This cannot be shown")),
+)
+_SERVERS_OWN, _UNAVAILABLE = 500, 503
 _FILTERS = ("kind", "outcome", "actor", "login", "model", "callback", "trigger")
 _MORE_FILTERS = ("run_id", "covering", "authority")
 _VERDICT = "/verdict"
@@ -156,17 +173,22 @@ class _Pages:
                 return await show(request, Asked(request))
             except Wrong as error:
                 return self._error(request, 400, "This address is wrong", str(error))
-            except _MISSING as error:
-                return self._error(request, 404, "Not found", str(error))
-            except InvalidInput as error:
-                return self._error(request, 400, "This address is wrong", str(error))
             except CompactionStoreError as error:
-                return self._error(request, 503, "This cannot be read now", str(error))
+                status, title = next(answer for kind, answer in _ERRORS if isinstance(error, kind))
+                if status >= _SERVERS_OWN:
+                    log_failure(request, error)
+                return self._error(request, status, title, str(error))
+            except Exception as error:  # noqa: BLE001 — its text may have content, so nobody may show or log it
+                log_failure(request, error)
+                return self._error(request, 500, "This page failed", "The log of the server says where")
 
         return shown_page
 
     def _error(self, request: Request, status: int, title: str, why: str) -> Response:
-        return self._html(request, "error.html", {"title": title, "why": why}, status)
+        answer = self._html(request, "error.html", {"title": title, "why": why}, status)
+        if status == _UNAVAILABLE:
+            answer.headers["Retry-After"] = "5"
+        return answer
 
     def _html(self, request: Request, name: str, found: dict[str, Any], status: int = 200) -> Response:
         root: str = request.scope.get("root_path", "")
@@ -235,7 +257,7 @@ class _Pages:
         name, number = given.get("id", ""), given.get("number", "")
         if not (number.isascii() and number.isdecimal() and len(number) < 16):  # noqa: PLR2004
             raise Wrong("number must be an integer >= 1")
-        sample = _object(given.get("sample", ""))
+        sample = as_object(text, "sample") if (text := given.get("sample")) else None
         await self._reviews.review(
             name, int(number), cast("Any", given.get("verdict", "")), note=given.get("note", "").strip() or None,
             sample=sample, actor=reader,
@@ -355,17 +377,6 @@ class _Pages:
 
     async def style(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """Parses the sample in a form."""
-    try:
-        found = json.loads(text) if text else None
-    except (ValueError, RecursionError):
-        found = ""
-    if found is not None and not isinstance(found, dict):
-        raise Wrong("sample must be a JSON object")
-    return found
 
 
 def _visible(value: object) -> object:

@@ -72,10 +72,16 @@ class Asked:
         text = self.optional(name)
         if text is None:
             return None
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise Wrong(f'{name} must be a JSON object, such as {{"ticket":"X-1"}}')
-        return found
+        return as_object(text, name)
+
+
+def as_object(text: str, name: str) -> dict[str, Any]:
+    """Parses a JSON object that can be written again as text."""
+    try:
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Wrong(f'{name} must be a JSON object, such as {{"ticket":"X-1"}}')
+    return found

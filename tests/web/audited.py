@@ -47,7 +47,8 @@ async def client(url: str, **options: Any) -> AsyncIterator[Client]:
     """Opens the pages in this process, with the token's cookie."""
     tenant = options.pop("tenant", "default")
     access = options.pop("access", None) or web.OneTimeToken()
-    async with cs.AsyncReader.open(url, tenant=tenant) as reader:
+    deadline = options.pop("deadline", 30.0)
+    async with cs.AsyncReader.open(url, tenant=tenant, deadline=deadline) as reader:
         app = web.audit_app(reader, access=access, tenant=tenant, **options)
         transport = httpx.ASGITransport(app=app)
         async with Client(transport=transport, base_url="http://127.0.0.1:8780") as opened:
