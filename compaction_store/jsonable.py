@@ -1,4 +1,4 @@
-"""Converts the package's values to JSON: `as_dict()` and what it is made of."""
+"""Implements `as_dict()`: converts the package's values to plain JSON."""
 
 from __future__ import annotations
 

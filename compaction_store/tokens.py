@@ -55,7 +55,9 @@ class Counter:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= _MOST_NAME or not self.name.isprintable():
-            raise InvalidInput(f"a counter's name must be printable text of 1 to {_MOST_NAME} characters")
+            raise InvalidInput(
+                f"a counter's name must be printable text of 1 to {_MOST_NAME} characters{other(self.name)}"
+            )
 
     def tokens(self, payload: Payload, size: int) -> int:
         """Counts a message of a size in bytes. Raises `CounterFailed` if the function fails or returns no count."""

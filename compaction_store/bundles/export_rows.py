@@ -8,6 +8,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
+from compaction_store.arguments import other
 from compaction_store.bundles.line_format import CHAIN, FORMAT, SMALLEST, Line, dump, is_checkpoint
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.integrity import chain
@@ -82,7 +83,9 @@ def check_options(bodies: object, checkpoint: object) -> None:
     if type(bodies) is not bool and not callable(bodies):
         raise InvalidInput(f"bodies must be True, False or a callable, not {type(bodies).__name__}")
     if checkpoint is not None and not is_checkpoint(checkpoint):
-        raise InvalidInput("checkpoint must be a dict of note, proof, leaf_index and key, in this order")
+        raise InvalidInput(
+            f"checkpoint must be a dict of note, proof, leaf_index and key, in this order{other(checkpoint)}"
+        )
 
 
 def export(

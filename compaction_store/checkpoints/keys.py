@@ -6,6 +6,7 @@ import re
 from hashlib import sha256
 from typing import Any, Protocol, Self
 
+from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, MissingExtra
 
 KEY_BYTES = 32
@@ -35,7 +36,9 @@ class SigningKey:
 
     def __init__(self, name: str, private: Any) -> None:
         if type(name) is not str or not _KEY_NAME.fullmatch(name):
-            raise InvalidInput("name must be 1 to 100 printable ASCII characters without a space or a plus sign")
+            raise InvalidInput(
+                "name must be 1 to 100 printable ASCII characters without a space or a plus sign" + other(name)
+            )
         self.name = name
         self._private = private
         self.key: bytes = private.public_key().public_bytes_raw()
@@ -90,14 +93,18 @@ def key_hash(name: str, key: bytes) -> bytes:
 
 def public_key(given: object) -> bytes:
     """Returns the 32 bytes of a public key, given as bytes or in hexadecimal."""
+    key = given
     if isinstance(given, str):
         try:
-            given = bytes.fromhex(given)
+            key = bytes.fromhex(given)
         except ValueError:
-            given = b""
-    if type(given) is not bytes or len(given) != KEY_BYTES:
-        raise InvalidInput(f"a public key must be {KEY_BYTES} bytes, or their {2 * KEY_BYTES} hexadecimal digits")
-    y = int.from_bytes(given, "little") % 2**255
+            key = b""
+    if type(key) is not bytes or len(key) != KEY_BYTES:
+        size = f"{len(given)} bytes" if isinstance(given, bytes) else f"{type(given).__name__} of another form"
+        raise InvalidInput(
+            f"a public key must be {KEY_BYTES} bytes, or their {2 * KEY_BYTES} hexadecimal digits, not {size}"
+        )
+    y = int.from_bytes(key, "little") % 2**255
     if y >= _FIELD or y in WEAK:
         raise InvalidInput("a public key must be canonical and not of small order, as the keys of a signer are")
-    return given
+    return key

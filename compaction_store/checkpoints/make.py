@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
+from compaction_store.arguments import other
 from compaction_store.checkpoints import notes
 from compaction_store.checkpoints.compare import EarlierHeads
 from compaction_store.checkpoints.heads import Head, HeadsWriter, tenant_hash
@@ -52,8 +53,11 @@ class CheckpointRequest:
             raise InvalidInput(f"log must be a CheckpointLog, not {type(self.log).__name__}")
         if public_key(self.signer.key) not in self.log.keys:
             raise InvalidInput("log must be opened with the signer's public key among its keys")
-        if not all(map(callable, self.sinks)):
-            raise InvalidInput("a sink must be a callable of the checkpoint and the path of its list of heads")
+        for sink in self.sinks:
+            if not callable(sink):
+                raise InvalidInput(
+                    f"a sink must be a callable of the checkpoint and the path of its list of heads{other(sink)}"
+                )
         if not is_async and any(map(inspect.iscoroutinefunction, self.sinks)):
             raise InvalidInput("a sink must not be async here: an async sink needs AsyncStore")
 

@@ -223,6 +223,10 @@ def _mark(text: str, option: str) -> int | float:
         raise misuse(f"must be a number of tokens or a fraction, not {text!r}", option) from None
 
 
+def _given(value: object) -> str:
+    return "null or text that is not JSON" if value is None else type(value).__name__
+
+
 def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:
     if text is None:
         return None
@@ -231,7 +235,7 @@ def json_object(text: str | None, option: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise misuse("must be a JSON object", option)
+        raise misuse(f"must be a JSON object, not {_given(value)}", option)
     return value
 
 
@@ -251,7 +255,7 @@ def json_list(path: Path, option: str) -> list[Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, list):
-        raise misuse(f"{path} must have a JSON list", option)
+        raise misuse(f"{path} must have a JSON list, not {_given(value)}", option)
     return value
 
 

@@ -85,7 +85,7 @@ class Wanted:
             return None
         made = choosing.summarize([self.judge], "--judge")
         if not hasattr(made, "answer"):
-            raise misuse("must be anthropic:model=NAME or openai:model=NAME", "--judge")
+            raise misuse(f"must be anthropic:model=NAME or openai:model=NAME, not {self.judge!r}", "--judge")
         return Judge(made.answer, model=made.model, replicates=self.judge_replicates)
 
 

@@ -145,7 +145,9 @@ def allowed_rules(allow: Collection[str], reason: object) -> frozenset[str]:
         raise InvalidInput(f"reason must be a string, not {type(reason).__name__}")
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
-        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
+        raise InvalidInput(
+            f"allow must be among {', '.join(sorted(ALLOWED))}; not {min(map(repr, allowed - ALLOWED)):.40}"
+        )
     return allowed
 
 

@@ -37,7 +37,9 @@ class TokenBudget:
             if type(value) is not int or value < 0:
                 raise InvalidInput(f"{name} must be an integer >= 0{other(value)}")
         if self.limit < 1:
-            raise InvalidInput("reserve_output and overhead must leave at least 1 token of the context window")
+            raise InvalidInput(
+                f"reserve_output and overhead must leave at least 1 token of the context window, not {self.limit}"
+            )
         for name in ("trigger", "target"):
             value = getattr(self, name)
             fraction = type(value) is float and 0 < value <= 1

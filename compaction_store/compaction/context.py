@@ -162,13 +162,15 @@ class CompactionContext:
         if isinstance(start_seq, range | slice):
             if summary is not None:
                 raise InvalidInput(
-                    "the arguments of compact() must be a range and a summary, or two seqs and a summary"
+                    "the arguments of compact() must be a range and a summary, or two seqs and a summary, not more"
                 )
             span, summary = self._span_at(start_seq), end_seq
             if span is None:
                 return self.planned()
         elif summary is None:
-            raise InvalidInput("the arguments of compact() must be two seqs and a summary, or a range and a summary")
+            raise InvalidInput(
+                "the arguments of compact() must be two seqs and a summary, or a range and a summary, not less"
+            )
         else:
             span = Span(start_seq, end_seq)
         return self._builder.summarize(span, cast("SummaryResult | Summarize", summary), options)

@@ -70,7 +70,8 @@ class Plan:
         start, end = span
         last_seq = self.base[-1].end_seq
         if type(start) is not int or type(end) is not int or not 1 <= start <= end <= last_seq:
-            raise InvalidSpan(f"a span must lie within seqs 1 to {last_seq}, its start not after its end")
+            given = f"{start} to {end}" if type(start) is type(end) is int else "seqs that are not integers"
+            raise InvalidSpan(f"a span must lie within seqs 1 to {last_seq}, its start not after its end; not {given}")
         low = bisect_right(self._starts, start) - 1
         high = bisect_right(self._starts, end) - 1
         cut = self.base[low].seq != start or self.base[high].end_seq != end

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from compaction_store import drivers
+from compaction_store.arguments import other
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.errors import InvalidCallback, InvalidInput, own_text
 from compaction_store.messages.documents import parsed
@@ -114,7 +115,9 @@ def check_budget(budget: object, *, awaits: bool) -> None:
     if budget.counter is None:
         return
     if not callable(budget.counter):
-        raise InvalidInput("a budget's counter must be a callable that takes a view and returns its tokens")
+        raise InvalidInput(
+            f"a budget's counter must be a callable that takes a view and returns its tokens{other(budget.counter)}"
+        )
     if not awaits and drivers.is_async(budget.counter):
         raise InvalidCallback("on a Store a budget's counter must be synchronous; an async one needs an AsyncStore")
 

@@ -37,7 +37,9 @@ class _Asked(NamedTuple):
         call = CallRecord(self.summarize, self.call.view)
         result = yield Call(self.summarize, request)
         if not _is_text(result):
-            raise InvalidCallback("a summarizer must return text or a Summary for a repair too")
+            raise InvalidCallback(
+                f"a summarizer must return text or a Summary for a repair too, not {type(result).__name__}"
+            )
         return call.summary(result)
 
 

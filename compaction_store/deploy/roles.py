@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from psycopg import errors, sql
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
+from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied
 from compaction_store.postgres import connections, engines, queries, role_members
 
@@ -68,11 +69,17 @@ def revoke(url: str, login: str, role: Role) -> None:
     _run(url, lambda connection: _revoke(connection, login, name))
 
 
+def _given(login: object) -> str:
+    if not isinstance(login, str):
+        return other(login)
+    return ", not text with a NUL" if "\0" in login else f", not {_size(login):,} bytes"
+
+
 def _checked(login: object, role: Role) -> str:
     if role not in tuple(ROLES):
         raise InvalidInput(f"role must be one of {', '.join(ROLES)}, not {role!r}")
     if not isinstance(login, str) or "\0" in login or not 1 <= _size(login) <= _MOST_NAME_BYTES:
-        raise InvalidInput(f"login must be text of 1 to {_MOST_NAME_BYTES} bytes without NUL")
+        raise InvalidInput(f"login must be text of 1 to {_MOST_NAME_BYTES} bytes without NUL{_given(login)}")
     if login in ROLES.values():
         raise InvalidInput(f"login must not be {login}, one of the schema's own roles")
     return ROLES[role]

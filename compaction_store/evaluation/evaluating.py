@@ -92,10 +92,10 @@ def check_policies(policies: Sequence[Policy | str], settings: Settings) -> dict
     """Returns the policies by name; the policy of the thread's own records is None."""
     checked = [_checked(policy) for policy in policies]
     if not checked:
-        raise InvalidInput("policies must have at least one policy")
+        raise InvalidInput("policies must have at least one policy, not none")
     named_ = {RECORDED if policy is None else policy.name: policy for policy in checked}
     if len(named_) < len(checked):
-        raise InvalidInput("policies must have different names")
+        raise InvalidInput(f"policies must have different names; {len(checked)} policies have {len(named_)}")
     if settings.planted and RECORDED in named_:
         raise InvalidInput(f"policies must not have {RECORDED!r} with plant: nothing was planted when it was recorded")
     return named_

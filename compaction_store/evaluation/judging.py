@@ -64,7 +64,9 @@ class Judge:
 
     def __init__(self, ask: Ask, *, model: str | None = None, prompt: str = PROMPT, replicates: int = 3) -> None:
         if not callable(ask):
-            raise InvalidInput("ask must be a callable that takes a prompt and a document, and returns the answer")
+            raise InvalidInput(
+                f"ask must be a callable of a prompt and a document that returns the answer{arguments.other(ask)}"
+            )
         if inspect.iscoroutinefunction(ask) or getattr(getattr(ask, "__self__", None), "needs_async", False):
             raise InvalidInput("ask must not be async: give the summarizer a client that is not async")
         arguments.number(replicates, "replicates", least=1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 
 _MILLION = 1_000_000
@@ -72,21 +73,26 @@ class Prices:
     def of_json(cls, given: Any) -> Prices:
         models = given.get("models") if isinstance(given, Mapping) else None
         if not isinstance(models, Mapping) or not models:
-            raise InvalidInput('prices must be a JSON object with "models", an object with a price for each name')
+            raise InvalidInput(
+                f'prices must be a JSON object with "models", an object with a price for each name{other(given)}'
+            )
         found = {name: _price(name, each) for name, each in models.items()}
         currency, as_of = given.get("currency", "USD"), given.get("as_of")
         if not isinstance(currency, str) or not (as_of is None or isinstance(as_of, str)):
-            raise InvalidInput("currency and as_of of the prices must be text")
+            wrong = as_of if isinstance(currency, str) else currency
+            raise InvalidInput(f"currency and as_of of the prices must be text{other(wrong)}")
         return cls(found, currency, as_of)
 
 
 def _price(name: str, given: Any) -> ModelPrice:
     if not isinstance(given, Mapping) or any(key not in _KNOWN for key in given):
-        raise InvalidInput(f"the price of {name!r} must be an object of {', '.join(_KNOWN)}")
+        raise InvalidInput(f"the price of {name!r} must be an object of {', '.join(_KNOWN)}{other(given)}")
     for key in _KNOWN:
         value: Any = given.get(key)
         # This also refuses NaN.
         is_number = type(value) in (int, float) and 0 <= value < _MILLION
         if not is_number and (key in _NEEDED or value is not None):
-            raise InvalidInput(f"{key} of the price of {name!r} must be a number >= 0 for a million tokens")
+            raise InvalidInput(
+                f"{key} of the price of {name!r} must be a number >= 0 for a million tokens{other(value)}"
+            )
     return ModelPrice(**{key: given[key] for key in _KNOWN if given.get(key) is not None})

@@ -202,7 +202,8 @@ class Evaluation:
     def of(self, policy: str) -> PolicyResult:
         found = next((result for result in self.policies if result.policy == policy), None)
         if found is None:
-            raise InvalidInput(f"policy must be one of {', '.join(result.policy for result in self.policies)}")
+            names = ", ".join(result.policy for result in self.policies)
+            raise InvalidInput(f"policy must be one of {names}; not {policy!r}")
         return found
 
     def failures(self, under: Mapping[str, float], over: Mapping[str, float]) -> list[str]:

@@ -57,7 +57,7 @@ def seq_ranges(seqs: int | Iterable[int]) -> list[Range]:
         raise InvalidInput(f"seqs must be an integer >= 1 or several of them, not {type(seqs).__name__}")
     listed = list(given)
     if not listed:
-        raise InvalidInput("seqs must hold at least one seq")
+        raise InvalidInput("seqs must hold at least one seq, not none")
     for seq in listed:
         arguments.number(seq, "every seq in seqs", least=1)
     return ranges(listed)
@@ -107,7 +107,7 @@ def until_text(until: object) -> str:
     try:
         moment = cast("datetime", until).astimezone(UTC)
     except OverflowError:
-        raise InvalidInput("until must be within the years 1 to 9999 in UTC") from None
+        raise InvalidInput(f"until must be within the years 1 to 9999 in UTC, not {until}") from None
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 

@@ -144,7 +144,7 @@ def encode(message: Any) -> Encoded:
             raise _Refused(f"a message must be a JSON object, not {type(message).__name__}")
         text, size = _dump(payload)
     except _TooDeep:
-        raise MessageTooDeep(f"a message must nest at most {MAX_DEPTH} levels deep") from None
+        raise MessageTooDeep(f"a message must nest at most {MAX_DEPTH} levels deep, not more") from None
     except _Refused as refusal:
         raise InvalidMessage(str(refusal)) from None
     if size > MAX_MESSAGE_BYTES:
@@ -194,13 +194,13 @@ def encode_many(messages: Iterable[Any]) -> list[Encoded]:
     size = 0
     for message in messages:
         if len(encoded) == MAX_BATCH:
-            raise BatchTooLarge(f"one append must have at most {MAX_BATCH:,} messages")
+            raise BatchTooLarge(f"one append must have at most {MAX_BATCH:,} messages, not more")
         encoded.append(encode(message))
         size += encoded[-1].size
         if size > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"one append must have at most {MAX_BATCH_BYTES:,} bytes")
+            raise BatchTooLarge(f"one append must have at most {MAX_BATCH_BYTES:,} bytes, not {size:,} or more")
     if not encoded:
-        raise InvalidMessage("an append must have at least one message")
+        raise InvalidMessage("an append must have at least one message, not none")
     return encoded
 
 

@@ -169,7 +169,8 @@ class Log:
         """Adds a compaction that the importer yielded after `place` messages."""
         last = place if observed.last is None else observed.last
         if type(observed.first) is not int or type(last) is not int or not (observed.first >= 1 and last <= place):
-            raise InvalidInput(f"first and last of an Observed must be messages before it, 1 to {place:,}")
+            given = f"{observed.first!r:.20} to {last!r:.20}"
+            raise InvalidInput(f"first and last of an Observed must be messages before it, 1 to {place:,}; not {given}")
         self._meet(place, observed.first, last if observed.spans else 0, _given(observed))
 
     def _meet(self, place: int, first: int, last: int, record: Payload) -> None:

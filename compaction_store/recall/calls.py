@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from compaction_store.arguments import other
 from compaction_store.errors import InvalidInput
 from compaction_store.models import Payload
 from compaction_store.recall.definitions import NAMES, Tool
@@ -47,7 +48,9 @@ def read(given: Any) -> Call:
     if kind in ("function", None) and function is not None and isinstance(name := _field(given, "id"), str):
         arguments = _parsed(_field(function, "arguments"))
         return Call(_field(function, "name"), arguments, lambda result: _message(name, result))
-    raise InvalidInput("call must be a tool_use block, a function_call item or an entry of tool_calls, with its id")
+    raise InvalidInput(
+        f"call must be a tool_use block, a function_call item or an entry of tool_calls, with its id{other(given)}"
+    )
 
 
 def _field(given: Any, name: str) -> Any:

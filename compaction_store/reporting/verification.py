@@ -90,7 +90,7 @@ def _compare_page(data: bytes, document: ReportDocument, found: CheckedReport) -
     try:
         from compaction_store.reporting.page import render  # noqa: PLC0415 — needs an extra
     except MissingExtra:
-        found.notes.append("that the page shows its data was not checked: install compaction-store[web]")
+        found.notes.append("the page was not compared with its data: install compaction-store[web]")
         return
     if render(document, envelope.carried_data(data)) != data:
         found.findings.append("the page does not show what its data says")

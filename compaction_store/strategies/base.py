@@ -99,7 +99,9 @@ def check_summarizer(summarize: object) -> None:
 def check_allow(allow: Collection[str]) -> frozenset[str]:
     allowed = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     if not allowed <= ALLOWED:
-        raise InvalidInput(f"allow must be among {', '.join(sorted(ALLOWED))}")
+        raise InvalidInput(
+            f"allow must be among {', '.join(sorted(ALLOWED))}; not {min(map(repr, allowed - ALLOWED)):.40}"
+        )
     return allowed
 
 

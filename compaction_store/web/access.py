@@ -82,7 +82,9 @@ class BehindProxy:
 
     def __init__(self, header: str) -> None:
         if not header or not header.isascii() or not header.replace("-", "").isalnum():
-            raise InvalidInput("header must be the name of an HTTP header, such as X-Forwarded-User")
+            raise InvalidInput(
+                f"header must be the name of an HTTP header, such as X-Forwarded-User; not {header!r:.80}"
+            )
         self._header = header
 
     def who(self, request: Request) -> str | Response:

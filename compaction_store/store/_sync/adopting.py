@@ -76,7 +76,7 @@ def _range(made: Made, view: View, start_seq: int | None, end_seq: int | None) -
         assert made.record.end_seq is not None  # noqa: S101
         return made.record.start_seq, made.record.end_seq
     if not view.elements:
-        raise InvalidInput("view must have an element")
+        raise InvalidInput("view must have an element, not none")
     first = view.elements[0].seq if start_seq is None else start_seq
     last = view.elements[-1].end_seq if end_seq is None else end_seq
     if first > last:
