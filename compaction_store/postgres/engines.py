@@ -97,8 +97,8 @@ def driver_url(url: str) -> sa.URL:
     except (sa.exc.ArgumentError, ValueError):
         parsed = None
     if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
-        given = "a text of another form" if parsed is None else f"{parsed.get_backend_name()}://"
-        raise InvalidInput(f"url must look like postgresql://user@host/database, not {given}")
+        form = "a text of another form" if parsed is None else f"{parsed.get_backend_name()}://"
+        raise InvalidInput(f"url must look like postgresql://user@host/database, not {form}")
     return parsed.set(drivername="postgresql+psycopg")
 
 
