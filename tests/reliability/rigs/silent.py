@@ -92,19 +92,27 @@ class _TimedAsync(_Timed):
 def run(server: Postgres, chance: random.Random, *, silences: int) -> dict[str, Any]:
     """Makes `silences` silences, of each kind in turn, each longer than a call's deadline."""
     book, stuck, healthy = Book(), _Times(), _Times()
-    over = threading.Event()
+    over, opened = threading.Event(), threading.Semaphore(0)
     pulse = _Pulse(over)
     during = 0
     with Postgres() as frozen:
         url = frozen.database()
         with Proxy(url, chance) as way, ThreadPoolExecutor(_CALLERS + 3) as pool:
-            works = [_writing(way.url, Writer(f"w{i}", book, _other(chance)), stuck, over) for i in range(_CALLERS)]
-            works += [
-                _tasks(way.url, [Writer(f"a{i}", book, _other(chance)) for i in range(_CALLERS)], stuck, over, pulse)
+            writers = [Writer(f"a{i}", book, _other(chance)) for i in range(_CALLERS)]
+            works = [
+                *[
+                    _writing(way.url, Writer(f"w{i}", book, _other(chance)), stuck, over, opened)
+                    for i in range(_CALLERS)
+                ],
+                _tasks(way.url, writers, stuck, over, opened, pulse),
+                _beside(server.database(), healthy, over, opened),
             ]
-            works += [_beside(server.database(), healthy, over), pulse.beat]
-            working = [pool.submit(work) for work in works]
+            working = [pool.submit(work) for work in (*works, pulse.beat)]
             try:
+                # Opening a store has the same deadline, but raises what no writer would retry.
+                for _ in works:
+                    while not opened.acquire(timeout=_BEAT):
+                        _go_on(working, over, 0.0)
                 for i in range(silences):
                     _go_on(working, over, chance.uniform(0.2, 1.0))
                     before = healthy.count
@@ -153,9 +161,12 @@ def _go_on(working: list[Future[None]], over: threading.Event, seconds: float) -
             raise AssertionError("a caller left early")
 
 
-def _writing(url: str, writer: Writer, times: _Times, over: threading.Event) -> Callable[[], None]:
+def _writing(
+    url: str, writer: Writer, times: _Times, over: threading.Event, opened: threading.Semaphore
+) -> Callable[[], None]:
     def work() -> None:
         with cs.Store.open(url, deadline=DEADLINE, pool_size=2) as store:
+            opened.release()
             timed: Any = _Timed(store, times)
             while not over.is_set():
                 writer.append(timed, writer.chance.choice(_THREADS))
@@ -163,22 +174,26 @@ def _writing(url: str, writer: Writer, times: _Times, over: threading.Event) -> 
     return work
 
 
-def _tasks(url: str, writers: list[Writer], times: _Times, over: threading.Event, pulse: _Pulse) -> Callable[[], None]:
+def _tasks(
+    url: str, writers: list[Writer], times: _Times, over: threading.Event, opened: threading.Semaphore, pulse: _Pulse
+) -> Callable[[], None]:
     async def write(store: Any, writer: Writer) -> None:
         while not over.is_set():
             await writer.append_async(store, writer.chance.choice(_THREADS))
 
     async def main() -> None:
         async with cs.AsyncStore.open(url, deadline=DEADLINE, pool_size=_CALLERS) as store:
+            opened.release()
             timed = _TimedAsync(store, times)
             await asyncio.gather(pulse.beat_async(), *[write(timed, writer) for writer in writers])
 
     return lambda: asyncio.run(main())
 
 
-def _beside(url: str, times: _Times, over: threading.Event) -> Callable[[], None]:
+def _beside(url: str, times: _Times, over: threading.Event, opened: threading.Semaphore) -> Callable[[], None]:
     def work() -> None:
         with cs.Store.open(url) as store:
+            opened.release()
             while not over.is_set():
                 start = time.monotonic()
                 store.append("healthy", {"role": "user", "content": "hi"}, tokens=1)
