@@ -1,7 +1,7 @@
 """Grants logins the schema's roles, so that each login has the privileges it needs and no others.
 
-A login that row-level security does not restrict, or that may write to all tables, can only be granted the owner's
-role. No login can have the owner's and the application's role at once.
+A login that row-level security does not restrict, or that may write to all tables or read the server's files, can only
+be granted the owner's role. No login can be owner and application, or reviewer and application or loader, at once.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _INHERIT_OPTION_SINCE = 160000
 
 _LOGIN = """
     SELECT r.rolsuper, r.rolinherit,
-        pg_catalog.pg_has_role(r.oid, o.oid, 'MEMBER'), pg_catalog.pg_has_role(r.oid, a.oid, 'MEMBER'),
+        ARRAY(
+            SELECT o.rolname::text FROM pg_catalog.pg_roles AS o
+            WHERE o.rolname = ANY (%b::text[]) AND pg_catalog.pg_has_role(r.oid, o.oid, 'MEMBER')
+        ),
         pg_catalog.current_setting('server_version_num')::int4,
         (SELECT pg_catalog.min(w.rolname::text) FROM pg_catalog.pg_roles AS w
             WHERE w.rolname = ANY (%b::text[]) AND pg_catalog.pg_has_role(r.oid, w.oid, 'MEMBER'))
-    FROM pg_catalog.pg_roles AS r
-    CROSS JOIN pg_catalog.pg_roles AS o
-    CROSS JOIN pg_catalog.pg_roles AS a
-    WHERE r.rolname = %b::text AND o.rolname = 'compaction_store_owner' AND a.rolname = 'compaction_store_app'
+    FROM pg_catalog.pg_roles AS r WHERE r.rolname = %b::text
 """
 _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY (%b::text[])"
 
@@ -46,10 +46,9 @@ _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = A
 class _Login(NamedTuple):
     is_superuser: bool
     inherits: bool
-    is_owner: bool
-    is_application: bool
+    roles: list[str]
     server_version: int
-    writes_as: str | None
+    unrestricted_as: str | None
 
 
 def grant(url: str, login: str, role: Role) -> None:
@@ -103,7 +102,7 @@ def _run(url: str, change: Callable[[Connection], None]) -> None:
 def _login(connection: Connection, login: str) -> _Login:
     if queries.fetch(connection, _EXISTS, (list(ROLES.values()),))[0][0] != len(ROLES):
         raise NotConfigured("the schema's roles do not exist: migrate again with a login that has CREATEROLE")
-    rows = queries.fetch(connection, _LOGIN, (list(role_members.WRITERS), login))
+    rows = queries.fetch(connection, _LOGIN, (list(ROLES.values()), list(role_members.UNRESTRICTED), login))
     if not rows:
         raise InvalidInput(f"there is no login {login!r}")
     return _Login._make(rows[0])
@@ -114,11 +113,12 @@ def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     if role != "owner":
         for power in role_members.reach(connection, login):
             raise InvalidInput(f"{login!r} is {power}: the policies would not restrict it; make another login")
-    if role != "owner" and found.writes_as is not None:
-        raise InvalidInput(f"{login!r} is a member of {found.writes_as}: it could change tables; make another login")
-    other = found.is_application if role == "owner" else role == "application" and found.is_owner
-    if other and not found.is_superuser:
-        raise InvalidInput(f"{login!r} must not be owner and application at once: make a login for each")
+    if role != "owner" and found.unrestricted_as is not None:
+        what = f"{login!r} is a member of {found.unrestricted_as}"
+        raise InvalidInput(f"{what}: neither policies nor grants would restrict it; make another login")
+    for apart, names in role_members.APART.items():
+        if not found.is_superuser and name in apart and apart <= {name, *found.roles}:
+            raise InvalidInput(f"{login!r} must not be {names} at once: make a login for each")
     inherit = sql.SQL("")
     if found.server_version >= _INHERIT_OPTION_SINCE:
         inherit = sql.SQL(" WITH INHERIT TRUE, SET TRUE")

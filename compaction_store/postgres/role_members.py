@@ -15,8 +15,18 @@ _OWNER, _APP, _AUDITOR, _LOADER, _REVIEWER = ROLES = (
 )  # fmt: skip
 SUPERUSER = "a superuser"
 BYPASSES = "exempt from row-level security"
-# Postgres's own roles that can write without a grant; the last two can do whatever the server's account can.
-WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
+# Roles of Postgres that can write to all tables without a grant. The last two can do what the server's account can.
+_WRITERS = ("pg_write_all_data", "pg_write_server_files", "pg_execute_server_program")
+# The files have the rows of all tenants.
+_READS_FILES = "pg_read_server_files"
+#: Postgres's own roles that no policy and no grant restricts.
+UNRESTRICTED = (*_WRITERS, _READS_FILES)
+# Roles that no login must have at once: who can change tables, or judge compactions, must not be who makes them.
+APART = {
+    frozenset({_OWNER, _APP}): "owner and application",
+    frozenset({_REVIEWER, _APP}): "reviewer and application",
+    frozenset({_REVIEWER, _LOADER}): "reviewer and loader",
+}
 
 BECOMES_OWNER = f"able to become {_OWNER} (ADMIN OPTION)"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
@@ -40,7 +50,7 @@ _ADMIN = """EXISTS (
 _MEMBERS = """
     SELECT pg_catalog.pg_get_userbyid(h.login)::text,
         pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(ours)s::text[])),
-        pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(writers)s::text[])),
+        pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(unrestricted)s::text[])),
         pg_catalog.bool_or(g.rolsuper),
         pg_catalog.bool_or(g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[])),
         pg_catalog.bool_or(g.rolcreaterole)
@@ -48,7 +58,7 @@ _MEMBERS = """
         pg_catalog.bool_or({admin}) AND NOT pg_catalog.bool_or(g.rolname = %(owner)s::text)
     FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
     GROUP BY h.login
-    HAVING pg_catalog.bool_or(g.rolname = ANY (%(ours)s::text[]) OR g.rolname = ANY (%(writers)s::text[]))
+    HAVING pg_catalog.bool_or(g.rolname = ANY (%(ours)s::text[]) OR g.rolname = ANY (%(unrestricted)s::text[]))
     ORDER BY 1
 """
 
@@ -79,14 +89,14 @@ class Member(NamedTuple):
 
 
 def read(connection: Connection) -> list[Member]:
-    """Reads every login that has a role of the schema, or a role of Postgres that can write to all tables."""
+    """Reads every login that has a role of the schema, or one of Postgres that no policy restricts."""
     found = []
-    parameters = {"ours": list(ROLES), "writers": list(WRITERS), "owner": _OWNER}
-    for login, roles, writers, *has in queries.fetch(
+    parameters = {"ours": list(ROLES), "unrestricted": list(UNRESTRICTED), "owner": _OWNER}
+    for login, roles, postgres_roles, *has in queries.fetch(
         connection, (_HELD + _MEMBERS).format(whom="r.rolcanlogin", admin=_ADMIN), parameters
     ):
         powers = _named(*has)
-        powers += [f"a member of {name}" for name in sorted(writers or ())]
+        powers += [_member_of(name) for name in sorted(postgres_roles or ())]
         found.append(Member(login, sorted(roles or ()), powers))
     return found
 
@@ -125,8 +135,10 @@ def findings(members: Sequence[Member]) -> Iterator[str]:
         powers = [power for power in member.powers if power not in _allowed(bound)]
         if bound and powers:
             yield f"login {member.login!r} is a member of {_and(bound)}, and {_and(powers)}"
-        elif {_APP, _OWNER} <= set(member.roles) and SUPERUSER not in member.powers:
-            yield f"login {member.login!r} is owner and application at once"
+        elif SUPERUSER not in member.powers:
+            for roles, names in APART.items():
+                if roles <= set(member.roles):
+                    yield f"login {member.login!r} is {names} at once"
 
 
 def notes(members: Sequence[Member]) -> Iterator[str]:
@@ -137,14 +149,25 @@ def notes(members: Sequence[Member]) -> Iterator[str]:
     auditors = [m.login for m in members if _AUDITOR in m.roles and BYPASSES in m.powers]
     if auditors:
         yield f"auditors of all tenants, {BYPASSES}: {_names(auditors)}"
-    writers = [m.login for m in members if not m.roles and m.powers and SUPERUSER not in m.powers]
+    blockers = [m.login for m in members if _AUDITOR in m.roles and {_APP, _LOADER} & set(m.roles)]
+    if blockers:
+        yield f"logins that write and, as auditors, can keep checkpoints waiting: {_names(blockers)}"
+    others = [m for m in members if not m.roles and m.powers and SUPERUSER not in m.powers]
+    readers = [m.login for m in others if list(m.powers) == [_member_of(_READS_FILES)]]
+    writers = [m.login for m in others if m.login not in readers]
     if writers:
         yield f"logins that may write to every table of the server: {_names(writers)}"
+    if readers:
+        yield f"logins that may read every file of the server: {_names(readers)}"
 
 
 def _allowed(roles: Sequence[str]) -> Sequence[str]:
     """Returns the powers a role may have. An auditor who makes checkpoints over all tenants bypasses the policies."""
     return (BYPASSES,) if list(roles) == [_AUDITOR] else ()
+
+
+def _member_of(name: str) -> str:
+    return f"a member of {name}"
 
 
 def _and(parts: Sequence[str]) -> str:

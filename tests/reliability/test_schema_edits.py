@@ -383,9 +383,17 @@ def test_a_foreign_key_of_others_is_no_finding(reader: cs.Reader, superuser: Any
     assert told(reader) == ([], [])
 
 
-_APP, _OWNER, _AUDITOR, _LOADER = (f"{_S}_{name}" for name in ("app", "owner", "auditor", "loader"))
+_APP, _OWNER, _AUDITOR, _LOADER, _REVIEWER = (
+    f"{_S}_{name}" for name in ("app", "owner", "auditor", "loader", "reviewer")
+)
 MEMBERS = {
     "owner and application at once": (f"GRANT {_APP}, {_OWNER} TO {{login}}", "is owner and application at once"),
+    "reviewer and application at once": (f"GRANT {_APP}, {_REVIEWER} TO {{login}}", "is reviewer and application at"),
+    "reviewer and loader at once": (f"GRANT {_LOADER}, {_REVIEWER} TO {{login}}", "is reviewer and loader at once"),
+    "one who reads files": (f"GRANT {_APP}, pg_read_server_files TO {{login}}", f"{_APP}, and a member of pg_read_s"),
+    "a reviewer who reads files": (
+        f"GRANT {_REVIEWER}, pg_read_server_files TO {{login}}", f"{_REVIEWER}, and a member of pg_read_s",
+    ),
     "a superuser": (f"GRANT {_APP} TO {{login}}; ALTER ROLE {{login}} SUPERUSER", f"of {_APP}, and a superuser"),
     "exempt": (f"GRANT {_APP} TO {{login}}; ALTER ROLE {{login}} BYPASSRLS", f"{_APP}, and exempt from row-level"),
     "a loader who is exempt": (f"GRANT {_LOADER} TO {{login}}; ALTER ROLE {{login}} BYPASSRLS", f"{_LOADER}, and ex"),
@@ -403,6 +411,11 @@ MEANT = {
     "an owner": (f"GRANT {_OWNER} TO {{login}}", f"may change everything, as members of {_OWNER}: '{{login}}'"),
     "an auditor of all tenants": (
         f"GRANT {_AUDITOR} TO {{login}}; ALTER ROLE {{login}} BYPASSRLS", "auditors of all tenants, .*: '{login}'",
+    ),
+    "an auditor who writes": (f"GRANT {_AUDITOR}, {_APP} TO {{login}}", "can keep checkpoints waiting: '{login}'"),
+    "an auditor who loads": (f"GRANT {_AUDITOR}, {_LOADER} TO {{login}}", "can keep checkpoints waiting: '{login}'"),
+    "one who reads the server's files": (
+        "GRANT pg_read_server_files TO {login}", "may read every file of the server: '{login}'",
     ),
     "one of another program": ("GRANT pg_write_all_data TO {login}", "may write to every table of .*: '{login}'"),
 }  # fmt: skip
@@ -466,12 +479,16 @@ def test_what_is_found_is_what_grant_refuses(url: str, superuser: Any, login: st
         (f"ALTER ROLE {login} SUPERUSER", "application"), (f"ALTER ROLE {login} BYPASSRLS", "auditor"),
         (f"GRANT pg_write_all_data TO {login}", "application"), (f"GRANT pg_write_all_data TO {login}", "auditor"),
         (f"GRANT pg_execute_server_program TO {login}", "loader"),
+        (f"GRANT pg_read_server_files TO {login}", "reviewer"), (f"GRANT pg_read_server_files TO {login}", "auditor"),
+        (f"GRANT {_APP} TO {login}", "reviewer"), (f"GRANT {_REVIEWER} TO {login}", "application"),
+        (f"GRANT {_LOADER} TO {login}", "reviewer"), (f"GRANT {_REVIEWER} TO {login}", "loader"),
     ):  # fmt: skip
         superuser.execute(statements.encode())
         with pytest.raises(cs.InvalidInput, match=login):
             roles.grant(url, login, role)  # type: ignore[arg-type]
         superuser.execute(
-            f"REVOKE {_OWNER}, {_APP}, pg_write_all_data, pg_execute_server_program FROM {login};"
+            f"REVOKE {_OWNER}, {_APP}, {_LOADER}, {_REVIEWER} FROM {login};"
+            f"REVOKE pg_write_all_data, pg_execute_server_program, pg_read_server_files FROM {login};"
             f"ALTER ROLE {login} NOSUPERUSER NOBYPASSRLS"
         )
     roles.grant(url, login, "application")
