@@ -300,7 +300,8 @@ def test_a_record_that_the_library_would_not_write_is_refused_in_sql(
         ({"inputs": [1]}, "CS019"),
         ({"inputs": [2**63 - 1]}, "CS019"),
         ({"inputs": [-1]}, "CS019"),
-        ({"inputs": [-(2**63)]}, "22003"),
+        ({"inputs": [-(2**63)]}, "CS019"),
+        ({"inputs": [-(2**31) - 1]}, "CS019"),
         ({"inputs": [None]}, "CS019"),
     ],
 )
@@ -318,6 +319,25 @@ def test_a_record_of_what_is_not_before_it_is_refused_in_sql(
         assert _refused(login, observe, uuid.uuid4(), record) == state
     assert store.redact("t", 1, reason="case 1").seqs == (1,)
     assert store.verify("t").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "state"),
+    [
+        ([1], [2**63 - 1], "CS014"), ([-(2**63)], [1], "CS014"), ([0], [1], "CS014"), ([1, 4], [1, 4], "CS014"),
+        ([2**63 - 1], [2**63 - 1], "CS014"), ([], [], "CS014"), (None, None, "CS014"),
+        ([2], [1], "CS019"), ([1, 3], [3], "CS019"), ([None], [3], "CS019"), ([1], [None], "CS019"), ([], [1], "CS019"),
+    ],
+)  # fmt: skip
+@pytest.mark.one_server("it calls functions without a key")
+def test_seqs_that_are_not_there_are_refused_in_sql_with_an_error_of_this_schema(
+    login: psycopg.Connection[Any], starts: Any, ends: Any, state: str, store: Any
+) -> None:
+    store.append("t", [{"role": "user", "content": "hi"}] * 3)
+    redact = "SELECT compaction_store.redact(NULL, 'default', 't', %s::bigint[], %s::bigint[], NULL, %s, %s, false)"
+    assert _refused(login, redact, starts, ends, b"s" * 16, '{"reason":"r"}') == state
+    assert _refused(login, redact, [1, 1, 3], [2, 1, 3], b"s" * 16, '{"reason":"r"}') is None
+    assert [message.redacted for message in store.replay("t")] == [True] * 3
 
 
 @pytest.mark.one_server("it calls a function without a key")

@@ -83,7 +83,7 @@ BEGIN
         v_row.login := session_user;
         -- A negative input is a record of this run: -1 its first, -2 its second.
         v_row.inputs := coalesce((
-            SELECT array_agg(CASE WHEN i.n < 0 THEN v_first - 1 - i.n ELSE i.n END ORDER BY i.o)
+            SELECT array_agg(CASE WHEN i.n BETWEEN -2147483648 AND -1 THEN v_first - 1 - i.n ELSE i.n END ORDER BY i.o)
             FROM unnest(v_row.inputs) WITH ORDINALITY AS i (n, o)
         ), '{}');
         v_row.salt := decode(v_record ->> 'salt', 'hex');

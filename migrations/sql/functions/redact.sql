@@ -27,6 +27,15 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such thread' USING ERRCODE = 'CS001';
     END IF;
+    IF EXISTS (SELECT FROM unnest(p_starts, p_ends) AS w (first, last) WHERE (w.first <= w.last) IS NOT TRUE) THEN
+        RAISE EXCEPTION 'each range of seqs must have a first one and a last one, in this order' USING ERRCODE = 'CS019';
+    END IF;
+    IF (
+        SELECT min(w.first) >= 1 AND max(w.last) <= v_head.last_seq FROM unnest(p_starts, p_ends) AS w (first, last)
+    ) IS NOT TRUE THEN
+        RAISE EXCEPTION 'no seq %', (SELECT max(w.last) FROM unnest(p_ends) AS w (last))
+            USING ERRCODE = 'CS014', DETAIL = v_head.last_seq::text;
+    END IF;
     SELECT range_agg(int8range(w.first, w.last, '[]')) INTO v_wanted FROM unnest(p_starts, p_ends) AS w (first, last);
     SELECT r.event_pos, r.seqs, r.numbers INTO event_pos, seqs, numbers
     FROM compaction_store.redacted_by(p_thread_uid, v_head.last_pos, p_salt) AS r;
@@ -35,9 +44,6 @@ BEGIN
             p_thread_uid, v_wanted, p_actor, p_salt, p_body, p_insist, p_reaches, true
         );
         RETURN;
-    END IF;
-    IF (lower(v_wanted) >= 1 AND upper(v_wanted) - 1 <= v_head.last_seq) IS NOT TRUE THEN
-        RAISE EXCEPTION 'no seq %', upper(v_wanted) - 1 USING ERRCODE = 'CS014', DETAIL = v_head.last_seq::text;
     END IF;
     SELECT range_agg(int8range(m.seq, m.seq, '[]')) INTO seqs
     FROM (SELECT lower(r), upper(r) FROM unnest(v_wanted) AS r OFFSET 0) AS w (first, last)
