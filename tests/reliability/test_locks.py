@@ -54,6 +54,24 @@ def test_advisory_locks_hold_up_no_checkpoint_and_no_migration(
     migrate.upgrade(url)
 
 
+def test_a_long_transaction_of_a_stranger_holds_up_no_checkpoint_and_no_migration(
+    faces: Any, url: str, superuser: Any, log: cs.CheckpointLog, stranger: Any
+) -> None:
+    """With an old snapshot, an id, and every lock that a login without a grant can take."""
+    with stranger.transaction():
+        stranger.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        stranger.execute("SELECT pg_current_xact_id()")
+        for name in ("pg_class", "pg_proc", "pg_namespace", "pg_roles", "pg_auth_members", "pg_trigger", "pg_policy"):
+            stranger.execute(f"LOCK TABLE pg_catalog.{name} IN ACCESS SHARE MODE")
+        stranger.execute("CREATE TEMP TABLE heads ON COMMIT DROP AS SELECT 1 AS thread_uid")
+        store = faces.open(url, deadline=5)
+        store.append("t", {"n": 1})
+        assert store.checkpoint(KEY, log).size == 1
+        migrate.upgrade(url)
+        superuser.execute("SET lock_timeout = '2s'; DROP SCHEMA compaction_store CASCADE")
+        migrate.upgrade(url)
+
+
 @pytest.mark.parametrize(
     "statement",
     [
