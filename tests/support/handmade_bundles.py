@@ -70,7 +70,7 @@ class Thread:
             "salt": salt, "meta": meta, "payload": payload, **columns,
         }  # fmt: skip
         if meta is not None:
-            line["meta_commitment"] = chain.meta_commitment(bytes.fromhex(salt), meta.encode()).hex()
+            line["meta_commitment"] = chain.meta_commitment(bytes.fromhex(line["salt"]), meta.encode()).hex()
         return self._add(line, payload)
 
     def compaction(self, body: str = "{}", *, start: int | None = None, end: int | None = None, **columns: Any) -> Line:
@@ -227,7 +227,9 @@ def forked(tenant: str = "default", thread_id: str = "t-2") -> Thread:
     entry_there = parent.entries[1]["entry"]
     thread.event("origin", f'{{"parent":"{parent.uid}","pos":2,"seq":2,"entry":"{entry_there}","reason":"what if?"}}')
     for line in parent.entries[:2]:
-        thread.message(line["payload"], meta=line["meta"], key=line["key"], receipt=line["receipt"])
+        # A copy has the salt of its original, so that their commitments are equal.
+        copied = {name: line[name] for name in ("meta", "key", "receipt", "salt")}
+        thread.message(line["payload"], **copied)
     thread.message('{"type":"function_call","call_id":"c","name":"look","arguments":"{}"}')
     nobody: Line = {"callback": None, "counter": None, "tokens_after": 0}
     thread.compaction('{"replacement":[],"reason":"no"}', start=3, end=3, kind="rewind", trigger="manual", **nobody)

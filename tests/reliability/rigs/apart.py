@@ -227,16 +227,34 @@ def imported(store: cs.Store, lines: list[bytes]) -> str:
     assert all(message.fault is None for message in store.replay(name)), "a message cannot be read"
     assert all(record.fault is None for record in store.compactions(name)), "a record cannot be read"
     assert all(event.fault is None for event in store.events(name)), "an event cannot be read"
-    assert store.thread(name).fault is None
+    thread = store.thread(name, hidden=True)
+    assert thread.fault is None
     report = store.verify(name)
-    assert not report.findings, f"verify finds {report.findings[:1]}"
+    contradicted = _is_contradicted(store, json.loads(lines[1]))
+    assert bool(report.findings) == contradicted, f"verify finds {report.findings[:1]}"
     assert list(store.export(name))[1:-1] == lines[1:-1]
+    if contradicted:
+        return "imported, and found to have another parent than the one here"
+    if thread.hidden:
+        return "imported and read, and hidden"
     try:
         assert list(store.view(name).messages) is not None
     except UnknownEntry:
         assert report.notes, "verify notes no entry of an unknown kind"
         return "imported, but has no view in this release"
     return "imported and read"
+
+
+def _is_contradicted(store: cs.Store, first: Line) -> bool:
+    """Returns whether the thread is a fork of one that is stored here with another entry at that pos."""
+    if first.get("kind") != "origin":
+        return False
+    origin = json.loads(first["body"])
+    for thread in store.threads(hidden=True):
+        if str(thread.thread_uid) == origin["parent"]:
+            there = {line["pos"]: line["entry"] for line in said(list(store.export(thread.thread_id)))[1:]}
+            return there.get(origin["pos"]) != origin["entry"]
+    return False
 
 
 def run(ground: Ground, chance: random.Random, *, count: int) -> dict[str, Any]:
