@@ -253,7 +253,7 @@ def _is_contradicted(store: cs.Store, first: Line) -> bool:
     for thread in store.threads(hidden=True):
         if str(thread.thread_uid) == origin["parent"]:
             there = {line["pos"]: line["entry"] for line in said(list(store.export(thread.thread_id)))[1:]}
-            return there.get(origin["pos"]) != origin["entry"]
+            return bool(there.get(origin["pos"]) != origin["entry"])
     return False
 
 
