@@ -100,7 +100,11 @@ def public_key(given: object) -> bytes:
         except ValueError:
             key = b""
     if type(key) is not bytes or len(key) != KEY_BYTES:
-        size = f"{len(given)} bytes" if isinstance(given, bytes) else f"{type(given).__name__} of another form"
+        size = (
+            f"{len(given)} {'bytes' if isinstance(given, bytes) else 'characters'}"
+            if isinstance(given, bytes | str)
+            else type(given).__name__
+        )
         raise InvalidInput(
             f"a public key must be {KEY_BYTES} bytes, or their {2 * KEY_BYTES} hexadecimal digits, not {size}"
         )
