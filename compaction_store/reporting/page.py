@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,24 @@ from typing import Any
 from compaction_store.display import charts
 from compaction_store.display.comparing import Said, Sources, original, replacements
 from compaction_store.display.marks import Facts, Piece
-from compaction_store.display.visible import lines, shown
+from compaction_store.display.visible import shown
 from compaction_store.errors import MissingExtra
-from compaction_store.jsonable import plain
-from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Event, Message
 from compaction_store.reporting import contents, envelope
 from compaction_store.reporting.contents import Contents
 from compaction_store.reporting.document import Period, Reply, ReportDocument
 
 try:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment
     from markupsafe import Markup
+
+    from compaction_store.display.templates import environment
 except ImportError as error:
     raise MissingExtra("the page of a report", "web") from error
 
 #: The originals that are shown beside a record; the bundle in the file has all of them.
 MOST_ORIGINALS = 200
 _TEMPLATES = Path(__file__).parent / "templates"
-
-
-class Lines(str):
-    """A text whose line breaks are shown."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -150,33 +143,4 @@ def _checkpoints(sections: list[Section]) -> list[dict[str, str]]:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, finalize=_visible,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    made.filters |= {"text": Lines, "number": _number, "moment": _moment, "json": _json}
-    return made
-
-
-def _visible(value: object) -> object:
-    """Makes control characters, and characters that change the direction of text, visible in all output."""
-    if isinstance(value, Markup):
-        return value
-    if isinstance(value, Lines):
-        return "\n".join(lines(value))
-    return shown(value) if isinstance(value, str) else value
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _moment(value: datetime | str | None) -> str:
-    if value is None:
-        return ""
-    at = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _json(value: Any) -> Lines:
-    return Lines(canonical(plain(value)))
+    return environment(_TEMPLATES)

@@ -17,7 +17,7 @@ from compaction_store.display import charts
 from compaction_store.display.comparing import Said, element_texts
 from compaction_store.display.events import described
 from compaction_store.display.sampling import MOST_DRAWN
-from compaction_store.display.visible import lines, shown
+from compaction_store.display.visible import shown
 from compaction_store.errors import (
     CompactionNotFound,
     CompactionStoreError,
@@ -33,23 +33,21 @@ from compaction_store.errors import (
     ThreadNotFound,
 )
 from compaction_store.integrity.thread import LEVELS
-from compaction_store.jsonable import plain
 from compaction_store.models import Report
 from compaction_store.models.verdicts import VERDICTS
 from compaction_store.store import AsyncReader, AsyncStore
 
 try:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request
     from starlette.responses import HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
+
+    from compaction_store.display.templates import environment
 except ImportError as error:
     raise MissingExtra("the audit pages", "web") from error
 
-from compaction_store.messages.encoding import canonical
 from compaction_store.web import gathering
 from compaction_store.web.access import Access, FormTokens, Guard, form, log_access, log_failure
 from compaction_store.web.asked import Asked, Wrong, as_object
@@ -76,12 +74,6 @@ _VERDICT = "/verdict"
 _MOST_VERIFIED = 20_000
 # The longest search in seconds; longer ones are run on the command line.
 _LONGEST_SEARCH = 10.0
-
-
-class Lines(str):
-    """A text whose line breaks are shown."""
-
-    __slots__ = ()
 
 
 def audit_app(
@@ -149,13 +141,8 @@ class _Pages:
         self._content = content
         self._budget = budget
         self._checkpoints = checkpoints
-        self._templates = Environment(
-            loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
-            finalize=_visible, trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
-        self._templates.filters |= {
-            "text": Lines, "number": _number, "moment": _moment, "json": _json, "hex": bytes.hex, "quoted": shlex.quote,
-        }  # fmt: skip
+        self._templates = environment(Path(__file__).parent / "templates")
+        self._templates.filters |= {"hex": bytes.hex, "quoted": shlex.quote}
         self._templates.globals |= {
             "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
             "has_checkpoints": checkpoints is not None, "reviews": reviews is not None, "verdicts_of_form": VERDICTS,
@@ -377,24 +364,3 @@ class _Pages:
 
     async def style(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
         return Response(self._css, media_type="text/css")
-
-
-def _visible(value: object) -> object:
-    """Makes control characters, and characters that change the direction of text, visible in all output."""
-    if isinstance(value, Markup):
-        return value
-    if isinstance(value, Lines):
-        return "\n".join(lines(value))
-    return shown(value) if isinstance(value, str) else value
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _moment(value: datetime | None) -> str:
-    return "" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _json(value: Any) -> Lines:
-    return Lines(canonical(plain(value)))

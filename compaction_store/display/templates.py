@@ -1,0 +1,54 @@
+"""Jinja templates that escape HTML and show every character. Needs the extra `web`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from compaction_store.display.visible import lines, shown
+from compaction_store.jsonable import plain
+from compaction_store.messages.encoding import canonical
+
+
+class Lines(str):
+    """A text whose line breaks are shown."""
+
+    __slots__ = ()
+
+
+def environment(folder: Path) -> Environment:
+    """Makes the environment of the templates in a folder, with the filters that all pages need."""
+    made = Environment(
+        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, finalize=_visible,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {"text": Lines, "number": _number, "moment": _moment, "json": _json}
+    return made
+
+
+def _visible(value: object) -> object:
+    """Makes control characters, and characters that change the direction of text, visible in all output."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, Lines):
+        return "\n".join(lines(value))
+    return shown(value) if isinstance(value, str) else value
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _moment(value: datetime | str | None) -> str:
+    if value is None:
+        return ""
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _json(value: Any) -> Lines:
+    return Lines(canonical(plain(value)))
