@@ -47,7 +47,8 @@ _LOG_KEYS = ("messages_pkey", "messages_key_idx", "compactions_pkey", "events_pk
 # A shutdown or a crash, before the commit or after it.
 _WENT_DOWN = frozenset({"57P01", "57P02"})
 # The server ended the session before it executed the statement: an administrator's timeout, or it became read-only.
-_TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", "25006"})
+_READ_ONLY = "25006"
+_TURNED_AWAY = frozenset({"57P05", "25P03", "25P04", _READ_ONLY})
 _CANCELLED = "57014"
 _NO_TENANT = "CS009"
 _SEES_ONE_TENANT = "CS023"
@@ -93,9 +94,13 @@ def judge(error: BaseException, of_thread: str, *, spread: bool) -> Verdict:
         return Verdict(DatabaseUnavailable(f"{error}{of_thread}"), again=True, unknown=True)
     if is_gone(error):
         unknown = state not in _TURNED_AWAY
-        return Verdict(
-            DatabaseUnavailable(f"the connection was lost{of_thread}", sqlstate=state), again=True, unknown=unknown
-        )
+        what = f"the connection was lost{of_thread}"
+        if state == _READ_ONLY:
+            what = (
+                f"the server accepts no writes{of_thread}: it is a standby, or read-only;"
+                " target_session_attrs=read-write in the URL finds the primary"
+            )
+        return Verdict(DatabaseUnavailable(what, sqlstate=state), again=True, unknown=unknown)
     if state == _CANCELLED or (spread and _is_of_a_node(state)):
         what = "the server did not answer by the deadline" if state == _CANCELLED else "a node of the cluster failed"
         failure = DatabaseUnavailable(f"{what}{of_thread}", sqlstate=state)
