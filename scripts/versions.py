@@ -1,7 +1,8 @@
 """Runs the functional tests with several Pythons and servers; --write puts what happened into docs/versions.md.
 
 The Python that runs this script is tried with an embedded Postgres and with each --server. Every --python is tried with
-an embedded Postgres, in an environment of its own. Servers must be disposable, and their logins superusers.
+an embedded Postgres, in an environment of its own. Servers must be disposable, and their logins superusers. With
+--no-embedded, only the servers are tried.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ BEGIN, END = "<!-- Written by scripts/versions.py -->", "<!-- Up to here -->"
 
 
 class Tried(NamedTuple):
-    """One Python with one server, and how many tests passed, failed or were skipped."""
+    """One Python with one server, and how many tests of which folders passed, failed or were skipped."""
 
     python: str
     psycopg: str
     postgres: str
+    of: str
     tests: str
     date: str
 
@@ -60,11 +62,12 @@ def tried(python: str, server: str | None, folders: Sequence[str]) -> Tried:
     print(done.stdout[-3000:], flush=True)
     counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)", done.stdout.strip().splitlines()[-1])
     driver = version_of(python, "psycopg.__version__", "psycopg")
-    return Tried(version_of(python), driver, postgres, ", ".join(counts), f"{datetime.now(UTC):%Y-%m-%d}")
+    of = ", ".join(f"`{folder.removeprefix('tests/')}`" for folder in folders)
+    return Tried(version_of(python), driver, postgres, of, ", ".join(counts), f"{datetime.now(UTC):%Y-%m-%d}")
 
 
-def all_tried(pythons: Sequence[str], servers: Sequence[str], folders: Sequence[str]) -> Iterator[Tried]:
-    for server in (None, *servers):
+def all_tried(pythons: Sequence[str], servers: Sequence[str | None], folders: Sequence[str]) -> Iterator[Tried]:
+    for server in servers:
         yield tried(sys.executable, server, folders)
     for python in pythons:
         yield tried(environment(python), None, folders)
@@ -78,10 +81,10 @@ def written(page: str) -> Iterator[Tried]:
             yield Tried(*cells)
 
 
-def table(rows: Iterable[Tried], folders: Sequence[str]) -> str:
-    lines = ["| Python | psycopg | Postgres | tests | date |", "|---|---|---|---|---|"]
+def table(rows: Iterable[Tried]) -> str:
+    lines = ["| Python | psycopg | Postgres | tests of | result | date |", "|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in sorted(rows, key=lambda row: (_numbers(row.python), row.postgres))]
-    return "\n".join([*lines, "", f"The tests are those in {', '.join(f'`{folder}`' for folder in folders)}."])
+    return "\n".join(lines)
 
 
 def _numbers(version: str) -> list[int]:
@@ -92,14 +95,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="another Python; repeatable")
     parser.add_argument("--server", action="append", default=[], metavar="URL", help="a disposable server; repeatable")
+    parser.add_argument("--no-embedded", action="store_true", help="try the servers only")
     parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other tests")
     parser.add_argument("--write", action="store_true", help=f"replace these rows of {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8")
-    rows = {(row.python, row.postgres): row for row in written(page)}
-    for row in all_tried(given.python, given.server, given.tests):
-        rows[row.python, row.postgres] = row
-        made = table(rows.values(), given.tests)
+    rows = {(row.python, row.postgres, row.of): row for row in written(page)}
+    servers = given.server if given.no_embedded else [None, *given.server]
+    for row in all_tried(given.python, servers, given.tests):
+        rows[row.python, row.postgres, row.of] = row
+        made = table(rows.values())
         if given.write:
             before, after = page.partition(BEGIN)[0], page.partition(END)[2]
             PAGE.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{after}", encoding="utf-8")

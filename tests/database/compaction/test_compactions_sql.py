@@ -320,6 +320,7 @@ def test_a_body_may_hold_any_text_beside_the_replacement(thread: Thread) -> None
     thread.check()
 
 
+@pytest.mark.one_server("Citus does not delegate a call in a transaction")
 def test_two_compactors_on_one_span_get_one_record(store: Any, url: str) -> None:
     with psycopg.connect(url) as one, psycopg.connect(url) as two:
         first = Thread(store, one)

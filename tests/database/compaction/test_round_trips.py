@@ -20,7 +20,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counted(execute: Callable[..., Any]) -> Callable[..., Any]:
         def counting(cursor: Any, statement: object, *arguments: Any, **keywords: Any) -> Any:
-            found.append(str(statement))
+            # On a cluster, each call has one more before it, which looks up the name.
+            if "compaction_store.named_thread(" not in str(statement):
+                found.append(str(statement))
             return execute(cursor, statement, *arguments, **keywords)
 
         return counting
