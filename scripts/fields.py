@@ -90,10 +90,11 @@ FIELDS: dict[str, dict[str, str]] = {
     "Thread": {
         "metadata": "The thread's metadata.",
         "created_at": "When its first entry was written.",
-        "view_tokens": "The size of its current view, by the store's counter.",
+        "view_tokens": "The size of its current view, by the store's counter; None where `unknown_pos` is not.",
         "last_at": "When its newest entry was written.",
         "erased_pos": "The pos of its erasure, if it was erased.",
         "hidden_seq": "The last seq that `clear` hid; the thread is hidden as long as that is `last_seq`.",
+        "unknown_pos": "The pos of the first entry that changes views and is of a kind this release does not know.",
     },
     "Event": {
         "kind": "`redaction`, `refusal`, `hold`, `release`, `retention`, `origin`, `fork`; later ones may come.",
@@ -115,6 +116,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "redacted_pos": "The pos of the redaction that erased its body.",
         "superseded_by": "The number of the record that contains its span now.",
         "revoked_by": "The number of the revocation.",
+        "unknown_pos": "The thread's `unknown_pos`: if there is one, nobody can say which records are active.",
         "body": "Summary, replacement, prompt, reason, authority, error and provider's data; None if erased.",
     },
     "CompactionRun": {

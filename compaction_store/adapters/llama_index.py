@@ -113,7 +113,8 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
 
     def get_keys(self) -> list[str]:
         """Returns the names of the tenant's threads whose view has messages."""
-        return [thread.thread_id for thread in self._store.threads() if thread.view_tokens and not thread.erased_pos]
+        found = self._store.threads()
+        return [thread.thread_id for thread in found if thread.view_tokens != 0 and not thread.erased_pos]
 
     # ---- on the store
 

@@ -193,11 +193,12 @@ def revoke(
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         written = store.revoke(thread, record, reason=reason, actor=actor, authority=authority)
-        tokens = store.thread(thread, hidden=True).view_tokens
+        now = store.thread(thread, hidden=True)
     if out.as_json:
-        out.json(values.compaction(written) | {"view_tokens": tokens})
+        out.json(values.compaction(written) | {"view_tokens": now.view_tokens})
     else:
-        out.text(f"{thread}: compaction {record} is revoked by record {written.number}: {tokens:,} tokens now")
+        done = f"compaction {record} is revoked by record {written.number}"
+        out.text(f"{thread}: {done}: {values.view_tokens(now)} tokens now")
 
 
 def adopt(
@@ -220,13 +221,13 @@ def adopt(
     with options.store(url, tenant) as store:
         observed = store.compaction(thread, record)
         written = store.adopt(thread, observed, reason=reason, actor=actor, authority=authority)
-        tokens = store.thread(thread).view_tokens
+        now = store.thread(thread)
     if out.as_json:
         out.json({
             "thread_id": thread, "adopted": record, "records": [values.compaction(each) for each in written],
-            "view_tokens": tokens,
+            "view_tokens": now.view_tokens,
         })  # fmt: skip
         return
     numbers = ", ".join(str(each.number) for each in written)
     done = f"adopted by record {numbers}" if written else "adopted already"
-    out.text(f"{thread}: compaction {record} is {done}: {tokens:,} tokens now")
+    out.text(f"{thread}: compaction {record} is {done}: {values.view_tokens(now)} tokens now")

@@ -69,7 +69,7 @@ def threads(
                     values.of_tenant(of) | values.thread(thread, metadata=metadata),
                     [
                         *of, thread.thread_id, number(thread.last_seq), number(thread.last_number),
-                        number(thread.view_tokens), moment(thread.last_at),
+                        values.view_tokens(thread), moment(thread.last_at),
                     ],
                 )
                 for of, thread in found

@@ -12,6 +12,7 @@ from compaction_store.cli.options import Actor, AsJson, Authority, Tenant, Threa
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.models import Compaction
+from compaction_store.models import Thread as ThreadValue
 
 
 def rewind(
@@ -33,8 +34,8 @@ def rewind(
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         written = store.rewind(thread, seq, reason=reason, actor=actor, authority=authority)
-        tokens = store.thread(thread, hidden=True).view_tokens
-    _show(out, thread, written, tokens, nothing=f"the view ends at seq {seq} or before already")
+        now = store.thread(thread, hidden=True)
+    _show(out, thread, written, now, nothing=f"the view ends at seq {seq} or before already")
 
 
 def clear(
@@ -53,20 +54,21 @@ def clear(
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         written = store.clear(thread, hide=hide, reason=reason, actor=actor, authority=authority)
-        tokens = store.thread(thread, hidden=True).view_tokens
-    _show(out, thread, written, tokens, nothing="the view is empty already")
+        now = store.thread(thread, hidden=True)
+    _show(out, thread, written, now, nothing="the view is empty already")
 
 
-def _show(out: Output, thread: str, written: tuple[Compaction, ...], tokens: int, *, nothing: str) -> None:
+def _show(out: Output, thread: str, written: tuple[Compaction, ...], now: ThreadValue, *, nothing: str) -> None:
     if out.as_json:
-        out.json({"thread_id": thread, "view_tokens": tokens, "records": [values.compaction(r) for r in written]})
+        records = [values.compaction(record) for record in written]
+        out.json({"thread_id": thread, "view_tokens": now.view_tokens, "records": records})
     elif not written:
         out.text(f"{thread}: {nothing}: nothing is written")
     else:
         *revoked, last = written
         also = "".join(f", revokes compaction {record.revokes}" for record in revoked)
         hidden = values.span(last.start_seq, last.end_seq)
-        out.text(f"{thread}: record {last.number} hides seqs {hidden}{also}: {tokens:,} tokens now")
+        out.text(f"{thread}: record {last.number} hides seqs {hidden}{also}: {values.view_tokens(now)} tokens now")
 
 
 def repair(

@@ -17,6 +17,7 @@ from compaction_store.cli.options import AsJson, Tenant, Thread, Url
 from compaction_store.cli.output import Output, moment, number
 from compaction_store.display import saying
 from compaction_store.display.visible import lines, shown
+from compaction_store.errors import UnknownEntry
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90
@@ -46,7 +47,7 @@ def show(
     with options.reader(url, tenant) as store:
         record = store.compaction(thread, number_)
         originals = [] if record.start_seq is None else list(store.originals(record))
-        inside = [branch.record.number for branch in store.tree(record).inside]
+        inside = _inside(store, record)
         read = _read(store, record) if inside else None
     if out.as_json:
         parts = values.compaction(record, text=True) | {"inside": inside}
@@ -69,6 +70,14 @@ def show(
     with out.paged():
         _show_record(out, record, inside)
         _side_by_side(out, sides)
+
+
+def _inside(store: Reader, record: Compaction) -> list[int]:
+    """Returns the numbers of the records that a record was made from; none if that is not known."""
+    try:
+        return [branch.record.number for branch in store.tree(record).inside]
+    except UnknownEntry:
+        return []
 
 
 def _read(store: Reader, record: Compaction) -> list[Element]:

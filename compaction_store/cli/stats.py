@@ -12,6 +12,7 @@ from uuid import UUID
 import typer
 
 from compaction_store import Compaction, Reader
+from compaction_store import Thread as ThreadValue
 from compaction_store.cli import compaction_money, costs, options, values
 from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, figures, note, number
@@ -109,6 +110,7 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
     for record in _own(store, records):
         cost.add(record)
     line = course_of(store, thread, records)
+    now = store.thread(thread, hidden=True)
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
     if svg is not None:
         # Write the chart first: the verb ends early if the reader of the table closes the pipe.
@@ -116,16 +118,16 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
     if out.csv is not None:
         out.rows([], ((values.compaction(record), ()) for record in applied), f"no compactions of thread {thread!r}")
     elif out.as_json:
-        now = store.thread(thread, hidden=True)
         out.json({
             "thread_id": thread, "messages": now.last_seq, "view_tokens": now.view_tokens,
-            "highest_view_tokens": line.top, "groups": _groups(records), "costs": cost.listed(),
+            "unknown_pos": now.unknown_pos, "highest_view_tokens": line.top,
+            "groups": _groups(records), "costs": cost.listed(),
             "compactions": [values.compaction(record) for record in applied],
             "course": [[point.pos, point.tokens] for point in line.points],
             **({} if paid is None else {"money": compaction_money.as_dict(paid)}),
         })  # fmt: skip
     else:
-        _show_one(out, thread, line, records, applied)
+        _show_one(out, now, line, records, applied)
         _show_costs(out, cost)
         if paid is not None:
             compaction_money.show(out, paid)
@@ -140,8 +142,9 @@ def _draw(svg: Path, line: Course, thread: str) -> None:
 
 
 def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
-    """Computes the tokens of a thread's view at every pos."""
-    last_pos = store.thread(thread, hidden=True).last_pos
+    """Computes the tokens of a thread's view at every pos, as far as this release knows its entries."""
+    found = store.thread(thread, hidden=True)
+    last_pos = found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
     with Progress("stats", "messages", last_pos) as progress:
         steps = [
             Step(message.pos, message.tokens)
@@ -149,14 +152,22 @@ def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Cour
             if message.pos <= last_pos
         ]
     steps += charts.record_steps(records, last_pos=last_pos)
-    steps += [Step(event.pos, None) for event in store.events(thread) if event.kind == "redaction"]
+    erasures = (event.pos for event in store.events(thread) if event.kind == "redaction")
+    steps += [Step(pos, None) for pos in erasures if pos <= last_pos]
     return charts.course(steps, lambda pos: store.view(thread, at=pos).tokens)
 
 
-def _show_one(out: Output, thread: str, line: Course, records: list[Compaction], applied: list[Compaction]) -> None:
-    out.text(f"{thread}: tokens of the view", "bold")
+def _show_one(
+    out: Output, thread: ThreadValue, line: Course, records: list[Compaction], applied: list[Compaction]
+) -> None:
+    out.text(f"{thread.thread_id}: tokens of the view", "bold")
     for row in charts.drawn(line, width=min(_WIDEST, out.console.width), height=_HEIGHT):
         out.text(row)
+    if thread.unknown_pos is not None:
+        out.wrapped(
+            f"unknown from pos {thread.unknown_pos:,} on: the entry there changes views, and this release does not know"
+            " its kind"
+        )
     if not records:
         return
     out.text()
@@ -177,12 +188,13 @@ def _show_one(out: Output, thread: str, line: Course, records: list[Compaction],
 
 
 def _of_all(store: Reader, out: Output, tenant: str) -> None:
-    threads = messages = tokens = 0
+    threads = messages = tokens = unknown = 0
     with Progress("stats", "threads") as progress:
         for thread in progress.over(store.threads(hidden=True)):
             threads += 1
             messages += thread.last_seq
-            tokens += thread.view_tokens
+            tokens += thread.view_tokens or 0
+            unknown += thread.view_tokens is None
     with Progress("stats", "records") as progress:
         cost = costs.Costs()
         groups = _groups(cost.over(_own(store, progress.over(store.compactions()))))
@@ -194,11 +206,19 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
         return
     if out.as_json:
         out.json(
-            {"threads": threads, "messages": messages, "view_tokens": tokens, "groups": groups, "costs": cost.listed()}
-        )
+            {
+                "threads": threads, "messages": messages, "view_tokens": tokens, "unknown_views": unknown,
+                "groups": groups, "costs": cost.listed(),
+            }
+        )  # fmt: skip
         return
     counts = (values.count(threads, "thread"), values.count(messages, "message"), values.count(tokens, "token"))
     out.text(f"{', '.join(counts)} in {'its view' if threads == 1 else 'their views'}", "bold")
+    if unknown:
+        out.wrapped(
+            f"without {values.count(unknown, 'view')} that cannot be made: a newer release wrote an entry that changes"
+            " views"
+        )
     _show_groups(out, groups)
     _show_costs(out, cost)
 

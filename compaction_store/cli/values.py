@@ -27,9 +27,14 @@ def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
         "last_at": value.last_at,
         "last_seq": value.last_seq, "last_number": value.last_number, "last_pos": value.last_pos,
         "view_tokens": value.view_tokens, "head": value.head, "erased_pos": value.erased_pos,
-        "hidden_seq": value.hidden_seq,
+        "hidden_seq": value.hidden_seq, "unknown_pos": value.unknown_pos,
     }  # fmt: skip
     return parts | {"metadata": value.metadata} if metadata else parts
+
+
+def view_tokens(value: ThreadValue) -> str:
+    """Returns the tokens of a thread's view; `unknown` after an entry of a kind that this release does not know."""
+    return "unknown" if value.view_tokens is None else number(value.view_tokens)
 
 
 def message(value: Message) -> str:
@@ -60,6 +65,7 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
         "thread_id", "thread_uid", "number", "pos", "created_at", "kind", "outcome", "status", "start_seq", "end_seq",
         "tokens_before", "tokens_after", "source_count", "inputs", "run_id", "callback", "trigger", "actor",
         "login", "authority", "model", "counter", "revokes", "superseded_by", "revoked_by", "redacted_pos",
+        "unknown_pos",
     )  # fmt: skip
     parts = {name: getattr(value, name) for name in names}
     error = value.error
@@ -164,12 +170,18 @@ def _covered(value: Compaction) -> str:
     return ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)
 
 
+def change(value: Compaction) -> str:
+    """Says by how many tokens an attempt changed, or would have changed, the view."""
+    before, after = number(value.tokens_before), number(value.tokens_after)
+    return f"{before} to {after} tokens" if before and after else f"{before} tokens" if before else ""
+
+
 def record_lines(value: Compaction, *, own: bool) -> list[str]:
     """Returns a record as lines of text, for a narrow terminal."""
     cells = record_cells(value)
-    number_, written, kind, seqs, before, after, status, called, actor, login, allowed, model, problem = cells
+    number_, written, kind, seqs, before, _, status, called, actor, login, allowed, model, problem = cells
     of = f" of seqs {seqs}" if seqs else ""
-    tokens = f", {before} to {after} tokens" if before and after else f", {before} tokens" if before else ""
+    tokens = f", {change(value)}" if before else ""
     head = number_ if own else f"{number_}  {value.thread_id}"
     who = ", ".join(part for part in (called, model) if part)
     lines = [

@@ -81,13 +81,16 @@ def from_row(row: Sequence[Any]) -> Compaction:
     """Returns a record from a row of the audit query."""
     (
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, inputs, run_id,
-        callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text, uid,
+        callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by, text,
+        unknown_pos, uid,
     ) = row  # fmt: skip
+    if unknown_pos is not None:
+        superseded_by = None
     body, fault = (None, None) if text is None else documents.parsed("body", text)
     return Compaction(
         thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
         run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, superseded_by, revoked_by,
-        body, uid, fault,
+        body, uid, unknown_pos, fault,
     )  # fmt: skip
 
 
@@ -109,7 +112,7 @@ def from_commit(thread_id: str, run_id: UUID, rows: Sequence[Sequence[Any]]) -> 
         found.append(Compaction(
             thread_id, number, pos, created_at, kind, outcome, start_seq, end_seq, before, after, count, tuple(inputs),
             run_id, callback, trigger, actor, login, model, counter, revokes, redacted_pos, None, None, body, uid,
-            fault,
+            None, fault,
         ))  # fmt: skip
     later = _superseded_by(found)
     return [replace(record, superseded_by=later.get(record.number)) for record in found]

@@ -31,9 +31,12 @@ def check_arguments(
 
 
 def check_repairable(record: Compaction) -> None:
-    """Refuses a record that is not active, and one that hides messages instead of replacing them."""
+    """Refuses a record that is not active, and one that hides messages instead of replacing them.
+
+    If the status is not known, reading the view says why.
+    """
     place = about(record.thread_id)
-    if record.status != "active":
+    if record.status not in ("active", "unknown"):
         why = record.status or (record.outcome if record.kind != "revocation" else "it is a revocation")
         raise Conflict(f"compaction {record.number} is not active: {why}{place}")
     if record.kind in _HIDES:

@@ -71,12 +71,15 @@ def course(steps: Iterable[Step], tokens_at: Callable[[int], int]) -> Course:
     return Course(tuple(points))
 
 
-def whole_course(steps: Iterable[Step], *, tokens: int, last_pos: int, erased_pos: int) -> Course:
+def whole_course(steps: Iterable[Step], *, tokens: int | None, last_pos: int, erased_pos: int) -> Course:
     """Computes the course of a thread whose view has these tokens now.
 
-    Erased tokens are in no step: they are subtracted at `erased_pos`. The course ends at `last_pos`.
+    Erased tokens are in no step: they are subtracted at `erased_pos`. The course ends at `last_pos`, or with the steps
+    if the current tokens are not known.
     """
     found = list(steps)
+    if tokens is None:
+        return course(found, lambda _: 0)
     difference = tokens - sum(step.change or 0 for step in found)
     if difference:
         found.append(Step(erased_pos, difference))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
@@ -74,6 +75,9 @@ class Compaction(AsDict):
     `actor` is who the program said it was, `login` the database login that wrote the record. `body` is the part that a
     redaction erases; it is then None. It is also None if the stored JSON cannot be parsed: `fault` says why, and
     `verify` reports it too.
+
+    `unknown_pos` is the pos of the thread's first entry that changes views and is of a kind that this release does not
+    know. It may have undone any record, so nobody can say which are active.
     """
 
     thread_id: str
@@ -101,6 +105,7 @@ class Compaction(AsDict):
     revoked_by: int | None
     body: Payload | None
     thread_uid: UUID
+    unknown_pos: int | None = None
     fault: str | None = None
     _derived: ClassVar = ("status", "authority", "summarizer", "settings", "usage", "duration", "unreadable")
 
@@ -116,11 +121,16 @@ class Compaction(AsDict):
 
     @property
     def status(self) -> str | None:
-        """`active`, `superseded by N`, `revoked by N` or `redacted`; None for a record that was never applied."""
+        """`active`, `superseded by N`, `revoked by N` or `redacted`; None for a record that was never applied.
+
+        `unknown` where the thread has an `unknown_pos`.
+        """
         if self.outcome != "applied" or self.kind == "revocation":
             return None
         if self.redacted:
             return "redacted"
+        if self.unknown_pos is not None:
+            return "unknown"
         if self.revoked_by is not None:
             return f"revoked by {self.revoked_by}"
         return "active" if self.superseded_by is None else f"superseded by {self.superseded_by}"
@@ -225,15 +235,20 @@ class CompactionTree(AsDict):
 
         The list is flat because a tree may be deeper than the thousand levels that `json.dumps` can nest.
         """
-        listed: list[dict[str, Any]] = []
-        waiting = [self]
-        while waiting:
-            tree = waiting.pop()
-            listed.append(tree.record.as_dict() | {"inside": [part.record.number for part in tree.inside]})
-            waiting += reversed(tree.inside)
+        listed = [
+            tree.record.as_dict() | {"inside": [part.record.number for part in tree.inside]} for _, tree in self.walk()
+        ]
         return {"number": self.record.number, "records": listed}
 
     # None of these recurses: the tree may be deeper than the recursion limit.
+
+    def walk(self) -> Iterator[tuple[int, CompactionTree]]:
+        """Yields the tree and those inside it with their depths, from outside to inside and from left to right."""
+        waiting = [(0, self)]
+        while waiting:
+            depth, tree = waiting.pop()
+            yield depth, tree
+            waiting += [(depth + 1, part) for part in reversed(tree.inside)]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CompactionTree):

@@ -19,6 +19,9 @@ class Thread(AsDict):
     one. An erased thread is listed by its key instead of its name. `hidden_seq` is the last seq that was hidden by
     `clear`; the thread is hidden as long as that is its last seq. If stored metadata cannot be parsed, `metadata` is
     empty and `fault` says why.
+
+    `unknown_pos` is the pos of the first entry that changes views and is of a kind that this release does not know.
+    From there on no view can be made, and `view_tokens` is None.
     """
 
     thread_id: str
@@ -27,12 +30,13 @@ class Thread(AsDict):
     last_seq: int
     last_number: int
     last_pos: int
-    view_tokens: int
+    view_tokens: int | None
     last_at: datetime | None
     head: bytes
     erased_pos: int | None
     thread_uid: UUID
     hidden_seq: int | None = None
+    unknown_pos: int | None = None
     fault: str | None = None
     _derived: ClassVar = ("hidden",)
 

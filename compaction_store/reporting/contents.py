@@ -62,7 +62,8 @@ def read(thread: ReportedThread) -> Contents:
             record = _record(manifest, line)
             if (standing := standings.get(record.number)) is not None:
                 record = replace(
-                    record, superseded_by=standing.superseded_by, revoked_by=standing.revoked_by
+                    record, superseded_by=standing.superseded_by, revoked_by=standing.revoked_by,
+                    unknown_pos=thread.unknown_pos,
                 )  # fmt: skip
                 if record.body is None and standing.error_type is not None:
                     record = replace(record, body={"error": {"type": standing.error_type, "text": ""}})
@@ -91,7 +92,7 @@ def _record(manifest: Line, line: Line) -> Compaction:
         line["outcome"], line["start_seq"], line["end_seq"], line["tokens_before"], line["tokens_after"],
         line["source_count"], line["inputs"], UUID(line["run_id"]), line["callback"], line["trigger"], line["actor"],
         line["login"], line["model"], line["counter"], line["revokes"], line["redacted_pos"], None, None, line["body"],
-        UUID(manifest["thread_uid"]),
+        None, UUID(manifest["thread_uid"]),
     ))  # fmt: skip
 
 

@@ -72,10 +72,14 @@ class Verdict(_Part):
 
 
 class ReportedThread(_Part):
-    """A thread: its bundle, line by line, and facts that only the database had at the time of the report."""
+    """A thread: its bundle, line by line, and facts that only the database had at the time of the report.
+
+    From `unknown_pos` on, where an entry of an unknown kind changes views, there are no steps and no replies.
+    """
 
     bundle: list[str]
-    view_tokens: int
+    view_tokens: int | None
+    unknown_pos: int | None
     verdict: Verdict
     standings: list[Standing]
     steps: list[Step]

@@ -88,13 +88,14 @@ def _read(
     return ReportedThread(
         bundle=[line.decode().removesuffix("\n") for line in lines],
         view_tokens=thread.view_tokens,
+        unknown_pos=thread.unknown_pos,
         verdict=Verdict(
             level=report.level, entries=report.entries, redacted=report.redacted, covered=report.covered,
             findings=[Place(pos=each.pos, what=each.what) for each in report.findings], notes=list(report.notes),
         ),
         standings=[_standing(record) for record in reader.compactions(name)],
         steps=[Step(pos=step.pos, change=step.change) for step in reader.token_steps(name)] if is_known else [],
-        replies=_replies(reader, name, period) if is_known else [],
+        replies=_replies(reader, thread, period) if is_known else [],
     )  # fmt: skip
 
 
@@ -106,9 +107,14 @@ def _standing(record: Compaction) -> Standing:
     )  # fmt: skip
 
 
-def _replies(reader: Reader, name: str, period: Period) -> list[Reply]:
-    wanted = [message.seq for message in reader.replay(name) if _is_reply(message) and period.has(message.created_at)]
-    return [_reply(reader, name, seq) for seq in wanted[-MOST_REPLIES:]]
+def _replies(reader: Reader, thread: Thread, period: Period) -> list[Reply]:
+    last_pos = thread.last_pos if thread.unknown_pos is None else thread.unknown_pos - 1
+    wanted = [
+        message.seq
+        for message in reader.replay(thread.thread_id)
+        if _is_reply(message) and message.pos <= last_pos and period.has(message.created_at)
+    ]
+    return [_reply(reader, thread.thread_id, seq) for seq in wanted[-MOST_REPLIES:]]
 
 
 def _is_reply(message: Message) -> bool:

@@ -31,6 +31,7 @@ from compaction_store.errors import (
     PositionNotFound,
     ThreadErased,
     ThreadNotFound,
+    UnknownEntry,
 )
 from compaction_store.integrity.thread import LEVELS
 from compaction_store.models import Report
@@ -62,6 +63,7 @@ _ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (ThreadErased, (410, "Erased")),
     (Conflict, (409, "Something else happened meanwhile")),
     (PermissionDenied, (403, "Not allowed")),
+    (UnknownEntry, (501, "This release cannot show this")),
     (OutcomeUnknown, (503, "It may have been written")),
     (DatabaseUnavailable, (503, "This cannot be read now")),
     (CompactionStoreError, (500, "This cannot be shown")),

@@ -80,7 +80,7 @@ async def thread(reader: AsyncReader, thread_id: str, before: int | None, before
     events = await first(reader.events(thread_id, newest_first=True, after=before_pos))
     return {
         "thread": found, "records": records, "events": events, "marks": _marks(found, records.rows, events.rows),
-        "names": await _fork_names(reader, events.rows),
+        "known_pos": _known_pos(found), "names": await _fork_names(reader, events.rows),
     }  # fmt: skip
 
 
@@ -113,14 +113,20 @@ class ChartMark(NamedTuple):
     pos: int
 
 
+def _known_pos(found: Thread) -> int:
+    """Returns the last pos at which the view is known."""
+    return found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
+
+
 def _marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]) -> list[ChartMark]:
+    last = _known_pos(found)
     marks = [
-        ChartMark(charts.x(r.pos, found.last_pos), f"{r.kind} {r.number}, {r.outcome}", r.kind, r.number, r.pos)
+        ChartMark(charts.x(r.pos, last), f"{r.kind} {r.number}, {r.outcome}", r.kind, r.number, r.pos)
         for r in records
         if r.outcome == "applied"
     ]
-    marks += [ChartMark(charts.x(e.pos, found.last_pos), e.kind, e.kind, None, e.pos) for e in events]
-    return sorted(marks, key=lambda mark: mark.pos)
+    marks += [ChartMark(charts.x(e.pos, last), e.kind, e.kind, None, e.pos) for e in events]
+    return sorted((mark for mark in marks if mark.pos <= last), key=lambda mark: mark.pos)
 
 
 async def course(reader: AsyncReader, thread_id: str) -> charts.Course:

@@ -54,7 +54,7 @@ def test_what_is_due_is_compacted_once_and_the_rest_is_left(run: Run, store: cs.
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert sorted(line["thread_id"] for line in told) == ["a", "b", "c"]
     assert all(line["reason"] == "compacted" and line["applied"] for line in told)
-    assert all(store.thread(name).view_tokens <= 800 for name in ("a", "b", "c"))
+    assert all(store.view(name).tokens <= 800 for name in ("a", "b", "c"))
     assert {record.actor for record in store.compactions()} == {"night"}
     assert store.thread("small").last_number == 0
     done = run("worker", *_ASK, "--once", "--table")

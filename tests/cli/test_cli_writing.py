@@ -116,7 +116,8 @@ def test_a_compaction_with_a_budget_is_done_when_it_is_due_or_forced(run: Run, f
     small = ("compact", "--due", "--window", "400", "--strategy", "ladder:keep_recent=2", "--summarizer", "none")
     [done] = run.json(*small)
     assert done["thread_id"] == THREAD
-    assert done["tokens"] == filled.thread(THREAD).view_tokens <= 320
+    assert done["tokens"] == filled.thread(THREAD).view_tokens
+    assert done["tokens"] <= 320
     assert run.json(*small) == []
     [record] = run.json("compact", THREAD, "--window", "9000", "--force", "--dry-run", code=0)
     assert record["dry_run"] is True

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from support.later_releases import POS, add_event, add_record, folded
 
 import compaction_store as cs
 from web.audited import ADDRESSES, SUMMARY, THREAD, Client, visit
@@ -185,5 +186,28 @@ def test_pages_of_a_long_thread_are_bounded(url: str) -> None:
         first = (await client.get("/thread", params={"id": "long"})).text
         [older] = map(html.unescape, re.findall(r'href="([^"]*before=\d+)"', first))
         assert "Record" in (await client.get(older)).text
+
+    visit(url, steps)
+
+
+@pytest.mark.parametrize("add", [add_event, add_record])
+def test_no_page_shows_a_view_after_an_entry_of_a_later_release(store: cs.Store, url: str, add: Any) -> None:
+    store.import_bundle(folded("later", add).lines())
+    page = text_of(shown(url, "/thread", id="later"))
+    assert f"unknown from pos {POS} on" in page
+    assert "active" not in page
+    assert "unknown" in text_of(shown(url, "/"))
+    last = store.thread("later").last_number
+    for number in (1, last):
+        page = text_of(shown(url, "/record", id="later", number=number))
+        assert "to 3 tokens: unknown" in page
+    assert f"pos {POS - 1}" in shown(url, "/chart.svg", id="later")
+
+    async def steps(client: Client) -> None:
+        for page in ("/view?", f"/view?at={POS}&", "/message?seq=1&", "/reply?seq=4&"):
+            answer = await client.get(f"{page}id=later")
+            assert answer.status_code == 501, page
+            assert "does not know" in answer.text
+        assert (await client.get(f"/view?id=later&at={POS - 1}")).status_code == 200
 
     visit(url, steps)

@@ -19,6 +19,7 @@ from compaction_store.integrity import erasure
 from compaction_store.postgres import schema
 from compaction_store.postgres.cursor import DIALECT, Connection, fetch, literal, select, transaction
 from compaction_store.postgres.queries import turns
+from compaction_store.postgres.queries.unknown_entries import UNKNOWN_POS_OF_HEAD, unknown_pos
 
 _ALL_HEADS = (
     "DECLARE heads NO SCROLL CURSOR FOR SELECT h.thread_uid, h.tenant, h.last_pos, h.head"
@@ -220,7 +221,8 @@ def _compactions(given: tuple[str, ...], goes_on: bool, newest_first: bool) -> s
     query = sa.select(
         t.thread_id, c.number, c.pos, c.created_at, c.kind, c.outcome, c.start_seq, c.end_seq, c.tokens_before,
         c.tokens_after, c.source_count, c.inputs, c.run_id, c.callback, c.trigger, c.actor, c.login, c.model,
-        c.counter, c.revokes, c.redacted_pos, _superseded_by(given), revoked_by, sa.cast(c.body, sa.Text), c.thread_uid,
+        c.counter, c.revokes, c.redacted_pos, _superseded_by(given), revoked_by, sa.cast(c.body, sa.Text),
+        unknown_pos(is_one="thread_uid" in given), c.thread_uid,
     ).join(schema.threads, t.thread_uid == c.thread_uid)  # fmt: skip
     query = query.where(c.tenant == _value("tenant", c.tenant), c.number <= last_number, *_conditions(given))
     if goes_on:
@@ -350,7 +352,7 @@ def _thread_columns() -> tuple[sa.ColumnElement[Any], ...]:
     t, h = schema.threads.c, schema.heads.c
     return (
         t.thread_id, sa.cast(t.metadata, sa.Text), t.created_at, h.last_seq, h.last_number, h.last_pos, h.view_tokens,
-        h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq,
+        h.last_at, h.head, h.erased_pos, h.thread_uid, h.hidden_seq, UNKNOWN_POS_OF_HEAD,
     )  # fmt: skip
 
 

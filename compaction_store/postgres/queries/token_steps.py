@@ -11,21 +11,20 @@ from compaction_store.postgres.cursor import Connection, select, transaction
 from compaction_store.postgres.queries.one_thread import ThreadKey, thread_uid
 
 
-def appended_tokens(connection: Connection, key: ThreadKey, ranges: int) -> list[tuple[Any, ...]]:
-    """Divides the thread into a maximum number of ranges of pos; returns the last pos of a message in each, and its
+def appended_tokens(connection: Connection, key: ThreadKey, ranges: int, last_pos: int) -> list[tuple[Any, ...]]:
+    """Divides the thread up to a pos into at most so many ranges; returns the last pos of a message in each, and its
     tokens.
 
     The server reads the row of every message, but sends only the sums.
     """
     m, h = schema.messages.c, schema.heads.c
     found = thread_uid(key)
-    last_pos = sa.select(h.last_pos).where(h.thread_uid == found).scalar_subquery()
-    width = sa.func.greatest(1, sa.func.div(last_pos - 1, ranges) + 1)
+    width = max(1, (last_pos - 1) // ranges + 1)
     part = sa.func.div(m.pos - 1, width)
     query: Any = (
         sa.select(sa.cast(sa.func.max(m.pos), sa.BigInteger), sa.cast(sa.func.sum(m.tokens), sa.BigInteger))
         .join(schema.heads, h.thread_uid == m.thread_uid)
-        .where(m.thread_uid == found, h.thread_uid == found, m.seq <= h.last_seq)
+        .where(m.thread_uid == found, h.thread_uid == found, m.seq <= h.last_seq, m.pos <= last_pos)
         .group_by(part)
         .order_by(part)
     )
@@ -33,14 +32,20 @@ def appended_tokens(connection: Connection, key: ThreadKey, ranges: int) -> list
         return select(connection, query)
 
 
-def applied_tokens(connection: Connection, key: ThreadKey) -> list[tuple[Any, ...]]:
-    """Returns the pos, number, revoked record, and tokens before and after of every applied record, in order."""
+def applied_tokens(connection: Connection, key: ThreadKey, last_pos: int) -> list[tuple[Any, ...]]:
+    """Returns the pos, number, revoked record, and tokens before and after of the applied records up to a pos."""
     c, h = schema.compactions.c, schema.heads.c
     found = thread_uid(key)
     query = (
         sa.select(c.pos, c.number, c.revokes, c.tokens_before, c.tokens_after)
         .join(schema.heads, h.thread_uid == c.thread_uid)
-        .where(c.thread_uid == found, h.thread_uid == found, c.number <= h.last_number, c.outcome == "applied")
+        .where(
+            c.thread_uid == found,
+            h.thread_uid == found,
+            c.number <= h.last_number,
+            c.outcome == "applied",
+            c.pos <= last_pos,
+        )
         .order_by(c.number)
     )
     with transaction(connection, key.tenant, read_only=True):

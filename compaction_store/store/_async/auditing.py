@@ -22,8 +22,9 @@ from compaction_store.rendering import receipts
 _KINDS = ("summary", "truncation", "removal", "revocation", "rewind", "clear", "adoption")
 _OUTCOMES = ("applied", "rejected", "failed", "observed")
 _PAGE = 100
-# The number of columns of a thread in a row of `due`.
-_THREAD = 12
+# The number of columns of a thread in a row of `due`, and the index of its stored tokens.
+_THREAD = 13
+_VIEW_TOKENS = 6
 # How many of the last messages are searched for a reply that reports its usage.
 _REPORTS = 100
 
@@ -211,7 +212,7 @@ async def due(db: AsyncConnections, tenant: str, budget: TokenBudget) -> AsyncIt
         for row in rows:
             thread = typed_rows.thread(row[:_THREAD])
             found = size_estimate.reported([] if row[_THREAD + 1] is None else [row[_THREAD + 1 :]])
-            measured = size_estimate.calibrated(thread.view_tokens, budget, found)
+            measured = size_estimate.calibrated(row[_VIEW_TOKENS], budget, found)
             if budget.is_over(measured.tokens):
                 yield thread
         if len(rows) < _PAGE:

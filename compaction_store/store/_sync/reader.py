@@ -24,6 +24,7 @@ from compaction_store.errors import (
     MessageNotFound,
     PositionNotFound,
     ThreadNotFound,
+    UnknownEntry,
     Unreadable,
 )
 from compaction_store.integrity.thread import Level
@@ -277,12 +278,18 @@ class Reader:
 
         The thread is divided into at most `ranges` equal ranges of pos; each has one step for all its messages.
         Erasures are not in the steps: `thread` has the tokens of the current view. A thread that does not exist has no
-        steps.
+        steps. The steps end before the thread's `unknown_pos`.
         """
         key = self._key(thread_id)
         arguments.number(ranges, "ranges", least=1)
-        messages = self._db.call(queries.appended_tokens, key, ranges)
-        return records.token_steps(messages, self._db.call(queries.applied_tokens, key))
+        try:
+            found = typed_rows.thread(self._db.call(queries.thread, key))
+        except ThreadNotFound:
+            return []
+        key = key._replace(uid=found.thread_uid)
+        last_pos = found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
+        messages = self._db.call(queries.appended_tokens, key, ranges, last_pos)
+        return records.token_steps(messages, self._db.call(queries.applied_tokens, key, last_pos))
 
     def thread(self, thread_id: str, *, hidden: bool = False) -> Thread:
         """Returns a thread's counters, head and metadata. With `hidden`, also finds one that `clear` has hidden."""
@@ -417,8 +424,16 @@ class Reader:
         return auditing.sample(self._db, self._tenant, wanted, seed, count, among)
 
     def tree(self, compaction: Compaction) -> CompactionTree:
-        """Returns a record with the records it was made from, down to messages."""
+        """Returns a record with the records it was made from, down to messages.
+
+        `UnknownEntry` if an entry before it changes views and is of a kind that this release does not know.
+        """
         arguments.instance(compaction, Compaction, "compaction")
+        if compaction.unknown_pos is not None and compaction.unknown_pos < compaction.pos:
+            raise UnknownEntry(
+                f"compaction {compaction.number} was made after pos {compaction.unknown_pos}, whose kind this release"
+                f" does not know{arguments.about(compaction.thread_id)}"
+            )
         if compaction.start_seq is None or compaction.end_seq is None:
             return CompactionTree(compaction, ())
         span = (compaction.start_seq, compaction.end_seq)

@@ -11,7 +11,7 @@ COMMENT ON COLUMN compaction_store.audit_threads.records IS
 COMMENT ON COLUMN compaction_store.audit_threads.entries IS
     'How many entries the thread has: messages, records and events.';
 COMMENT ON COLUMN compaction_store.audit_threads.view_tokens IS
-    'The tokens of the present view, by the counters of its messages and records.';
+    'The tokens of the present view, by the counters of its messages and records; NULL if there is an unknown_pos.';
 COMMENT ON COLUMN compaction_store.audit_threads.created_at IS
     'When the first entry was written.';
 COMMENT ON COLUMN compaction_store.audit_threads.last_at IS
@@ -28,6 +28,8 @@ COMMENT ON COLUMN compaction_store.audit_threads.retained_until IS
     'Until when the newest retention forbids erasing; NULL if there is none. The time may have passed.';
 COMMENT ON COLUMN compaction_store.audit_threads.metadata IS
     'The metadata as jsonb; NULL if jsonb cannot represent it.';
+COMMENT ON COLUMN compaction_store.audit_threads.unknown_pos IS
+    'From this pos on no view can be made: the entry changes views, and this release does not know its kind. Else NULL.';
 COMMENT ON COLUMN compaction_store.audit_threads.head IS
     'The last entry of the hash chain.';
 COMMENT ON COLUMN compaction_store.audit_threads.thread_uid IS
@@ -77,7 +79,7 @@ COMMENT ON COLUMN compaction_store.audit_compactions.thread_id IS
 COMMENT ON COLUMN compaction_store.audit_compactions.number IS
     'The position among the records of the thread: 1, 2, 3 and so on, without gaps.';
 COMMENT ON COLUMN compaction_store.audit_compactions.status IS
-    'Of an applied record: active, superseded, revoked or redacted. Of any other, and of a revocation: its outcome.';
+    'Applied: active, superseded, revoked, redacted, or unknown if the thread has an unknown_pos; any other: its outcome.';
 COMMENT ON COLUMN compaction_store.audit_compactions.superseded_by IS
     'The number of the later record whose span includes this one, the innermost; NULL if there is none in force.';
 COMMENT ON COLUMN compaction_store.audit_compactions.revoked_by IS

@@ -58,6 +58,7 @@ BEGIN
     IF at_pos < 1 OR at_pos > v_parent.last_pos THEN
         RAISE EXCEPTION 'no pos %', at_pos USING ERRCODE = 'CS005', DETAIL = v_parent.last_pos::text;
     END IF;
+    PERFORM compaction_store.refuse_unknown(p_thread_uid, at_pos, v_parent.last_number);
     at_seq := compaction_store.seq_at(p_thread_uid, at_pos);
     IF at_seq < 1 THEN
         RAISE EXCEPTION 'the thread has no message up to pos %', at_pos USING ERRCODE = 'CS005', DETAIL = v_parent.last_pos::text;

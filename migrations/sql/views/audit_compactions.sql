@@ -8,11 +8,12 @@ SELECT
     CASE
         WHEN c.outcome <> 'applied' OR c.kind = 'revocation' THEN c.outcome
         WHEN c.redacted_pos IS NOT NULL THEN 'redacted'
+        WHEN h.unknown_pos IS NOT NULL THEN 'unknown'
         WHEN s.revoked_by IS NOT NULL THEN 'revoked'
         WHEN s.superseded_by IS NOT NULL THEN 'superseded'
         ELSE 'active'
     END AS status,
-    s.superseded_by,
+    CASE WHEN h.unknown_pos IS NULL THEN s.superseded_by END AS superseded_by,
     s.revoked_by,
     c.kind,
     c.outcome,
@@ -51,9 +52,21 @@ SELECT
     c.body AS stored_body,
     t.thread_uid
 FROM compaction_store.threads AS t
--- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one.
+-- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one. The conditions on
+-- entries of unknown kinds are those of refuse_unknown.
 CROSS JOIN LATERAL (
-    SELECT d.last_number, d.last_seq FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0
+    SELECT d.last_number, d.last_seq, least(
+        (
+            SELECT min(k.pos) AS pos FROM compaction_store.compactions AS k
+            WHERE k.thread_uid = d.thread_uid AND k.number <= d.last_number AND k.outcome = 'applied'
+                AND k.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+        ),
+        (
+            SELECT min(e.pos) AS pos FROM compaction_store.events AS e
+            WHERE e.thread_uid = d.thread_uid AND e.pos <= d.last_pos AND e.critical AND e.kind NOT IN ('redaction')
+        )
+    ) AS unknown_pos
+    FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0
 ) AS h
 JOIN compaction_store.compactions AS c
     ON c.thread_uid = t.thread_uid AND c.tenant = t.tenant AND c.number <= h.last_number

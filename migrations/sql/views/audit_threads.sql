@@ -7,7 +7,7 @@ SELECT
     h.last_seq AS messages,
     h.last_number AS records,
     h.last_pos AS entries,
-    h.view_tokens,
+    CASE WHEN h.unknown_pos IS NULL THEN h.view_tokens END AS view_tokens,
     t.created_at,
     CASE WHEN h.last_pos > 0 THEN h.last_at END AS last_at,
     h.erased_pos IS NOT NULL AS erased,
@@ -28,8 +28,23 @@ SELECT
         LIMIT 1
     ) AS retained_until,
     compaction_store.audit_json(t.metadata::text) AS metadata,
+    h.unknown_pos,
     h.head,
     t.thread_uid
 FROM compaction_store.threads AS t
-JOIN compaction_store.heads AS h ON h.thread_uid = t.thread_uid
+JOIN (
+    -- The conditions are those of refuse_unknown.
+    SELECT d.*, least(
+        (
+            SELECT min(c.pos) AS pos FROM compaction_store.compactions AS c
+            WHERE c.thread_uid = d.thread_uid AND c.number <= d.last_number AND c.outcome = 'applied'
+                AND c.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+        ),
+        (
+            SELECT min(e.pos) AS pos FROM compaction_store.events AS e
+            WHERE e.thread_uid = d.thread_uid AND e.pos <= d.last_pos AND e.critical AND e.kind NOT IN ('redaction')
+        )
+    ) AS unknown_pos
+    FROM compaction_store.heads AS d
+) AS h ON h.thread_uid = t.thread_uid
 WHERE t.tenant = ANY (ARRAY(SELECT a.tenant FROM compaction_store.audit_tenants() AS a (tenant)));

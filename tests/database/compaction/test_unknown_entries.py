@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 from support.faces import Face
 from support.handmade_bundles import Thread
+from support.later_releases import POS, add_event, add_record, folded
 
 import compaction_store as cs
-from compaction_store import evaluation, tokens
+from compaction_store import TokenBudget, evaluation, tokens
 from compaction_store.errors import UnknownEntry
 
 
@@ -70,6 +72,52 @@ def test_nothing_is_compacted_after_it_and_no_record_revoked(store: Face, add: A
     with pytest.raises(UnknownEntry):
         store.revoke("t", 1)
     assert store.thread("t") == before
+
+
+@pytest.mark.parametrize("add", [add_record, add_event])
+def test_nothing_says_what_the_view_or_a_status_is_after_it(store: Face, add: Any) -> None:
+    store.import_bundle(folded("t", add).lines())
+    store.append("plain", {"role": "user", "content": "hi"})
+    [plain, found] = store.threads()
+    assert (plain.unknown_pos, plain.view_tokens) == (None, 4)
+    assert found == store.thread("t")
+    assert (found.unknown_pos, found.view_tokens) == (POS, None)
+    for log in (store.compactions("t"), store.compactions()):
+        first, *_, last = log
+        assert {(r.status, r.superseded_by, r.unknown_pos) for r in (first, last)} == {("unknown", None, POS)}
+    assert [step.pos for step in store.token_steps("t")] == [1, 2, 3, 4]
+    assert store.tree(first).inside == ()
+    with pytest.raises(UnknownEntry, match=f"compaction {last.number} was made after pos {POS}.*'t'"):
+        store.tree(last)
+    with pytest.raises(UnknownEntry):
+        store.repair("t", 1, "again")
+    with pytest.raises(UnknownEntry):
+        store.explain("t", 1)
+    [due] = [thread for thread in store.due(TokenBudget(5)) if thread.thread_id == "t"]
+    assert due.view_tokens is None
+
+
+@pytest.mark.parametrize("add", [add_record, add_event])
+def test_a_fork_ends_before_it(store: Face, add: Any) -> None:
+    store.import_bundle(folded("t", add).lines())
+    for at in (None, POS, POS + 1):
+        with pytest.raises(UnknownEntry):
+            store.fork("t", "fork", at=at)
+    store.fork("t", "fork", at=POS - 1)
+    assert (store.thread("fork").unknown_pos, store.thread("fork").view_tokens) == (None, 10)
+    assert next(store.compactions("fork")).status == "active"
+
+
+@pytest.mark.parametrize("add", [add_record, add_event])
+def test_the_views_for_sql_say_it_too(
+    store: Face, superuser: psycopg.Connection[Any], add: Any
+) -> None:  # fmt: skip
+    store.import_bundle(folded("t", add).lines())
+    superuser.execute("SET compaction_store.tenant = 'default'")
+    threads = superuser.execute("SELECT view_tokens, unknown_pos FROM compaction_store.audit_threads").fetchall()
+    assert threads == [(None, POS)]
+    records = superuser.execute("SELECT DISTINCT status, superseded_by FROM compaction_store.audit_compactions")
+    assert records.fetchall() == [("unknown", None)]
 
 
 @pytest.mark.parametrize("add", [with_record, with_event])

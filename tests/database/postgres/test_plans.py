@@ -498,7 +498,9 @@ def test_a_page_of_records_reads_little_but_the_page(
         ask(store)
         sent = len([q for q, _ in queries if "found" in q])
     nodes = _plan_of_last(uneven, queries)
-    assert not [n for n in nodes if n["Node Type"] == "Seq Scan" and n["Relation Name"] != "threads"], nodes
+    # Here these two tables are one page each.
+    small = ("threads", "events")
+    assert not [n for n in nodes if n["Node Type"] == "Seq Scan" and n["Relation Name"] not in small], nodes
     assert _read_by(nodes, "compactions") <= most, json.dumps(nodes, indent=1)
     assert sent <= 2
 

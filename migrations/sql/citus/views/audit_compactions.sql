@@ -9,11 +9,12 @@ SELECT
     CASE
         WHEN c.outcome <> 'applied' OR c.kind = 'revocation' THEN c.outcome
         WHEN c.redacted_pos IS NOT NULL THEN 'redacted'
+        WHEN k.unknown_pos IS NOT NULL THEN 'unknown'
         WHEN r.revoked_by IS NOT NULL THEN 'revoked'
         WHEN s.superseded_by IS NOT NULL THEN 'superseded'
         ELSE 'active'
     END AS status,
-    s.superseded_by,
+    CASE WHEN k.unknown_pos IS NULL THEN s.superseded_by END AS superseded_by,
     r.revoked_by,
     c.kind,
     c.outcome,
@@ -80,5 +81,21 @@ LEFT JOIN (
         AND u.number IS NULL
     ORDER BY i.thread_uid, i.number, o.start_seq DESC, o.end_seq, o.number
 ) AS s ON s.thread_uid = c.thread_uid AND s.number = c.number
+LEFT JOIN (
+    SELECT o.thread_uid, min(o.pos) AS unknown_pos
+    FROM (
+        SELECT i.thread_uid, i.pos
+        FROM compaction_store.compactions AS i
+        JOIN compaction_store.heads AS d ON d.thread_uid = i.thread_uid AND i.number <= d.last_number
+        WHERE i.outcome = 'applied'
+            AND i.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+        UNION ALL
+        SELECT e.thread_uid, e.pos
+        FROM compaction_store.events AS e
+        JOIN compaction_store.heads AS d ON d.thread_uid = e.thread_uid AND e.pos <= d.last_pos
+        WHERE e.critical AND e.kind NOT IN ('redaction')
+    ) AS o
+    GROUP BY o.thread_uid
+) AS k ON k.thread_uid = t.thread_uid
 WHERE t.tenant = ANY (ARRAY(SELECT a.tenant FROM compaction_store.audit_tenants() AS a (tenant)))
     AND c.tenant = ANY (ARRAY(SELECT a.tenant FROM compaction_store.audit_tenants() AS a (tenant)));

@@ -1,0 +1,41 @@
+"""Finds the first entry of a thread that changes views and is of a kind that this release does not know."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from compaction_store.postgres import schema
+
+# The conditions are those of two partial indexes, which hold exactly these entries, and of refuse_unknown. Where one
+# thread is asked for, every table names it: Citus does not infer it from a join, and would ask all shards.
+_UNKNOWN_POS = """least(
+    (
+        SELECT min(later.pos) FROM compaction_store.compactions AS later
+        WHERE later.thread_uid = {uid} AND later.outcome = 'applied'
+            AND later.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+            AND later.number + 0 <= (
+                SELECT its.last_number FROM compaction_store.heads AS its WHERE its.thread_uid = later.thread_uid{named}
+            )
+    ),
+    (
+        SELECT min(later.pos) FROM compaction_store.events AS later
+        WHERE later.thread_uid = {uid} AND later.critical AND later.kind NOT IN ('redaction')
+            AND later.pos <= (
+                SELECT its.last_pos FROM compaction_store.heads AS its WHERE its.thread_uid = later.thread_uid{named}
+            )
+    )
+)"""
+
+#: The pos for each row of heads.
+UNKNOWN_POS_OF_HEAD: sa.ColumnElement[int] = sa.literal_column(
+    _UNKNOWN_POS.format(uid="heads.thread_uid", named=""), sa.BigInteger
+).label("unknown_pos")
+
+
+def unknown_pos(*, is_one: bool) -> sa.TextClause:
+    """Returns the pos for each row of compactions; if they are those of one thread, for the parameter thread_uid."""
+    if not is_one:
+        return sa.text(_UNKNOWN_POS.format(uid="compactions.thread_uid", named="") + " AS unknown_pos")
+    statement = _UNKNOWN_POS.format(uid=":thread_uid", named=" AND its.thread_uid = :thread_uid")
+    uid = sa.bindparam("thread_uid", type_=schema.compactions.c.thread_uid.type)
+    return sa.text(f"{statement} AS unknown_pos").bindparams(uid)
