@@ -86,6 +86,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
             "auditing.compactions",
         ),
         Verb("show", "Show a record beside the messages it replaces.", "show t-1 3", "showing.show"),
+        Verb("tree", "Show the records that a record was made from.", "tree t-1 3", "nesting.tree"),
         Verb("explain", "Show what happened to a message.", "explain t-1 42", "auditing.explain"),
         Verb("events", "List erasures, refusals, holds and forks.", "events --since 7d", "auditing.events"),
         Verb(

@@ -92,7 +92,7 @@ _BY_NAME = [
     ("view",), ("view", "--full"), ("replay",), ("replay", "--full"), ("events",), ("compactions",),
     ("verify", "--level", "schema"), ("stats",), ("explain", "1"), ("explain", "1", "--text"), ("show", "1"),
     ("view", "--json"), ("replay", "--json"), ("replay", "--payloads"), ("events", "--json"), ("compactions", "--text"),
-    ("show", "1", "--json"), ("export",),
+    ("show", "1", "--json"), ("tree", "1"), ("tree", "1", "--text"), ("export",),
 ]  # fmt: skip
 _OF_ALL = [("threads",), ("threads", "--json"), ("verify", "--all"), ("verify", "--all", "--json"), ("compactions",),
            ("stats",)]  # fmt: skip

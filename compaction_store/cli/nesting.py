@@ -1,0 +1,52 @@
+"""Shows a compaction record with the records that it was made from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from compaction_store import Compaction
+from compaction_store.cli import options, values
+from compaction_store.cli.options import AsJson, Tenant, Thread, Url
+
+# Deeper records say their depth instead of being indented further.
+_DEEPEST = 16
+
+
+def tree(
+    thread: Thread,
+    number_: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
+    text: Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")] = False,
+    url: Url = None,
+    tenant: Tenant = "default",
+    as_json: AsJson = None,
+) -> None:
+    """Shows a compaction record with the records it was made from, down to those that were made from messages alone.
+
+    A record is indented below the one that replaced it. JSON lists all records, each with the numbers of those inside
+    it.
+    """
+    out = options.with_text(as_json, text=text)
+    with options.reader(url, tenant) as store:
+        found = store.tree(store.compaction(thread, number_))
+    if out.as_json:
+        records = [
+            values.compaction(each.record, text=text) | {"inside": [part.record.number for part in each.inside]}
+            for _, each in found.walk()
+        ]
+        out.json({"thread_id": thread, "number": number_, "records": records})
+        return
+    out.text(f"compaction {number_} of thread {thread}", "bold")
+    for depth, each in found.walk():
+        out.text("  " * min(depth, _DEEPEST) + _line(each.record, depth))
+
+
+def _line(record: Compaction, depth: int) -> str:
+    parts = [
+        f"level {depth}" if depth > _DEEPEST else "",
+        f"{record.number}  {record.kind}",
+        f"seqs {values.span(record.start_seq, record.end_seq)}" if record.start_seq is not None else "",
+        values.change(record), record.status or record.outcome, values.callback(record.callback),
+    ]  # fmt: skip
+    return ", ".join(part for part in parts if part)
