@@ -199,10 +199,10 @@ def _tokens(part: Part, made: Made, count: Callable[[Iterable[Payload]], int]) -
 
 
 def _encoded(messages: Iterable[Any]) -> tuple[Payload, ...]:
-    found = tuple(each.payload for each in encoding.encode_many(messages))
-    if not found:
+    given = list(messages)
+    if not given:
         raise InvalidInput("compaction must have at least one message")
-    return found
+    return tuple(each.payload for each in encoding.encode_many(given))
 
 
 def _is_encrypted(part: Payload | None) -> bool:

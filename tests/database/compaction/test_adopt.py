@@ -226,7 +226,7 @@ def test_erasing_a_message_erases_its_stand_ins(store: Face) -> None:
     ("given", "options", "text"),
     [
         (7, {}, "compaction must be an observed compaction, a reply"),
-        ([], {}, "must have at least one message"),
+        ([], {}, "compaction must have at least one message"),
         ([ITEM], {}, "view must be given"),
         ({"role": "assistant", "content": "no block"}, {}, "the reply has no compaction"),
         ([ITEM], {"view": 3}, "view must be a View or its rendering"),
