@@ -67,15 +67,20 @@ def call_of(
     meta: Payload = {"call_id": kwargs.get("litellm_call_id"), "model": kwargs.get("model"), "at": at.isoformat()}
     if response is None:
         meta["failed"] = type(kwargs.get("exception")).__name__
+    choices = _field(response, "choices")
+    if isinstance(choices, list) and len(choices) > 1:
+        # The conversation goes on with one reply. The others are kept beside it.
+        meta["choices"] = [_plain(message) for each in choices[1:] if (message := _field(each, "message")) is not None]
     session = _session(about) if session_of is None else session_of(dict(kwargs))
     if session is not None:
         arguments.check_thread_id(session)
     texts = [_text(each) for part in (messages, replies, sent) for each in part]
     first, second = len(messages), len(messages) + len(replies)
     metadata = about.get("metadata") or {}
+    size = sum(map(len, texts)) + len(encoding.encode(meta).text)
     return Call(
         session, f"{metadata.get('user_api_key_hash')} {kwargs.get('user')}", at, meta, _usage(response),
-        texts[:first], texts[first:second], texts[second:], _written_summary(messages, replies), sum(map(len, texts)),
+        texts[:first], texts[first:second], texts[second:], _written_summary(messages, replies), size,
     )  # fmt: skip
 
 

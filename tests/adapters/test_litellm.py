@@ -169,6 +169,40 @@ def test_the_async_apis_are_stored_too(provider: Server, store: Store) -> None:
 
 
 @pytest.mark.usefixtures("logger")
+def test_further_choices_are_kept_beside_the_first(provider: Server, store: Store) -> None:
+    provider.does(chat.says("In hall seven.", "In hall eight."))
+    assert len(asked(provider, HELLO, n=2).choices) == 2
+    until(lambda: len(replayed(store, "s")) == 2)
+    reply = list(store.replay("s"))[1]
+    assert reply.payload is not None
+    assert reply.meta is not None
+    assert reply.payload["content"] == "In hall seven."
+    assert reply.meta["litellm"]["choices"] == [{"role": "assistant", "content": "In hall eight."}]
+
+
+@pytest.mark.usefixtures("logger")
+def test_a_stream_that_breaks_off_is_stored_as_a_request_that_failed(provider: Server, store: Store) -> None:
+    provider.does(chat.breaks_off("In hall"))
+
+    async def run() -> None:
+        stream = await litellm.acompletion(
+            "openai/m", HELLO, stream=True, litellm_session_id="s", api_base=f"{provider.url}/v1", api_key="none",
+            max_retries=0,
+        )  # fmt: skip
+        with pytest.raises(litellm.exceptions.MidStreamFallbackError):
+            async for _ in stream:
+                pass
+        while not replayed(store, "s"):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    (message,) = store.replay("s")
+    assert message.payload == HELLO[0]
+    assert message.meta is not None
+    assert message.meta["litellm"]["failed"]
+
+
+@pytest.mark.usefixtures("logger")
 def test_a_request_that_failed_is_stored(provider: Server, store: Store) -> None:
     provider.does(chat.fails(500))
     with pytest.raises(litellm.InternalServerError):

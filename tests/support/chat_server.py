@@ -10,14 +10,20 @@ from support.messages_server import Behaviour, Handler, Payload
 USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
 
 
-def answers(message: Payload, reason: str = "stop") -> Behaviour:
-    """Answers a chat completion with a message. Its content is streamed word by word if the request wants a stream."""
+def answers(message: Payload, reason: str = "stop", *more: Payload) -> Behaviour:
+    """Answers a chat completion with a message, and with more of them as further choices.
+
+    The content of the first is streamed word by word if the request wants a stream.
+    """
 
     def behave(handler: Handler, body: Payload) -> None:
         about = {"id": "chatcmpl-1", "created": 1_790_000_000, "model": body["model"]}
         if not body.get("stream"):
-            choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
-            whole = {**about, "object": "chat.completion", "choices": [choice], "usage": USAGE}
+            choices = [
+                {"index": place, "message": {"role": "assistant", **each}, "finish_reason": reason}
+                for place, each in enumerate((message, *more))
+            ]
+            whole = {**about, "object": "chat.completion", "choices": choices, "usage": USAGE}
             handler.send(200, json.dumps(whole).encode())
             return
         words = message["content"].split(" ")
@@ -33,8 +39,25 @@ def answers(message: Payload, reason: str = "stop") -> Behaviour:
     return behave
 
 
-def says(text: str) -> Behaviour:
-    return answers({"content": text})
+def says(text: str, *more: str) -> Behaviour:
+    return answers({"content": text}, "stop", *({"content": each} for each in more))
+
+
+def breaks_off(text: str) -> Behaviour:
+    """Closes the connection in the middle of a stream, after a text."""
+
+    def behave(handler: Handler, body: Payload) -> None:
+        choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+        about = {"id": "chatcmpl-1", "created": 1_790_000_000, "model": body["model"]}
+        chunk = {**about, "object": "chat.completion.chunk", "choices": [choice]}
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.send_header("content-length", "5000")
+        handler.end_headers()
+        handler.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        handler.close_connection = True
+
+    return behave
 
 
 def calls(name: str, **given: Any) -> Behaviour:
