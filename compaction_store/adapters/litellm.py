@@ -22,7 +22,7 @@ from compaction_store import arguments
 from compaction_store.adapters.litellm_calls import Call, call_of
 from compaction_store.adapters.litellm_threads import Sessions
 from compaction_store.drivers import drive
-from compaction_store.errors import DatabaseError, InvalidInput, MissingExtra, ThreadDamaged
+from compaction_store.errors import CompactionStoreError, DatabaseError, InvalidInput, MissingExtra, ThreadDamaged
 from compaction_store.models import Payload
 from compaction_store.store import Store
 
@@ -138,7 +138,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             left = len(self._waiting) + sum(gap.calls for gap in self._gaps.values())
             left += sum(note.payload.get("calls", 0) for note in self._notes)
         if left:
-            _LOG.error("%d calls were not stored: the store could not be reached before the process ended", left)
+            _LOG.error("%d calls of LiteLLM were not stored: the store could not be reached before the process ended", left)
         return not left
 
     def _put(self, kwargs: Any, response: Any, start: Any) -> None:
@@ -184,10 +184,10 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
     # ---- the worker
 
     def _work(self) -> None:
-        store = self._insisted(lambda _tries: self._open())
+        store = self._insisted(lambda _tries: self._opened())
         if store is None:
             return
-        sessions = Sessions(store, self._actor)
+        sessions = Sessions(store, self._actor, self._log_thread)
         self._notes.append(self._note("started", {"type": "started", "at": _now()}))
         while True:
             with self._changed:
@@ -208,6 +208,12 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
                 self._changed.notify_all()
         self._notes.append(self._note("stopped", {"type": "stopped", "at": _now()}))
         self._insisted(lambda _tries: self._stored(store, sessions, None, 0))
+
+    def _opened(self) -> Store:
+        store = self._open()
+        if not isinstance(store, Store):
+            raise InvalidInput(f"the function must return a Store, not {type(store).__name__}")
+        return store
 
     def _stored(self, store: Store, sessions: Sessions, call: Call | None, tries: int) -> bool:
         with self._changed:
@@ -247,7 +253,8 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
                 return work(tries)
             except Exception as error:  # noqa: BLE001 — the function that opens the store is the application's
                 if tries == 0:
-                    _LOG.warning("the store cannot be reached, calls of LiteLLM wait: %s", type(error).__name__)
+                    why = error if isinstance(error, CompactionStoreError) else type(error).__name__
+                    _LOG.warning("the store cannot be reached, calls of LiteLLM wait: %s", why)
             pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
             tries += 1
             with self._changed:

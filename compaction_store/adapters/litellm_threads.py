@@ -42,9 +42,10 @@ class _Known(NamedTuple):
 
 
 class Sessions:
-    """Knows which thread each call belongs to."""
+    """Knows which thread each call belongs to. None gets the thread `reserved`."""
 
-    def __init__(self, store: Store, actor: str | None) -> None:
+    def __init__(self, store: Store, actor: str | None, reserved: str) -> None:
+        self._reserved = reserved
         self._threads = Threads(store, actor, has_compaction, compared)
         self._actor = actor
         self._sessions: OrderedDict[str, list[_Known]] = OrderedDict()
@@ -121,19 +122,22 @@ class Sessions:
                 break
             # Another process of the gateway may have stored a conversation of this session.
             known = None
-        thread_id = call.session if not known else f"{call.session}#{len(known) + 1}"
+        thread_id = self._name(call.session, len(known))
         known.append(_Known(thread_id, names))
         return thread_id
 
     def _read(self, session: str) -> Work[list[_Known]]:
         found: list[_Known] = []
         while len(found) < _MOST:
-            thread_id = session if not found else f"{session}#{len(found) + 1}"
+            thread_id = self._name(session, len(found))
             view = yield from self._threads.view(thread_id)
             if view is None:
                 break
             found.append(_Known(thread_id, _names([i.payload for i in items_of(view) if i.payload is not None])))
         return found
+
+    def _name(self, session: str, place: int) -> str:
+        return session if place == 0 and session != self._reserved else f"{session}#{place + 1}"
 
     def _thread_of_prefix(self, call: Call, state: list[Payload]) -> str:
         digests = list(_digests(call.scope, state))

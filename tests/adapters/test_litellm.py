@@ -317,6 +317,21 @@ def test_calls_whose_messages_litellm_hides_are_gaps(
     assert (gap["type"], gap["reason"], gap["calls"]) == ("gap", "InvalidInput", 1)
 
 
+@pytest.mark.usefixtures("logger")
+def test_a_session_with_the_name_of_the_log_has_another_thread(provider: Server, store: Store) -> None:
+    asked(provider, HELLO, "litellm")
+    until(lambda: len(replayed(store, "litellm#1")) == 2)
+    assert [each["type"] for each in replayed(store, "litellm")] == ["started"]
+
+
+def test_a_function_that_opens_no_store_is_told_so(provider: Server, caplog: pytest.LogCaptureFixture) -> None:
+    for logger in _installed(StoreLogger(lambda: 3)):  # type: ignore[arg-type,return-value]
+        asked(provider, HELLO)
+        until(lambda: "the function must return a Store, not int" in caplog.text)
+        assert not logger.close(timeout=0.1)
+    assert "1 calls of LiteLLM were not stored" in caplog.text
+
+
 def test_arguments_are_checked(store: Store) -> None:
     for wrong in ({"store": 1}, {"thread_id": "s"}, {"most_calls": 0}, {"most_bytes": 0}, {"log_thread": ""}):
         with pytest.raises(InvalidInput):
