@@ -92,22 +92,23 @@ class Pair(NamedTuple):
     limit: str
 
 
+_OURS = "Appends: the hashes, the head's row and the count of tokens. Reads: the whole view."
 PAIRS = (
     Pair(
         "OpenAI Agents SDK, beside SQLAlchemySession", ("openai-agents",), Agents, OurAgents,
-        "It reads the whole view, each message with its hashes.",
+        _OURS,
     ),
     Pair(
         "LangChain, beside PostgresChatMessageHistory", ("langchain", "langchain-postgres"), LangChain, OurLangChain,
-        "The chain, the head's row and the count of tokens; the other one inserts a row.",
+        _OURS,
     ),
     Pair(
         "LangGraph, beside PostgresSaver", ("langgraph", "langgraph-checkpoint-postgres"), LangGraph, OurLangGraph,
-        "It calls PostgresSaver too, so it cannot be faster: the store's append is added.",
+        "It calls PostgresSaver too, so it cannot be faster: the store's append is added, and resuming, one view.",
     ),
     Pair(
         "Google ADK, beside DatabaseSessionService", ("google-adk",), Adk, OurAdk,
-        "It reads the whole view, and computes the state from it.",
+        f"{_OURS} The state is computed from the view.",
     ),
 )  # fmt: skip
 _INSTALLED = [pair for pair in PAIRS if all(map(version, pair.packages))]

@@ -138,7 +138,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
             left = len(self._waiting) + sum(gap.calls for gap in self._gaps.values())
             left += sum(note.payload.get("calls", 0) for note in self._notes)
         if left:
-            _LOG.error("%d calls of LiteLLM were not stored: the store could not be reached before the process ended", left)
+            _LOG.error("%d calls of LiteLLM were not stored: the store could not be reached in time", left)
         return not left
 
     def _put(self, kwargs: Any, response: Any, start: Any) -> None:
