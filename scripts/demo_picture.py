@@ -28,6 +28,7 @@ def run(folder: str) -> str:
     """Returns what the demo prints, with the terminal's colours."""
     environment = os.environ | {
         "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "XDG_DATA_HOME": folder, "HOME": folder, "TERM": "xterm-256color",
+        "COMPACTION_STORE_LINGER": "0",
     }  # fmt: skip
     environment.pop("COMPACTION_STORE_URL", None)
     done = subprocess.run(

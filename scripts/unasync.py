@@ -37,6 +37,7 @@ RULES = (
     ),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"create_aio_engine", "create_engine"),
+    (r"\bengines_aio\b", "engines"),
     (r"\b(join|close)_aio\b", r"\1"),
     (r"\bdrive_async\b", "drive"),
     (r"_IS_ASYNC = True", "_IS_ASYNC = False"),

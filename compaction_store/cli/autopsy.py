@@ -11,10 +11,9 @@ import typer
 
 from compaction_store import Store, importers
 from compaction_store.cli import autopsy_page, replaying
-from compaction_store.cli.deploying import reachable
 from compaction_store.cli.evaluating import write_file
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
-from compaction_store.cli.options import AsJson, Url
+from compaction_store.cli.options import AsJson, Url, reachable
 from compaction_store.cli.output import Column, Output, figures, line, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.replaying import Wanted

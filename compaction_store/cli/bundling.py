@@ -24,8 +24,7 @@ from compaction_store.bundles import line_format
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, csv_text
 from compaction_store.cli.attesting import LogFile, PublicKeys
-from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import Tenant, Url, naming
+from compaction_store.cli.options import Tenant, Url, naming, reachable
 from compaction_store.cli.output import note, without_bars
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse

@@ -19,8 +19,7 @@ import typer
 
 from compaction_store import CompactionRun, Store, View
 from compaction_store.cli import choosing, stats, values
-from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import Url
+from compaction_store.cli.options import Url, reachable
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.display import charts
 from compaction_store.models import Payload

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,28 +10,15 @@ import typer
 
 from compaction_store import embedded
 from compaction_store.cli import exits, options
-from compaction_store.cli.options import AsCsv, AsJson, Url
+from compaction_store.cli.options import AsCsv, AsJson, Url, reachable
 from compaction_store.cli.output import Output
 from compaction_store.deploy import citus, rebalancing, roles
 from compaction_store.deploy import doctor as diagnosis
 from compaction_store.deploy.doctor import Check
 from compaction_store.errors import CompactionStoreError
-from compaction_store.postgres import engines, schema
+from compaction_store.postgres import schema
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
-
-
-@contextmanager
-def reachable(url: str | None) -> Iterator[str]:
-    """Yields the database's URL. If none is given, runs the embedded server as long as the context is open."""
-    if (given := engines.chosen_url(url)) is not None:
-        yield given
-        return
-    share = embedded.join()
-    try:
-        yield share.url
-    finally:
-        share.close()
 
 
 def migrate_(

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from compaction_store.cli import options, values
-from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Url
+from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Url, reachable
 from compaction_store.cli.output import Column, Output, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.deploy import doctor
@@ -87,8 +86,8 @@ def url_(
 ) -> None:
     """Prints the URL of the database that the other verbs use, for psql, pandas and other programs.
 
-    The embedded Postgres runs only while a program uses it. With --wait it keeps running, so that another program can
-    connect.
+    The embedded Postgres runs only while a program uses it, and for a minute after a command. With --wait it keeps
+    running, so that another program can connect.
     """
     with reachable(url) as address:
         out = Output(as_json=False)

@@ -15,8 +15,7 @@ import typer
 from compaction_store import CompactionStoreError, Store, importers
 from compaction_store.cli import bundling, exits
 from compaction_store.cli.choosing import value
-from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import AsJson, Url
+from compaction_store.cli.options import AsJson, Url, reachable
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse

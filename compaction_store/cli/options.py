@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from compaction_store import Reader, Store, TokenBudget
+from compaction_store import Reader, Store, TokenBudget, embedded
 from compaction_store.arguments import MAX_NAME_BYTES
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
@@ -26,11 +26,14 @@ from compaction_store.errors import (
     CompactionNotFound,
     InvalidInput,
     MessageNotFound,
+    NotConfigured,
     PositionNotFound,
     ThreadNotFound,
 )
+from compaction_store.postgres import engines
 
 _MISSING = (ThreadNotFound, MessageNotFound, CompactionNotFound, PositionNotFound)
+_LINGER = "COMPACTION_STORE_LINGER"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 
@@ -134,8 +137,30 @@ def with_text(as_json: bool | None, *, text: bool, as_csv: bool = False) -> Outp
 
 
 @contextmanager
+def reachable(url: str | None) -> Iterator[str]:
+    """Yields the database's URL. If none is given, runs the embedded server while the context is open, and lingers."""
+    if (given := engines.chosen_url(url)) is not None:
+        yield given
+        return
+    linger = _linger()
+    share = embedded.join()
+    try:
+        yield share.url
+    finally:
+        share.close(linger=linger)
+
+
+def _linger() -> int:
+    """Returns how many seconds the embedded server stays for the next command."""
+    text = os.environ.get(_LINGER, "60")
+    if re.fullmatch("[0-9]{1,4}", text) is None or int(text) > embedded.LONGEST_LINGER:
+        raise NotConfigured(f"${_LINGER} must be a number of seconds from 0 to {embedded.LONGEST_LINGER}, not {text!r}")
+    return int(text)
+
+
+@contextmanager
 def reader(url: str | None, tenant: str) -> Iterator[Reader]:
-    with naming(tenant), Reader.open(url, tenant=tenant) as opened:
+    with reachable(url) as address, naming(tenant), Reader.open(address, tenant=tenant) as opened:
         yield opened
 
 
@@ -160,7 +185,11 @@ def where(tenant: str, *, all_tenants: bool) -> str:
 
 @contextmanager
 def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store]:
-    with naming(tenant), Store.open(url, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened:
+    with (
+        reachable(url) as address,
+        naming(tenant),
+        Store.open(address, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened,
+    ):
         yield opened
 
 

@@ -108,16 +108,16 @@ def serve(
     access = web.OneTimeToken(actor or options.user_at_host()) if auth is None else web.BehindProxy(auth)
     hosts = ("127.0.0.1", "localhost", "[::1]", *(names or ()))
 
-    async def run() -> None:
+    async def run(address: str) -> None:
         role = None if as_login else _AUDITOR
         async with AsyncExitStack() as stack:
             reader = await stack.enter_async_context(
-                AsyncReader.open(url, tenant=tenant, pool_size=4, role=role, settings=_READ_ONLY)
+                AsyncReader.open(address, tenant=tenant, pool_size=4, role=role, settings=_READ_ONLY)
             )
             reviews = None
             if review:
                 reviews = await stack.enter_async_context(
-                    AsyncStore.open(url, tenant=tenant, pool_size=1, role=None if as_login else _REVIEWER)
+                    AsyncStore.open(address, tenant=tenant, pool_size=1, role=None if as_login else _REVIEWER)
                 )
             app = web.audit_app(
                 reader, access=access, hosts=hosts, tenant=tenant, content=content, budget=budget, checkpoints=log,
@@ -125,8 +125,8 @@ def serve(
             )  # fmt: skip
             await _serve_pages(app, access, host, port)
 
-    with options.naming(tenant):
-        asyncio.run(run())
+    with options.reachable(url) as address, options.naming(tenant):
+        asyncio.run(run(address))
 
 
 def _is_loopback(host: str) -> bool:
@@ -195,15 +195,16 @@ def mcp(
 
     role = None if as_login else _AUDITOR
 
-    async def serve() -> None:
-        async with AsyncReader.open(url, tenant=tenant, pool_size=4, role=role) as reader:
+    async def serve(address: str) -> None:
+        async with AsyncReader.open(address, tenant=tenant, pool_size=4, role=role) as reader:
             served = adapter.McpTools(reader, thread_id=thread, max_tokens=max_tokens)
             if http is None:
                 await adapter.run_stdio(served)
             else:
                 await _serve_http(adapter, served, host, port)
 
-    asyncio.run(serve())
+    with options.reachable(url) as address:
+        asyncio.run(serve(address))
 
 
 def _address(text: str, option: str) -> tuple[str, int]:

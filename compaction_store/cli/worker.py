@@ -24,8 +24,7 @@ import typer
 from compaction_store import CompactionRun, Store, Thread, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
-from compaction_store.cli.deploying import reachable
-from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url
+from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url, reachable
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.deploy import doctor

@@ -1,4 +1,4 @@
-"""The connections of stores, and a single call for code that has no store."""
+"""A single call, and connections, for code that has no store."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.engines import Engine
 
-__all__ = ["AsyncConnections", "Connections", "call_once"]
+__all__ = ["Connections", "call_once"]
 
 _SECONDS = 10.0
 _T = TypeVar("_T")

@@ -14,18 +14,19 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy import Engine as Engine  # noqa: PLC0414 — for the store, which does not import sqlalchemy
-from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import queue
 
 from compaction_store.errors import InvalidInput, NotConfigured
 from compaction_store.postgres import embedded_connection, timeouts, waiters
+
+if TYPE_CHECKING:
+    from compaction_store.postgres.engines_aio import AsyncEngine
 
 VARIABLE = "COMPACTION_STORE_URL"
 # The connect parameter with the embedded server, the only one that does not go to the driver.
@@ -80,6 +81,9 @@ def create_aio_engine(
     deadline: float = _LONGEST_SILENCE,
     settings: Mapping[str, str] | None = None,
 ) -> AsyncEngine:
+    # A quarter of the time of importing sqlalchemy, which a synchronous store need not spend.
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
     address = driver_url(url)
     options = _options(address, pool_size, connect_timeout, deadline, settings or {})
     engine = create_async_engine(address, poolclass=_AioPool, **options)

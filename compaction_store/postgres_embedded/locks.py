@@ -18,6 +18,8 @@ USERS = f"{FOLDER}/users"
 REAPER = f"{FOLDER}/keeper"
 # Exclusive, by the server and its child processes, which inherit it.
 RUNNING = f"{FOLDER}/running"
+# No lock: until the time of its last change, the reaper lets a server without users run.
+LINGER = f"{FOLDER}/linger"
 
 PAUSE = 0.02
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -32,6 +33,15 @@ def is_ready(data: Path) -> bool:
     return pid is not None and says_ready and works_in(pid, data) is not False
 
 
+def is_running(folder: Path) -> bool:
+    """Returns whether any process of the server is left."""
+    running = open_lock(folder / RUNNING)
+    try:
+        return not try_lock(running, fcntl.LOCK_SH)
+    finally:
+        os.close(running)
+
+
 def works_in(pid: int, folder: Path) -> bool | None:
     """Returns whether a process has a folder as its working directory, as a server does with its data; None if unknown.
 
@@ -41,6 +51,17 @@ def works_in(pid: int, folder: Path) -> bool | None:
         return Path(f"/proc/{pid}/cwd").samefile(folder)
     except FileNotFoundError:
         return False if Path("/proc/self").exists() else None
+    except OSError:
+        return None
+
+
+def runs(data: Path, program: str) -> bool | None:
+    """Returns whether a folder's server runs this program, not another file of that name; None if unknown."""
+    pid, _ = read_pid_file(data)
+    if pid is None or not works_in(pid, data):
+        return None
+    try:
+        return Path(f"/proc/{pid}/exe").samefile(program)
     except OSError:
         return None
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from compaction_store.errors import DatabaseUnavailable
@@ -47,6 +47,7 @@ def start(folder: DataFolder) -> int:
     (folder.path / locks.FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
     end = time.monotonic() + folder.timeout
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end) as starting:
+        _stop_lingering_stranger(folder)
         users = _lock(folder, locks.USERS, fcntl.LOCK_SH, end)
         try:
             account = data_folder.account_for(folder.data)
@@ -77,9 +78,16 @@ def restart(folder: DataFolder) -> bool:
     return True
 
 
-def leave(folder: DataFolder, users: int) -> None:
-    """Releases a share of the users' lock. If it is the last one, stops the server before returning."""
+def leave(folder: DataFolder, users: int, *, linger: float) -> None:
+    """Releases a share of the users' lock. If it is the last one, stops the server before returning.
+
+    With `linger` the reaper stops it that many seconds later, unless somebody has joined. Without a reaper, or if the
+    disk is full, this call stops it.
+    """
+    lingers = linger > 0 and _let_linger(folder, linger)
     os.close(users)
+    if lingers:
+        return
     end = time.monotonic() + folder.timeout
     with _locked(folder, locks.STARTING, fcntl.LOCK_EX, end):
         last = open_lock(folder.path / locks.USERS)
@@ -91,6 +99,19 @@ def leave(folder: DataFolder, users: int) -> None:
                 socket_links.remove(folder.path)
         finally:
             os.close(last)
+
+
+def _let_linger(folder: DataFolder, seconds: float) -> bool:
+    with suppress(OSError):
+        reaper_lock = open_lock(folder.path / locks.REAPER)
+        try:
+            if try_lock(reaper_lock, fcntl.LOCK_SH):
+                return False
+        finally:
+            os.close(reaper_lock)
+        reaper.let_linger(folder.path, seconds)
+        return True
+    return False
 
 
 def _lock(folder: DataFolder, name: str, how: int, end: float) -> int:
@@ -164,11 +185,17 @@ def _start_server(folder: DataFolder, account: pwd.struct_passwd | None, end: fl
 
 
 def _is_running(folder: DataFolder) -> bool:
-    running = open_lock(folder.path / locks.RUNNING)
+    return postmaster.is_running(folder.path) and postmaster.is_ready(folder.data)
+
+
+def _stop_lingering_stranger(folder: DataFolder) -> None:
+    """Stops a server that nobody uses if it runs another installation's program, which may have been removed since."""
+    users = open_lock(folder.path / locks.USERS)
     try:
-        return not try_lock(running, fcntl.LOCK_SH) and postmaster.is_ready(folder.data)
+        if try_lock(users) and postmaster.runs(folder.data, folder.program("postgres")) is False:
+            postmaster.stop(folder.path, folder.timeout)
     finally:
-        os.close(running)
+        os.close(users)
 
 
 def _run_server(folder: DataFolder, account: pwd.struct_passwd | None, log: int, running: int) -> None:

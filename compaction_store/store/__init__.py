@@ -1,9 +1,21 @@
 """Store and Reader, AsyncStore and AsyncReader.
 
-`scripts/unasync.py` derives `_sync` from `_async`.
+`scripts/unasync.py` derives `_sync` from `_async`. Each is imported when it is first asked for, because a program needs
+one of them and importing both takes long.
 """
 
-from compaction_store.store._async import AsyncReader, AsyncStore
-from compaction_store.store._sync import Reader, Store
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compaction_store.store._async import AsyncReader, AsyncStore
+    from compaction_store.store._sync import Reader, Store
+else:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{'_async' if name.startswith('Async') else '_sync'}"), name)
+
 
 __all__ = ["AsyncReader", "AsyncStore", "Reader", "Store"]

@@ -36,6 +36,8 @@ def environment(folder: Path, url: str | None, **more: str) -> dict[str, str]:
     found |= {
         "HOME": str(folder),
         "XDG_DATA_HOME": str(folder / "data"),
+        # Nothing is left running when a test is over.
+        "COMPACTION_STORE_LINGER": "0",
         "TZ": "UTC",
         "PAGER": "cat",
         "TERM": "xterm-256color",

@@ -15,7 +15,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from compaction_store import drivers
 from compaction_store.postgres.call import Caller, Observer, sleep_in_greenlet
-from compaction_store.postgres.engines import AsyncEngine
+from compaction_store.postgres.engines_aio import AsyncEngine
 from compaction_store.postgres.thread_names import ThreadNames
 
 _P = ParamSpec("_P")

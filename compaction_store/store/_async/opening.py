@@ -9,7 +9,7 @@ from compaction_store import embedded
 from compaction_store.postgres import engines, queries
 from compaction_store.postgres._async.connections import AsyncConnections
 from compaction_store.postgres.call import deadline_for_opening
-from compaction_store.postgres.engines import AsyncEngine
+from compaction_store.postgres.engines_aio import AsyncEngine
 from compaction_store.postgres.thread_names import ThreadNames
 from compaction_store.telemetry.telemetry import Telemetry
 
