@@ -24,10 +24,12 @@ from compaction_store.errors import (
     Conflict,
     DatabaseError,
     DatabaseUnavailable,
+    InvalidInput,
     PermissionDenied,
     UnsupportedDatabase,
 )
 from compaction_store.postgres import connections, engines, queries, schema
+from compaction_store.postgres import partitions as table_partitions
 
 _T = TypeVar("_T")
 
@@ -35,6 +37,7 @@ LOCK_TIMEOUT_MS = 200
 TURN_TIMEOUT_MS = 30_000
 scripts = schema.scripts
 TRIES = 120
+MIN_PARTITIONS, MAX_PARTITIONS = 2, 1024
 # The same table as alembic would create.
 _VERSION_TABLE = f"""
     CREATE TABLE {schema.SCHEMA}.alembic_version (
@@ -69,9 +72,20 @@ def _engine(url: str) -> sa.Engine:
     return engines.create_engine(url, pool_size=1, connect_timeout=10)
 
 
-def upgrade(url: str, revision: str = "head") -> None:
-    """Upgrades the database to a revision; does nothing if it is already there."""
-    _alembic(url, lambda config: command.upgrade(config, revision))
+def upgrade(url: str, revision: str = "head", *, partitions: int | None = None) -> None:
+    """Upgrades the database to a revision; does nothing if it is already there.
+
+    With `partitions`, the table of messages gets so many when it is made. A database that is there already must have
+    that many, or `Conflict` is raised. Without it they stay as they are, and a new table has none.
+    """
+    if partitions is not None:
+        if type(partitions) is not int or not MIN_PARTITIONS <= partitions <= MAX_PARTITIONS:
+            raise InvalidInput(
+                f"partitions must be an integer from {MIN_PARTITIONS} to {MAX_PARTITIONS:,}, not {partitions!r}"
+            )
+        if (there := _once(url, _count_partitions)) not in (None, partitions):
+            raise Conflict(f"the table of messages was made with {there or 'no'} partitions, which cannot be changed")
+    _alembic(url, lambda config: command.upgrade(config, revision), partitions=partitions)
 
 
 def downgrade(url: str, revision: str, *, delete_everything: bool = False) -> None:
@@ -183,9 +197,17 @@ def _failure(error: sa.exc.DBAPIError) -> CompactionStoreError:
     return DatabaseError(f"the migration failed with SQLSTATE {state}: {lines[0]}", sqlstate=state)
 
 
-def _alembic(url: str, run: Callable[[Config], None], *, delete_everything: bool = False) -> None:
+def _count_partitions(connection: Connection) -> int | None:
+    """Returns None if there is no table yet."""
+    return None if queries.revision(connection) is None else table_partitions.count(connection)
+
+
+def _alembic(
+    url: str, run: Callable[[Config], None], *, delete_everything: bool = False, partitions: int | None = None
+) -> None:
     def migrate(connection: sa.Connection) -> None:
         config = _config()
+        config.attributes["partitions"] = partitions or 0
         config.attributes["connection"] = connection
         config.attributes["delete_everything"] = delete_everything
         run(config)

@@ -131,7 +131,8 @@ def server() -> Iterator[Server]:
         platforms.make_login(admin, platforms.APPLICATION, "application", "loader", "auditor")
     else:
         found.create(TEMPLATE, "template0")
-        migrate.upgrade(found.database(TEMPLATE))
+        partitions = os.environ.get("COMPACTION_STORE_TEST_PARTITIONS")
+        migrate.upgrade(found.database(TEMPLATE), partitions=None if partitions is None else int(partitions))
     yield found
     for name in (*left, TEMPLATE):
         found.drop(name)

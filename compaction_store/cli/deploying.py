@@ -25,12 +25,24 @@ def migrate_(
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; exit with code 3 if the schema is not up to date.")
     ] = False,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            metavar="N",
+            min=2,
+            max=1024,
+            help="Make the table of messages with N partitions. They cannot be changed later.",
+            show_default=False,
+        ),
+    ] = None,
     url: Url = None,
     as_json: AsJson = None,
 ) -> None:
     """Upgrades the database's schema to this version; does nothing if it is up to date.
 
-    Several processes may run it at once. Use a login that can create roles, not the application's.
+    Several processes may run it at once. Use a login that can create roles, not the application's. Partitions are for
+    stores of a hundred million messages and more: see compaction-store docs how-to/large-stores.
     """
     # Loading alembic takes longer than everything else, and no other verb needs it.
     from compaction_store import migrate  # noqa: PLC0415
@@ -41,7 +53,7 @@ def migrate_(
         if check:
             migrate.check(address)
         else:
-            migrate.upgrade(address)
+            migrate.upgrade(address, partitions=partitions)
     if out.as_json:
         out.json({"before": before, "revision": schema.REVISION})
     else:

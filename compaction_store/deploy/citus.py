@@ -19,7 +19,7 @@ from sqlalchemy.pool import PoolProxiedConnection as Connection
 
 from compaction_store.errors import InvalidInput, NotConfigured, PermissionDenied, UnsupportedDatabase
 from compaction_store.jsonable import named
-from compaction_store.postgres import connections, engines, queries, schema
+from compaction_store.postgres import connections, engines, partitions, queries, schema
 
 _OLDEST = 12
 _MOST_SHARDS = 64_000
@@ -151,6 +151,8 @@ def _distribute(connection: Connection, shards: int | None) -> Distributed:
             queries.fetch(connection, statement)
         now = not is_done(connection)
         if now:
+            if partitions.count(connection):
+                raise UnsupportedDatabase("the table of messages has partitions, which cannot be distributed")
             if shards is not None:
                 queries.fetch(connection, f"SET LOCAL citus.shard_count = {shards:d}")
             _spread(connection)

@@ -1,17 +1,19 @@
 """Reads the schema of a database as facts: a subject and its description, each one line of text.
 
 The queries qualify every name with its schema, so that no object in the database can replace a catalogue. They need no
-privileges. `schema_check` has the expected facts. The file is long because most of it is queries.
+privileges. `schema_check` has the expected facts, `partitions` those of partitions, which are left out here. The file
+is long because most of it is queries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
 
-from compaction_store.postgres import cluster_introspection, queries, role_members
+from compaction_store.postgres import cluster_introspection, partitions, queries, role_members
 from compaction_store.postgres.cluster_introspection import ClusterFacts
 from compaction_store.postgres.role_members import Member
 
@@ -23,22 +25,22 @@ OURS = role_members.ROLES
 # accepted.
 _TABLES = """
     SELECT 'table ' || c.relname, pg_catalog.concat_ws(', ',
-        CASE c.relkind WHEN 'r' THEN 'table' ELSE 'of kind ' || c.relkind::text END,
+        CASE WHEN c.relkind IN ('r', 'p') THEN 'table' ELSE 'of kind ' || c.relkind::text END,
         CASE c.relpersistence WHEN 'p' THEN NULL ELSE 'persistence ' || c.relpersistence::text END,
         CASE WHEN c.relrowsecurity THEN 'row security' END, CASE WHEN c.relforcerowsecurity THEN 'forced' END,
         CASE WHEN NOT c.relhastriggers AND EXISTS (SELECT FROM pg_catalog.pg_trigger AS g WHERE g.tgrelid = c.oid)
             THEN 'triggers not looked for' END,
         CASE WHEN NOT c.relhasindex AND EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid)
             THEN 'indexes not looked for' END,
-        CASE WHEN c.relkind = 'r' AND c.relchecks <> (
+        CASE WHEN c.relkind IN ('r', 'p') AND c.relchecks <> (
             SELECT count(*) FROM pg_catalog.pg_constraint AS k WHERE k.conrelid = c.oid AND k.contype = 'c'
         ) THEN 'checks not looked for' END,
-        CASE WHEN NOT c.relispopulated THEN 'not populated' END, CASE WHEN c.relispartition THEN 'a partition' END,
+        CASE WHEN NOT c.relispopulated THEN 'not populated' END,
         CASE WHEN c.reloftype <> 0 THEN 'of a type' END,
         CASE WHEN c.relkind = 'r' AND m.amname <> 'heap' THEN 'kept by ' || m.amname END)
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     LEFT JOIN pg_catalog.pg_am AS m ON m.oid = c.relam
-    WHERE n.nspname = 'compaction_store' AND c.relkind NOT IN ('i', 'I', 't')
+    WHERE n.nspname = 'compaction_store' AND c.relkind NOT IN ('i', 'I', 't') AND NOT c.relispartition
     UNION ALL
     SELECT 'owner of ' || o.name, pg_catalog.pg_get_userbyid(
         CASE WHEN pg_catalog.pg_has_role(o.owner, t.relowner, 'MEMBER') THEN t.relowner ELSE o.owner END)::text
@@ -56,6 +58,7 @@ _TABLES = """
     SELECT 'owner of table ' || c.relname, pg_catalog.pg_get_userbyid(c.relowner)::text
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = 'compaction_store' AND c.relkind NOT IN ('i', 'I', 't') AND c.relname <> 'alembic_version'
+        AND NOT c.relispartition
 """
 _COLUMNS = """
     SELECT pg_catalog.format('column %%s.%%s', c.relname, a.attname), pg_catalog.concat_ws(' ',
@@ -72,7 +75,8 @@ _COLUMNS = """
     JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
     LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation
     LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-    WHERE n.nspname = 'compaction_store' AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+        AND a.attnum > 0 AND NOT a.attisdropped
 """
 _VIEWS = """
     SELECT 'definition of view ' || c.relname,
@@ -94,17 +98,19 @@ _CONSTRAINTS = """
     JOIN pg_catalog.pg_class AS c ON c.oid = k.conrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = k.conindid
-    WHERE n.nspname = 'compaction_store' AND k.contype <> 'n'
+    WHERE n.nspname = 'compaction_store' AND k.contype <> 'n' AND NOT c.relispartition
 """
 # Other indexes count if they have an expression or a condition: its functions run for every row that is written.
 _INDEXES = """
-    SELECT 'unique index ' || x.relname, pg_catalog.pg_get_indexdef(i.indexrelid)
+    SELECT 'unique index ' || x.relname,
+        pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')
         || CASE WHEN i.indisvalid AND i.indisready AND i.indislive AND i.indimmediate THEN '' ELSE ', invalid' END
     FROM pg_catalog.pg_index AS i
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indrelid
     JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store' AND i.indisunique AND NOT i.indisprimary AND c.relkind = 'r'
+    WHERE n.nspname = 'compaction_store' AND i.indisunique AND NOT i.indisprimary
+        AND c.relkind IN ('r', 'p') AND NOT c.relispartition
     UNION ALL
     SELECT 'index ' || x.relname, pg_catalog.concat_ws(', ',
         CASE WHEN i.indexprs IS NOT NULL THEN 'with an expression' END,
@@ -123,7 +129,8 @@ _INDEXES = """
                 'pg_catalog.pg_type'::regclass, 'pg_catalog.pg_collation'::regclass)
         ) AS own
     ) AS o
-    WHERE n.nspname = 'compaction_store' AND NOT i.indisunique AND c.relkind = 'r'
+    WHERE n.nspname = 'compaction_store' AND NOT i.indisunique
+        AND c.relkind IN ('r', 'p') AND NOT c.relispartition
         AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR o.own)
 """
 # Left out: internal triggers of foreign keys, which a user's tables may have on these, and Citus's trigger.
@@ -139,7 +146,7 @@ _TRIGGERS = """
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     JOIN pg_catalog.pg_proc AS p ON p.oid = g.tgfoid
     JOIN pg_catalog.pg_namespace AS f ON f.oid = p.pronamespace
-    WHERE n.nspname = 'compaction_store' AND NOT (g.tgisinternal AND (
+    WHERE n.nspname = 'compaction_store' AND NOT c.relispartition AND NOT (g.tgisinternal AND (
         p.oid < 16384 AND p.proname ~ '^(RI_FKey_|unique_key_recheck$)'
         OR f.nspname = 'pg_catalog' AND p.proname = 'citus_truncate_trigger'))
 """
@@ -152,14 +159,15 @@ _POLICIES = """
     FROM pg_catalog.pg_policy AS p
     JOIN pg_catalog.pg_class AS c ON c.oid = p.polrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store'
+    WHERE n.nspname = 'compaction_store' AND NOT c.relispartition
 """
 _RULES_AND_CHILDREN = """
     SELECT pg_catalog.format('rule %%s.%%s', c.relname, r.rulename), 'on ' || r.ev_type::text
     FROM pg_catalog.pg_rewrite AS r
     JOIN pg_catalog.pg_class AS c ON c.oid = r.ev_class
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'v') AND r.rulename <> '_RETURN'
+    WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition
+        AND r.rulename <> '_RETURN'
     UNION ALL
     SELECT pg_catalog.format('inheritance of %%s.%%s from %%s', cn.nspname, c.relname, p.relname), 'there'
     FROM pg_catalog.pg_inherits AS i
@@ -167,7 +175,7 @@ _RULES_AND_CHILDREN = """
     JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace
     JOIN pg_catalog.pg_class AS p ON p.oid = i.inhparent
     JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.relnamespace
-    WHERE 'compaction_store' IN (cn.nspname, pn.nspname) AND c.relkind <> 'i'
+    WHERE 'compaction_store' IN (cn.nspname, pn.nspname) AND c.relkind <> 'i' AND NOT c.relispartition
 """
 # Grouped by name: a second function with other arguments could be called instead of the shipped one.
 _FUNCTIONS = """
@@ -214,11 +222,13 @@ _GRANTS = """
             coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner)) AS acl
         FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
         WHERE n.nspname = 'compaction_store' AND c.relkind NOT IN ('i', 'I', 't', 'c')
+            AND NOT c.relispartition
         UNION ALL
         SELECT pg_catalog.format('%%s.%%s', c.relname, t.attname), c.relowner, t.attacl
         FROM pg_catalog.pg_attribute AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.attrelid
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
         WHERE n.nspname = 'compaction_store' AND t.attacl IS NOT NULL AND NOT t.attisdropped
+            AND NOT c.relispartition
         UNION ALL
         SELECT p.proname || '()', p.proowner,
             coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
@@ -341,6 +351,7 @@ class Facts(NamedTuple):
     members: Sequence[Member] = ()
     notes: Sequence[str] = ()
     cluster: ClusterFacts = ClusterFacts()
+    partitions: Mapping[str, str] = MappingProxyType({})
 
     @property
     def is_spread(self) -> bool:
@@ -356,4 +367,5 @@ def read(connection: Connection) -> Facts:
         roles: dict[str, str] = dict(queries.fetch(connection, _ROLES, {"ours": list(OURS)}))
         members = role_members.read(connection)
         notes = [note for (note,) in queries.fetch(connection, _NOTES)]
-        return Facts(found, roles, members, notes, cluster_introspection.read(connection))
+        cluster = cluster_introspection.read(connection)
+        return Facts(found, roles, members, notes, cluster, partitions.read(connection))

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from compaction_store.models import Finding
-from compaction_store.postgres import role_members, schema
+from compaction_store.postgres import partitions, role_members, schema
 from compaction_store.postgres.introspection import OURS, Facts
 
 _OWNER = OURS[0]
@@ -79,6 +79,7 @@ def check_schema(seen: Facts) -> SchemaReport:
         found.append(f"everything belongs to {owner}, which was not a member of {_OWNER} when it migrated")
         expected, facts = ({k: v for k, v in of.items() if not _says_owner(k)} for of in (expected, facts))
     found += _compare(expected, facts)
+    found += _partitions(seen)
     notes: tuple[str, ...] = (*role_members.notes(seen.members), *seen.notes)
     if has_roles:
         found += _compare({f"role {role}": "there" for role in OURS}, seen.roles)
@@ -114,6 +115,15 @@ def _compare(expected: dict[str, str], seen: dict[str, str]) -> Iterator[str]:
             yield f"the {subject} is not the shipped one"
         else:
             yield f"{subject}: {found}; expected: {wanted}"
+
+
+def _partitions(seen: Facts) -> Iterator[str]:
+    triggers = "; ".join(
+        f"{name} A {kind} compaction_store.{function}"
+        for (table, name), (kind, function) in sorted(_triggers(False).items())
+        if table == "messages"
+    )
+    yield from _compare(partitions.expected(seen.partitions, triggers), dict(seen.partitions))
 
 
 def _shards(seen: Facts) -> Iterator[str]:

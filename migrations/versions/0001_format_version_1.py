@@ -158,9 +158,31 @@ _FILES = (
 )
 
 
+# With partitions, a thread's messages are in the one that the hash of its key chooses. Only this table has them,
+# because it is nearly all of a store. Postgres gives them the row triggers; one for statements must be made on each.
+_TABLE, _TRIGGERS = (f"{folder}/messages.sql" for folder in ("tables", "triggers"))
+_PARTITION = """
+    CREATE TABLE compaction_store.messages_{number} PARTITION OF compaction_store.messages
+        FOR VALUES WITH (MODULUS {count}, REMAINDER {number})
+"""
+_TRIGGER = """
+    CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON compaction_store.messages_{number}
+        FOR EACH STATEMENT EXECUTE FUNCTION compaction_store.refuse_change();
+    ALTER TABLE compaction_store.messages_{number} ENABLE ALWAYS TRIGGER refuse_truncate
+"""
+
+
 def upgrade() -> None:
+    count = _partitions()
     for name in _FILES:
-        op.execute((_SQL / name).read_text(encoding="utf-8"))
+        text = (_SQL / name).read_text(encoding="utf-8")
+        if count and name == _TABLE:
+            text = text.replace("\n);\n", "\n) PARTITION BY HASH (thread_uid);\n", 1)
+        op.execute(text)
+        if name in (_TABLE, _TRIGGERS):
+            each = _PARTITION if name == _TABLE else _TRIGGER
+            for number in range(count):
+                op.execute(each.format(number=number, count=count))
 
 
 def downgrade() -> None:
@@ -168,6 +190,14 @@ def downgrade() -> None:
     if not _may_delete_everything():
         op.execute((_SQL / "refuse_downgrade.sql").read_text(encoding="utf-8"))
     op.execute((_SQL / "downgrade.sql").read_text(encoding="utf-8"))
+
+
+def _partitions() -> int:
+    """Returns the argument of `migrate.upgrade`, or that of `-x partitions=…`; 0 for a table without partitions."""
+    given = context.config.attributes.get("partitions")
+    if given is None:
+        given = context.get_x_argument(as_dictionary=True).get("partitions")
+    return int(given or 0)
 
 
 def _may_delete_everything() -> bool:

@@ -71,7 +71,7 @@ BEGIN
     BEGIN
         FOR v_object IN
             SELECT c.relname AS name FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-            WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'v') AND c.relname <> 'alembic_version'
+            WHERE n.nspname = 'compaction_store' AND c.relkind IN ('r', 'p', 'v') AND c.relname <> 'alembic_version'
         LOOP
             EXECUTE format('ALTER TABLE compaction_store.%I OWNER TO compaction_store_owner', v_object.name);
         END LOOP;
