@@ -30,7 +30,7 @@ from benchmarks.disk import Disk
 from benchmarks.loading import Loading
 from benchmarks.peers import ENTRIES, version
 from benchmarks.pgbench import Function
-from benchmarks.reading import Audits, Reading, Views
+from benchmarks.reading import Audits, Reading, Views, WideViews
 from benchmarks.streaming import LongStreaming, Streaming
 from benchmarks.turns import Turns
 from compaction_store import migrate
@@ -39,7 +39,7 @@ USUAL: tuple[type[Contest], ...] = (
     Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
     Adapters,
 )  # fmt: skip
-LONG: tuple[type[Contest], ...] = (Million, ManyThreads, LongStreaming, Turns)
+LONG: tuple[type[Contest], ...] = (Million, ManyThreads, WideViews, LongStreaming, Turns)
 # Sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
 _PAGE = DOCS / "performance.md"

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import psycopg
 
-from benchmarks.contest import Bench, Contest, Samples, Side
+from benchmarks.contest import Bench, Contest, Samples, Side, reading
 from benchmarks.corpus import message, messages
 from benchmarks.floor import Floor
 from benchmarks.rows import Row
@@ -125,28 +125,46 @@ class Million(Lengths):
 
 
 class ManyThreads(Contest):
-    title = "Appending as threads grow"
+    """A store several times as large as the server's shared_buffers, which are 128 MB unless somebody changes them."""
+
+    title = "Threads of a store larger than shared_buffers"
     name = "threads"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "append to any of 100,000 threads over append to one", "any", "Rows and index pages that were not changed"
-            " for long: the first change after a checkpoint writes the whole page to the WAL.", over="one",
+            "append to any of 50,000 threads of 10 over append to one", "any", "Rows and index pages that are not in"
+            " memory, and were not changed for long: the first change after a checkpoint writes the whole page to the"
+            " WAL.", over="one",
+        ),
+        Row(
+            "append to the newest 100 of them over append to one", "young", "The keys of threads begin with the time"
+            " of their birth, so young threads are next to each other in the indexes.", over="one",
+        ),
+        Row(
+            "view of any of them over the view of one", "view any", "Pages that are not in memory.", over="view one",
         ),
     )  # fmt: skip
-    _threads = 100_000
+    _threads = 50_000
+    _young = 100
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
-        for number in range(self._threads):
-            bench.store.append(f"many-{number}", message(number), tokens=150)
+        each = messages(10)
+        threads = ((f"many-{number}", each) for number in range(self._threads))
+        for _loaded in bench.store.load_threads(threads, tokens=150):
+            pass
+        bench.store.append("one-of-many", each)
 
     def round(self) -> Mapping[str, Sequence[float]]:
         store = self.bench.store
         # A prime step, so that every thread is used once before any is used again.
         names = (f"many-{number * 7_919 % self._threads}" for number in count())
+        young = (f"many-{self._threads - 1 - number % self._young}" for number in count())
         sides = {
             "one": Side(partial(store.append, "one-of-many"), message),
             "any": Side(lambda given: store.append(*given), lambda: (next(names), message())),
+            "young": Side(lambda given: store.append(*given), lambda: (next(young), message())),
+            "view one": reading(lambda: store.view("many-0")),
+            "view any": Side(store.view, lambda: next(names)),
         }
         return self.interleaved(sides, self.bench.repeats(300))
 

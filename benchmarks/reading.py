@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import ClassVar
 
@@ -164,6 +165,40 @@ def audited(bench: Bench) -> None:
     for size in (110, 1_100, 11_000):
         bench.store.compact("audited", summaries(1, 99_000, size))
     bench.store.compact("audited", summaries(99_001, 99_901, 900))
+
+
+class WideViews(Contest):
+    title = "Compacting a wide view"
+    name = "wide"
+    rows: ClassVar[Sequence[Row]] = (
+        Row(
+            "a compaction in a view of 10,000 elements over one of 100", "wide", "The view is read first, because the"
+            " callback may look at all of it.", over="narrow",
+        ),
+        Row(
+            "a compaction in a view of 10,000 elements over reading the view", "wide", "As above,"
+            " and the commit.", over="view",
+        ),
+    )  # fmt: skip
+    _size = 10_000
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        fill(bench.store, "wide", self._size)
+        fill(bench.store, "narrow", 100)
+
+    def round(self) -> Mapping[str, Sequence[float]]:
+        store = self.bench.store
+        sides = {name: Side(self._compact, partial(self._next, name)) for name in ("wide", "narrow")}
+        return self.interleaved(sides | {"view": reading(lambda: store.view("wide"))}, self.bench.repeats(15))
+
+    def _next(self, name: str) -> tuple[str, int]:
+        """Appends two messages, so that the view keeps its size: they are the next to be folded."""
+        return name, self.bench.store.append(name, messages(2))[0].seq
+
+    def _compact(self, given: tuple[str, int]) -> None:
+        name, seq = given
+        self.bench.store.compact(name, lambda ctx: ctx.compact(seq, seq + 1, "It says little."))
 
 
 class Audits(Contest):
