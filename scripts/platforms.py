@@ -182,10 +182,12 @@ def tried(platform: Platform, url: str) -> Mapping[str, str]:
     return found
 
 
-def suite(name: str, url: str | None) -> str:
+def suite(name: str, url: str | None, tests: Sequence[str], *, pooled: bool) -> str:
     """Runs the functional tests with a login of the service; without a URL, each worker starts a server of its own."""
     environment = {**os.environ, "COMPACTION_STORE_TEST_PLATFORM": name}
-    command = [sys.executable, "-m", "pytest", "-q", *SUITE]
+    if pooled:
+        environment["COMPACTION_STORE_TEST_POOLER"] = "1"
+    command = [sys.executable, "-m", "pytest", "-q", *tests]
     if url is None:
         command += ["-n", str(os.cpu_count() or 2)]
     else:
@@ -241,6 +243,8 @@ def main() -> None:
         "--server", action="append", default=[], metavar="URL", help="another, disposable server; repeatable"
     )
     parser.add_argument("--suite", action="store_true", help="run the functional tests too, about four minutes each")
+    parser.add_argument("--pooled", action="store_true", help="their stores connect through pgbouncer")
+    parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other functional tests")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     rows = []
@@ -255,7 +259,9 @@ def main() -> None:
                 found = dict(tried(PLATFORMS[name], url))
                 clean(url)
                 if given.suite:
-                    found["functional tests"] = suite(name, url if url in given.server else None)
+                    found["functional tests"] = suite(
+                        name, url if url in given.server else None, given.tests, pooled=given.pooled
+                    )  # fmt: skip
                     clean(url)
                 rows.append((PLATFORMS[name].title, shown, found))
     written = table(rows)

@@ -1,6 +1,7 @@
 """Gives every test a real Postgres, a new copy of a migrated template database, and stores of both kinds.
 
-The server is $COMPACTION_STORE_TEST_URL, else a container if Docker is running, else an embedded one.
+The server is $COMPACTION_STORE_TEST_URL, else a container if Docker is running, else an embedded one. With
+$COMPACTION_STORE_TEST_POOLER, the stores connect through pgbouncer in transaction mode.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from cli.program import Forks
+from reliability.rigs import pooler
 from support import cluster, platforms
 from support.databases import TEMPLATE, Server, database, left
 from support.faces import Face, Faces
@@ -189,10 +192,21 @@ def faces(request: pytest.FixtureRequest) -> Iterator[Faces]:
                 face.close()
 
 
+@pytest.fixture(scope="session")
+def reach(server: Server) -> Iterator[Callable[[str], str]]:
+    """Returns the URL by which a test's store reaches a database: its login's, through a pooler if that is wanted."""
+    if not os.environ.get("COMPACTION_STORE_TEST_POOLER"):
+        yield platforms.for_stores
+        return
+    with pooler.pooler(platforms.for_stores(server.url)) as pooled:
+        through = sa.make_url(pooled)
+        yield lambda url: through.set(database=sa.make_url(url).database).render_as_string(hide_password=False)
+
+
 @pytest.fixture
-def store(faces: Faces, url: str) -> Face:
+def store(faces: Faces, url: str, reach: Callable[[str], str]) -> Face:
     """A store on an empty database, sync and async in turn."""
-    return faces.open(platforms.for_stores(url))
+    return faces.open(reach(url))
 
 
 @pytest.fixture(scope="session")
