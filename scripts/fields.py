@@ -114,7 +114,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "counter": "The name of the counter behind the token counts.",
         "revokes": "The number of the record that it revokes.",
         "redacted_pos": "The pos of the redaction that erased its body.",
-        "superseded_by": "The number of the record that contains its span now.",
+        "superseded_by": "The number of the later record whose span contains its span.",
         "revoked_by": "The number of the revocation.",
         "unknown_pos": "The thread's `unknown_pos`: if there is one, nobody can say which records are active.",
         "body": "Summary, replacement, prompt, reason, authority, error and provider's data; None if erased.",
@@ -138,7 +138,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "same_tools": "Whether the given tools are those of the request, by the receipt's hash; None if unknown.",
         "same_system": "The same for the system prompt.",
         "redaction": "The event that erased it, or None.",
-        "origin": "Where a message that a fork copied was appended.",
+        "origin": "The thread and the place where a copied message was appended.",
     },
     "Redaction": {
         "thread_id": "The thread's name now: after `erase`, that of its stub.",

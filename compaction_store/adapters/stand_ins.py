@@ -1,4 +1,4 @@
-"""Converts system messages for replacements, in which the store accepts none."""
+"""Stores system messages as user messages and back: the store accepts no system message as a replacement."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _open(connection: Connection, key: ThreadKey) -> UUID:
 
 
 def _expecting(arguments: tuple[Any, ...], **expected: Any) -> tuple[Any, ...]:
-    """Returns the arguments of an append with another expected state."""
+    """Replaces what an append expects of the thread in its arguments."""
     return (*arguments[:4], arguments[4]._replace(**expected), *arguments[5:])
 
 

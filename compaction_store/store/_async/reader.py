@@ -379,7 +379,7 @@ class AsyncReader:
             yield record
 
     async def compaction(self, thread_id: str, number: int) -> Compaction:
-        """Returns the compaction record with a number."""
+        """Returns the compaction record with the given number."""
         arguments.number(number, "number", least=1)
         async for record in self._log(thread_id, CompactionFilter(number=number)):
             return record

@@ -197,7 +197,7 @@ def test_the_key_of_a_name_is_found_by_the_unique_index(
     with psycopg.connect(request.getfixturevalue(database), autocommit=True) as connection:
         for function in functions:
             [query] = _assignments(function, "threads")
-            # As in every function that a client calls.
+            # Like every function that a client calls.
             plan = _explain(connection, query, _values(connection, "a"), mode, seqscan="off")
             [scan] = [n for n in _nodes(plan) if "Relation Name" in n]
             assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "threads_tenant_thread_id_idx")

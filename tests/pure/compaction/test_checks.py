@@ -236,7 +236,7 @@ def test_a_check_may_be_lenient() -> None:
 
 
 class ShortLines(Check):
-    """A check of an application's own."""
+    """A check that an application defines."""
 
     def probes(self, span: CheckedSpan, text: str) -> Iterable[Probe]:
         probes = span.probes(text, "standing_order")
