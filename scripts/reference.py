@@ -66,6 +66,7 @@ STORE: dict[str, tuple[str, ...]] = {
         "search",
         "seen_by",
         "sample",
+        "neighbours",
         "token_steps",
         "outline",
         "elements",

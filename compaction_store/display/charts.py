@@ -159,7 +159,7 @@ rect {{ fill: #14181d }} .title {{ fill: #e6e9ec }} .label {{ fill: #9aa5b1 }} .
 """
 WIDTH, HEIGHT = 800, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 780, 40, 280
-_MOST_POINTS = 2000
+_MOST_POINTS, _MOST_FALLS = 1000, 500
 _LINES = 4
 
 
@@ -198,10 +198,10 @@ def svg(line: Course, title: str) -> str:
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Drops points that are too close, but keeps every fall and the point before it."""
-    stride = max(1, len(points) // _MOST_POINTS)
+    """Thins out the points, but keeps the falls and the point before each: all, or evenly so many."""
+    stride = max(1, -(-len(points) // _MOST_POINTS))
     wanted = {*range(0, len(points), stride), len(points) - 1}
-    for at, point in enumerate(points):
-        if point.fell:
-            wanted |= {max(0, at - 1), at}
+    falls = [at for at, point in enumerate(points) if point.fell]
+    for at in falls[:: max(1, -(-len(falls) // _MOST_FALLS))]:
+        wanted |= {max(0, at - 1), at}
     return [points[at] for at in sorted(wanted) if points]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compaction_store.display.marks import Facts, Piece
@@ -66,11 +67,11 @@ def _role(payload: Payload) -> str:
 
 
 class Sources:
-    """The facts of a record's originals, unless they are too many to compare with."""
+    """The facts of a record's originals that its summary may have, unless there is too much to compare with."""
 
-    def __init__(self, record: Compaction) -> None:
+    def __init__(self, record: Compaction, replaced: Iterable[str]) -> None:
         self._is_too_long = (record.end_seq or 0) - (record.start_seq or 0) >= _MOST_COMPARED
-        self._facts = Facts()
+        self._facts = Facts(only=replaced)
         self._bytes = 0
 
     def add(self, message: Message) -> bool:

@@ -5,6 +5,7 @@ Pure. Names are paths, identifiers and numbers, as the probes read them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -22,20 +23,50 @@ class Piece(NamedTuple):
     mark: Mark
 
 
-class Facts:
-    """The names and the quotations that texts have, to compare other texts with."""
+_SIGNS = re.compile(r"[\W_]+")
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
+
+def _bare(text: str) -> str:
+    """Returns the letters and digits of a text. Every text that has a name has those of the name's key in one piece."""
+    return _SIGNS.sub("", text.casefold())
+
+
+class Facts:
+    """The names and the quotations that texts have, to compare other texts with.
+
+    With `only`, just those texts can be compared: what they do not have is not looked for, which saves most of the
+    time.
+    """
+
+    def __init__(self, texts: Iterable[str] = (), *, only: Iterable[str] | None = None) -> None:
         self._keys: set[str] = set()
+        # The keys that are still looked for, by the letters and digits that a text must have to have them.
+        self._sought: dict[str, str] | None = None
+        self._has_quotations = True
+        if only is not None:
+            compared = list(only)
+            self._sought = {name.key: _bare(name.key) for each in compared for name, _, _ in named_at(each)}
+            self._has_quotations = any(True for each in compared for _ in quotations(each))
         self._words: list[str] = []
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
-        for name, _, _ in named_at(text):
-            self._keys.update(keys(name))
+        if self._may_have_more(text):
+            for name, _, _ in named_at(text):
+                self._keys.update(keys(name))
+            if self._sought is not None:
+                self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
+        if not self._has_quotations:
+            return
         # All words as one string, with a mark at both ends, in which quotations are searched.
         self._words.append(f" {' '.join(words(text))} ")
+
+    def _may_have_more(self, text: str) -> bool:
+        if self._sought is None:
+            return True
+        bare = _bare(text) if self._sought else ""
+        return any(each in bare for each in self._sought.values())
 
     def _has_name(self, found: Iterable[str]) -> bool:
         return not self._keys.isdisjoint(found)

@@ -100,7 +100,7 @@ def _whole(message: Message, content: bool) -> Said:
 def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
     span = found.span(record)
     replaced = replacements(record) if content and record.body is not None else []
-    sources = Sources(record)
+    sources = Sources(record, replaced)
     for message in span:
         sources.add(message)
     facts = sources.facts if content else None

@@ -163,12 +163,13 @@ async def view(
     if beside is not None and only_changes:
         changes = [change for change in changes if not (change.is_left and change.is_right)]
     count = sum(change.part.size for change in changes)
+    earlier, later = await reader.neighbours(thread_id, at)
     return {
         "thread": found, "at": at, "beside": beside, "tokens": left.tokens,
         "tokens_beside": right.tokens, "rows": await _rows(reader, thread_id, changes, start),
         "start": start, "more": count > start + ROWS, "count": count, "changed": changed,
         "only_changes": only_changes, "positions": _positions(found.last_pos),
-        "records": await _around(reader, found, at),
+        "records": {"earlier": None if earlier is None or earlier == 1 else earlier - 1, "later": later},
     }  # fmt: skip
 
 
@@ -192,20 +193,6 @@ def _positions(last: int) -> list[int]:
     return sorted({max(1, round(last * part / count)) for part in range(1, count + 1)}) if count else []
 
 
-async def _around(reader: AsyncReader, found: Thread, at: int) -> dict[str, int | None]:
-    """Returns the pos just before the last record up to a pos, and the pos of the first record after it."""
-    earlier = later = None
-    low, high = 1, found.last_number
-    while low <= high:
-        middle = (low + high) // 2
-        record = await reader.compaction(found.thread_id, middle)
-        if record.pos <= at:
-            earlier, low = record.pos, middle + 1
-        else:
-            later, high = record.pos, middle - 1
-    return {"earlier": None if earlier is None or earlier == 1 else earlier - 1, "later": later}
-
-
 # ---- records
 
 
@@ -223,7 +210,7 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     start = max(after, found.start_seq - 1)
     originals = await first(reader.replay(thread_id, after=start, until=found.end_seq))
     kept = Facts(replaced)
-    sources = await _sources(reader, found) if content else None
+    sources = await _sources(reader, found, replaced) if content else None
     return shared | {
         "originals": Listed([original(m, kept if replaced else None, content=content) for m in originals.rows],
                             originals.more),
@@ -251,8 +238,8 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
     ]
 
 
-async def _sources(reader: AsyncReader, found: Compaction) -> Facts | None:
-    sources = Sources(found)
+async def _sources(reader: AsyncReader, found: Compaction, replaced: list[str]) -> Facts | None:
+    sources = Sources(found, replaced)
     async for message in reader.originals(found):
         if not sources.add(message):
             break
@@ -276,7 +263,19 @@ async def message(reader: AsyncReader, thread_id: str, seq: int, part: int, *, c
 
 
 async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> dict[str, Any]:
-    """Gathers the view that a reply was written from."""
+    """Gathers the view that a reply was written from.
+
+    One that has a receipt is read whole, to compare it. Of any other, one page is read.
+    """
+    explained = await reader.explain(thread_id, seq, records=1)
+    if explained.receipt is None and seq > 1:
+        outline = await reader.outline(thread_id, at=explained.message.pos - 1)
+        elements = await reader.elements(thread_id, window(outline.parts, start, ROWS))
+        count = sum(part.size for part in outline.parts)
+        return {
+            "seq": seq, "evidence": "reconstructed", "rows": [Row(element, None) for element in elements],
+            "start": start, "more": count > start + ROWS, "count": count, "tokens": outline.tokens, "receipt": None,
+        }  # fmt: skip
     seen = await reader.seen_by(thread_id, seq)
     rows = [Row(element, None) for element in seen.view.elements]
     return {

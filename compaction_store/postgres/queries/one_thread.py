@@ -408,6 +408,31 @@ def name_of(connection: Connection, key: ThreadKey) -> str | None:
     return rows[0][0] if rows else None
 
 
+# Numbers and pos grow together, so the primary key is bisected.
+_NEIGHBOURS = """
+    WITH RECURSIVE halves (low, high) AS (
+        SELECT 0::bigint, h.last_number + 1 FROM compaction_store.heads AS h WHERE h.thread_uid = %(uid)b::uuid
+        UNION ALL
+        SELECT
+            CASE WHEN c.pos <= %(pos)b::int8 THEN c.number ELSE s.low END,
+            CASE WHEN c.pos <= %(pos)b::int8 THEN s.high ELSE c.number END
+        FROM halves AS s
+        JOIN compaction_store.compactions AS c
+            ON c.thread_uid = %(uid)b::uuid AND c.number = (s.low + s.high) / 2
+        WHERE s.high - s.low > 1
+    )
+    SELECT c.pos FROM (SELECT low, high FROM halves ORDER BY high - low LIMIT 1) AS s
+    JOIN compaction_store.compactions AS c ON c.thread_uid = %(uid)b::uuid AND c.number IN (s.low, s.high)
+    JOIN compaction_store.heads AS h ON h.thread_uid = c.thread_uid AND c.number <= h.last_number
+"""
+
+
+def neighbours(connection: Connection, key: ThreadKey, pos: int) -> list[int]:
+    """Returns the pos of the last record up to a pos and that of the first after it, as far as they exist."""
+    with transaction(connection, key.tenant, read_only=True):
+        return [found for (found,) in fetch(connection, _NEIGHBOURS, {"uid": key.uid, "pos": pos})]
+
+
 def lease(connection: Connection, key: ThreadKey, run_id: UUID, seconds: float, actor: str | None) -> Lease:
     """Asks for the sole right to compact a thread for some seconds."""
     return Lease._make(

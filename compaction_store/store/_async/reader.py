@@ -275,6 +275,14 @@ class AsyncReader:
             arguments.instance(each, UUID, "thread_uids")
         return dict(await self._db.call(queries.names_of, self._tenant, wanted)) if wanted else {}
 
+    async def neighbours(self, thread_id: str, pos: int) -> tuple[int | None, int | None]:
+        """Returns the pos of the last compaction record up to a pos of a thread, and that of the first one after it."""
+        arguments.number(pos, "pos", least=0)
+        key = self._key(thread_id)._replace(uid=(await self.thread(thread_id, hidden=True)).thread_uid)
+        found = await self._db.call(queries.neighbours, key, pos)
+        earlier = max((each for each in found if each <= pos), default=None)
+        return earlier, min((each for each in found if each > pos), default=None)
+
     async def token_steps(self, thread_id: str, *, ranges: int = 1000) -> list[TokenStep]:
         """Returns how the tokens of a thread's view changed over its life, for a chart: one step for each record.
 

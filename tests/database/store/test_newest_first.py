@@ -134,3 +134,18 @@ def test_names_of_threads_are_read_by_their_keys(store: Face) -> None:
     assert store.names_of([]) == {}
     with pytest.raises(cs.InvalidInput, match="thread_uids"):
         store.names_of(["a"])
+
+
+def test_the_records_beside_a_pos_are_found(store: Face) -> None:
+    store.append("t", [_MESSAGE] * 20)
+    assert store.neighbours("t", 20) == (None, None)
+    for end in range(2, 16):
+        store.compact("t", lambda ctx, end=end: ctx.compact(1, end, "x"))
+        store.append("t", [_MESSAGE])
+    positions = [record.pos for record in store.compactions("t")]
+    for pos in range(store.thread("t").last_pos + 2):
+        earlier = max((each for each in positions if each <= pos), default=None)
+        later = min((each for each in positions if each > pos), default=None)
+        assert store.neighbours("t", pos) == (earlier, later)
+    with pytest.raises(cs.ThreadNotFound):
+        store.neighbours("nobody", 1)
