@@ -40,7 +40,7 @@ _NARROWEST = 9
 # The indentation of the rest of a long line, and of the lines of a user's text.
 _CONTINUED = "    "
 _QUOTED = "  "
-#: What hides the progress bars that are shown, for as long as something is printed on the same terminal.
+#: Context managers that hide the progress bars while something is printed on the same terminal.
 bars: list[Callable[[], AbstractContextManager[None]]] = []
 
 
