@@ -221,12 +221,11 @@ def _cost(uses: Mapping[str, SummarizerUse], prices: Prices) -> float | None:
     """Returns the cost of summarizers; None if a price or a usage is unknown. One without a model costs nothing."""
     spent = 0.0
     for name, use in uses.items():
-        price = prices.of(name)
-        if not use.input_tokens and not use.output_tokens:
-            if price is not None and use.without_usage:
-                return None
-            continue
-        if price is None:
+        if use.without_usage:
             return None
-        spent += price.summary(use.input_tokens, use.output_tokens, use.cache_read, use.cache_write)
+        if use.tokens:
+            price = prices.of(name)
+            if price is None:
+                return None
+            spent += price.summary(use.input_tokens, use.output_tokens, use.cache_read, use.cache_write)
     return spent

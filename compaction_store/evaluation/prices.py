@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,11 @@ from compaction_store.errors import InvalidInput
 _MILLION = 1_000_000
 _NEEDED = ("input", "output")
 _KNOWN = (*_NEEDED, "cache_read", "cache_write")
+# What providers add to the name of a model for one of its versions. Other endings name other models.
+_VERSION = re.compile(r"[-@](?:latest|\d{4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2})")
+# The most characters of a bad value in an error.
+_SHOWN = 40
+_CURRENCY = re.compile(r"[^\W\d_]{1,10}|\S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +59,22 @@ class Prices:
     as_of: str | None = None
 
     def of(self, model: str | None) -> ModelPrice | None:
-        """Returns the price of a model, by its name or the longest listed name that it begins with."""
-        if model is None:
-            return None
-        found = max((name for name in self.models if model.startswith(name)), key=len, default=None)
-        return None if found is None else self.models[found]
+        """Returns the price of a model, by its name; the name may end with a date or `-latest` that is not listed."""
+        if model is None or model in self.models:
+            return None if model is None else self.models[model]
+        return next((
+            price for name, price in self.models.items()
+            if model.startswith(name) and _VERSION.fullmatch(model, len(name))
+        ), None)  # fmt: skip
 
     @classmethod
     def read(cls, path: Path) -> Prices:
         """Reads a file: `{"currency": "USD", "as_of": "2026-11-01", "models": {NAME: {"input": 3, "output": 15}}}`."""
         try:
-            given = json.loads(path.read_text(encoding="utf-8"))
+            given = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_without_twins)
         except OSError as error:
             raise InvalidInput(f"prices must be a file that can be read, not {path}: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"{path} must be JSON: {error}") from None
         return cls.of_json(given)
 
@@ -78,13 +87,35 @@ class Prices:
             )
         found = {name: _price(name, each) for name, each in models.items()}
         currency, as_of = given.get("currency", "USD"), given.get("as_of")
-        if not isinstance(currency, str) or not (as_of is None or isinstance(as_of, str)):
-            wrong = as_of if isinstance(currency, str) else currency
-            raise InvalidInput(f"currency and as_of of the prices must be text{other(wrong)}")
+        if not isinstance(currency, str) or _CURRENCY.fullmatch(currency) is None:
+            raise InvalidInput(f"currency of the prices must be a code such as USD, or a sign, not {_shown(currency)}")
+        if as_of is not None and not _is_date(as_of):
+            raise InvalidInput(f"as_of of the prices must be a date such as 2026-11-01, not {_shown(as_of)}")
         return cls(found, currency, as_of)
 
 
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice in one object")
+    return found
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=lambda each: type(each).__name__)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _is_date(value: object) -> bool:
+    try:
+        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
+
+
 def _price(name: str, given: Any) -> ModelPrice:
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput("the name of a model with a price must not be empty")
     if not isinstance(given, Mapping) or any(key not in _KNOWN for key in given):
         raise InvalidInput(f"the price of {name!r} must be an object of {', '.join(_KNOWN)}{other(given)}")
     for key in _KNOWN:
@@ -93,6 +124,6 @@ def _price(name: str, given: Any) -> ModelPrice:
         is_number = type(value) in (int, float) and 0 <= value < _MILLION
         if not is_number and (key in _NEEDED or value is not None):
             raise InvalidInput(
-                f"{key} of the price of {name!r} must be a number >= 0 for a million tokens{other(value)}"
+                f"{key} of the price of {name!r} must be a number >= 0 for a million tokens, not {_shown(value)}"
             )
     return ModelPrice(**{key: given[key] for key in _KNOWN if given.get(key) is not None})

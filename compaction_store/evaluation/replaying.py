@@ -220,11 +220,11 @@ class _Walk:
         name = None if by is None else by.model or by.summarizer
         if by is None or name is None:
             return None
-        use = SummarizerUse()
-        use.add(by.usage)
-        self.result.summarizers.setdefault(name, SummarizerUse()).add(by.usage)
+        use, is_model = SummarizerUse(), by.model is not None
+        use.add(by.usage, by_model=is_model)
+        self.result.summarizers.setdefault(name, SummarizerUse()).add(by.usage, by_model=is_model)
         if attempt.outcome in ("rejected", "failed"):
-            self.result.wasted.setdefault(name, SummarizerUse()).add(by.usage)
+            self.result.wasted.setdefault(name, SummarizerUse()).add(by.usage, by_model=is_model)
         return name, use
 
 

@@ -17,7 +17,10 @@ class Usage(NamedTuple):
 
 @dataclass
 class SummarizerUse:
-    """The tokens that summarizers read and wrote, by their own figures."""
+    """The tokens that summarizers read and wrote, by their own figures.
+
+    `without_usage` counts the calls of models that reported none: what they cost is unknown.
+    """
 
     attempts: int = 0
     without_usage: int = 0
@@ -26,11 +29,11 @@ class SummarizerUse:
     cache_read: int = 0
     cache_write: int = 0
 
-    def add(self, usage: Mapping[str, Any] | None) -> None:
+    def add(self, usage: Mapping[str, Any] | None, *, by_model: bool = True) -> None:
         self.attempts += 1
         given = usage_of({"usage": usage})
         written = 0 if usage is None else sum(_figure(usage, name) for name in ("output_tokens", "completion_tokens"))
-        if given is None and not written:
+        if by_model and given is None and not written:
             self.without_usage += 1
         if given is not None:
             self.input_tokens += given.fresh

@@ -99,3 +99,15 @@ def test_the_names_of_each_api_are_read() -> None:
     use.add(None)
     assert (use.attempts, use.without_usage, use.input_tokens, use.cache_read, use.output_tokens) == (2, 1, 5, 7, 3)
     assert use.tokens == 15
+
+
+def test_a_model_without_usage_is_never_free() -> None:
+    """Neither one whose price is not listed, nor one of several calls of a listed one."""
+    use = SummarizerUse()
+    use.add(None, by_model=False)
+    assert use.without_usage == 0
+    for model in ("m", "not-listed"):
+        used = {seq: usage(100, 0, 0) for seq in (2, 4, 6, 8)}
+        result = result_of(recorded(used, model=model, usage=None))
+        assert [fold.summarizer for fold in result.money[0].folds] == [None]
+        assert (result.money_sum("measured").compared, result.money_sum("measured").unknown) == (0, 1)

@@ -150,7 +150,15 @@ def test_bad_input_is_refused() -> None:
         ({"models": {"m": {"input": -1, "output": 1}}}, "input of the price of 'm'"),
         ({"models": {"m": {"input": True, "output": 1}}}, "input of the price of 'm'"),
         ({"models": {"m": {"input": 1, "output": 1, "tea": 2}}}, "must be an object of input"),
-        ({**PRICES, "currency": 3}, "currency and as_of"),
+        ({"models": {"m": {"input": float("nan"), "output": 1}}}, "input of the price of 'm' .*, not NaN"),
+        ({"models": {"m": {"input": 1, "output": 10**400}}}, "output of the price of 'm' .*, not 10{39}…"),
+        ({"models": {"m": {"input": "3", "output": 1}}}, 'not "3"'),
+        ({"models": {"": {"input": 1, "output": 1}}}, "must not be empty"),
+        ({**PRICES, "currency": 3}, "currency of the prices .*, not 3"),
+        ({**PRICES, "currency": "  "}, "currency of the prices"),
+        ({**PRICES, "currency": "<b>"}, "currency of the prices"),
+        ({**PRICES, "as_of": "yesterday"}, 'as_of of the prices .*, not "yesterday"'),
+        ({**PRICES, "as_of": "2026-13-01"}, "as_of of the prices"),
     ],
 )  # fmt: skip
 def test_bad_prices_are_refused(given: Any, text: str) -> None:
@@ -165,9 +173,17 @@ def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
     file.write_text("{", encoding="utf-8")
     with pytest.raises(InvalidInput, match="must be JSON"):
         Prices.read(file)
-    file.write_text(json.dumps({**PRICES, "currency": "EUR", "as_of": "2026-11-01"}), encoding="utf-8")
+    for bad in ("[" * 100_000, '{"models": {}, "models": {}}', '{"models": ' + "9" * 5000 + "}"):
+        file.write_text(bad, encoding="utf-8")
+        with pytest.raises(InvalidInput, match="must be JSON"):
+            Prices.read(file)
+    file.write_text(json.dumps({**PRICES, "currency": "EUR", "as_of": "2026-11-01"}), encoding="utf-8-sig")
     prices = Prices.read(file)
     assert (prices.currency, prices.as_of) == ("EUR", "2026-11-01")
-    assert prices.of("m-20260101") == prices.models["m"]
+    for version in ("m", "m-20260101", "m@20260101", "m-2026-01-01", "m-0613", "m-latest"):
+        assert prices.of(version) == prices.models["m"]
+    # Other models, with other prices.
+    for name in ("mini", "m-mini", "m-5", "m-20260101-mini", "M"):
+        assert prices.of(name) is None
     assert prices.of("n") is None
     assert prices.of(None) is None
