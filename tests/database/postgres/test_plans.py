@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from support import cluster
+from support import cluster, statistics
 from support.keys import key_of
 from support.paths import ROOT
 from support.view_base import base
@@ -459,10 +459,12 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return found
 
 
-def _plan_of_last(url: str, queries: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+def _plan_of_last(url: str, queries: list[tuple[str, Any]], *, analyzed: bool = True) -> list[dict[str, Any]]:
     """The nodes of the plan of the last query that reads a table, run as an application's login would."""
     query, parameters = [(q, p) for q, p in queries if q.startswith("SELECT") and "FROM compaction_store." in q][-1]
     with psycopg.connect(url, autocommit=True) as connection, connection.transaction(force_rollback=True):
+        if not analyzed:
+            connection.execute(statistics.FORGET)
         connection.execute("SET LOCAL ROLE compaction_store_app")
         connection.execute("SELECT set_config('compaction_store.tenant', 'default', true)")
         row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", parameters).fetchone()
@@ -479,6 +481,7 @@ def _read_by(nodes: list[dict[str, Any]], table: str) -> float:
     return read
 
 
+@pytest.mark.parametrize("analyzed", [True, False], ids=["analyzed", "never analyzed"])
 @pytest.mark.parametrize(
     ("ask", "most"),
     [
@@ -492,12 +495,12 @@ def _read_by(nodes: list[dict[str, Any]], table: str) -> float:
     ],
 )
 def test_a_page_of_records_reads_little_but_the_page(
-    uneven: str, queries: list[tuple[str, Any]], ask: Any, most: int
+    uneven: str, queries: list[tuple[str, Any]], ask: Any, most: int, analyzed: bool
 ) -> None:
     with Store.open(uneven) as store:
         ask(store)
         sent = len([q for q, _ in queries if "found" in q])
-    nodes = _plan_of_last(uneven, queries)
+    nodes = _plan_of_last(uneven, queries, analyzed=analyzed)
     # Here these two tables are one page each.
     small = ("threads", "events")
     assert not [n for n in nodes if n["Node Type"] == "Seq Scan" and n["Relation Name"] not in small], nodes
@@ -523,9 +526,6 @@ def test_a_receipt_is_found_by_key(uneven: str, queries: list[tuple[str, Any]]) 
         assert store.seen_by("long", 9_950).evidence == "reconstructed"
     nodes = _plan_of_last(uneven, [q for q in queries if "receipt" in q[0]])
     assert _read_by(nodes, "messages") == 1
-
-
-# ---- plans that a session keeps
 
 
 def _everything(store: Store, n: int) -> None:
