@@ -21,7 +21,7 @@ try:
     main()
 except SystemExit as end:
     assert end.code in (0, None), end.code
-heavy = ["sqlalchemy", "psycopg", "alembic", "tiktoken", "rich", "cryptography"]
+heavy = ["sqlalchemy", "sqlalchemy.ext.asyncio", "psycopg", "alembic", "tiktoken", "rich", "cryptography"]
 print(sorted(set(heavy) & set(sys.modules)), file=sys.stderr)
 """
 
@@ -50,6 +50,13 @@ def test_a_completion_of_a_verb_loads_none_either(tmp_path: Path) -> None:
 
 def test_a_verb_that_reads_no_database_loads_none(tmp_path: Path) -> None:
     assert "psycopg" not in loaded("docs", "--help", tmp_path=tmp_path)
+
+
+def test_a_verb_on_a_database_loads_nothing_of_migrations_or_async_stores(
+    store: cs.Store, url: str, tmp_path: Path
+) -> None:
+    store.append("t", {"role": "user", "content": "hi"})
+    assert loaded("threads", tmp_path=tmp_path, COMPACTION_STORE_URL=url) == "['psycopg', 'rich', 'sqlalchemy']"
 
 
 def test_every_verb_names_a_function() -> None:
