@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from compaction_store import Store, importers
-from compaction_store.cli import autopsy_page, replaying
+from compaction_store import Store
+from compaction_store.cli import autopsy_page, replaying, transcripts
 from compaction_store.cli.evaluating import write_file
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
 from compaction_store.cli.options import AsJson, Url, reachable
-from compaction_store.cli.output import Column, Output, figures, line, note, number
+from compaction_store.cli.output import Column, Output, figures, line, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.replaying import Wanted
 from compaction_store.cli.wrong_call import misuse
@@ -81,7 +81,7 @@ def autopsy(
     except InvalidInput as error:
         raise misuse(str(error), "--prices") from None
     with reachable(url) as address, Store.open(address, tenant=tenant, pool_size=2) as store:
-        names = list(_imported(store, chosen))
+        names = list(transcripts.imported(store, chosen))
         with Progress("examine", "sessions", len(names)) as progress:
             runs = replaying.runs(store, address, tenant, names, wanted, setup)
             found = summed(progress.over(runs), setup.policies, setup.settings)
@@ -102,21 +102,6 @@ def _chosen(paths: list[Path] | None) -> list[Path]:
         if not path.exists():
             raise misuse(f"must exist, and {line(str(path))} does not", "PATHS")
     return found
-
-
-def _imported(store: Store, paths: Sequence[Path]) -> Iterator[str]:
-    """Imports transcripts, and yields the names of their threads."""
-    seen = set()
-    for path in paths:
-        with Progress("import", "entries") as progress:
-            for thread in importers.import_into(
-                store, path, skip_bad=True, progress=lambda at: progress.reached(at.done, at.total, at.unit)
-            ):  # fmt: skip
-                if thread.refused is not None:
-                    note(f"{line(thread.thread_id)} is left out: {thread.refused}")
-                elif thread.loaded is not None and thread.thread_id not in seen:
-                    seen.add(thread.thread_id)
-                    yield thread.thread_id
 
 
 def _sessions(found: Evaluation, *, share: bool) -> list[Replayed]:

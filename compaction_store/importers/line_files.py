@@ -6,7 +6,7 @@ JSON is read strictly: NaN is refused, and so is a repeated name in an object, o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,9 +161,10 @@ class Files:
     format = ""
     unit = "bytes"
 
-    def __init__(self, path: Path, *, skip_bad: bool = False) -> None:
+    def __init__(self, path: Path | Sequence[Path], *, skip_bad: bool = False) -> None:
         self.skip_bad = skip_bad
-        self._files = list(found_in(path))
+        paths = [path] if isinstance(path, Path) else path
+        self._files = [file for each in paths for file in found_in(each)]
         self.total: int | None = sum(file.size for file in self._files)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from pathlib import Path
@@ -128,6 +129,80 @@ def test_a_hostile_transcript_stays_text(run: Run, tmp_path: Path) -> None:
     path.write_text(hostile, encoding="utf-8")
     run("autopsy", str(folder), "--out", str(file))
     assert "<img" not in file.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_read_is_named_in_one_line_and_the_rest_is_examined(run: Run, tmp_path: Path) -> None:
+    folder = session(tmp_path)
+    [whole] = folder.glob("*.jsonl")
+    text = whole.read_text(encoding="utf-8")
+    other = str(uuid.UUID(int=8, version=4))
+    lines = text.replace(whole.stem, other).splitlines()
+    lines[1], lines[5] = '{"broken', "[1, 2]"
+    (folder / f"{other}.jsonl").write_text("\n".join(lines)[:-9], encoding="utf-8")
+    header = {"timestamp": "2026-11-01T10:00:00Z", "type": "session_meta", "payload": {"id": "rollout-1", "cwd": "/a"}}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello."}]}
+    item = {"timestamp": "2026-11-01T10:00:01Z", "type": "response_item", "payload": said}
+    deep = folder / "deeper" / "codex.jsonl"
+    deep.parent.mkdir()
+    deep.write_text(f"{json.dumps(header)}\n{json.dumps(item)}\n", encoding="utf-8")
+    (folder / "empty.jsonl").touch()
+    (folder / "blank.jsonl").write_text("\n\n", encoding="utf-8")
+    (folder / "bytes.jsonl").write_bytes(bytes(range(256)) * 9)
+    (folder / "nested.jsonl").write_text("[" * 100_000, encoding="utf-8")
+    (folder / "link.jsonl").symlink_to(whole)
+    (folder / "lost.jsonl").symlink_to(tmp_path / "nowhere")
+    (folder / "up").symlink_to("..")
+    os.mkfifo(folder / "pipe.jsonl")
+
+    done = run("autopsy", str(folder), str(whole), "--json")
+    found = json.loads(done.stdout)
+    assert {one["thread_id"] for one in found["with_compactions"]} == {f"claude-code:{n}" for n in (whole.stem, other)}
+    assert found["sessions"] == 3
+    said_of = {
+        name.split("/")[-1]: why for name, _, why in (n.partition(" is left out: ") for n in _notes(done.stderr))
+    }
+    assert {name: said_of.get(f"{name}.jsonl") for name in ("empty", "pipe", "lost", "blank", "bytes", "nested")} == {
+        "empty": "it is empty", "pipe": "it is not a file", "lost": "it cannot be read: No such file or directory",
+        **dict.fromkeys(("blank", "bytes", "nested"), "it has no line that is a JSON object"),
+    }  # fmt: skip
+    assert said_of["link.jsonl"].startswith("it is the same file as ")
+    [skipped] = [note for note in _notes(done.stderr) if "lines are left out" in note]
+    assert skipped.startswith(f"3 lines are left out of claude-code:{other}: line 2 of {other}.jsonl: it is not JSON")
+
+
+def _notes(stderr: str) -> list[str]:
+    return [line.removeprefix("compaction-store: ") for line in stderr.splitlines()]
+
+
+def test_a_report_to_share_has_no_name_of_anything(run: Run, tmp_path: Path) -> None:
+    """Neither of tools, models, projects and branches, nor titles, errors, or the text of an odd field."""
+    folder = session(tmp_path / "zebra_project")
+    [path] = folder.glob("*.jsonl")
+    text = path.read_text(encoding="utf-8").replace('"Read"', '"zebra_tool"').replace("src/app", "zebra/path")
+    odd = {"cwd": "/home/zebra", "gitBranch": "zebra-branch", "version": "zebra-1", "zebra_field": "zebra"}
+    lines = []
+    for line in text.splitlines():
+        found = json.loads(line) | odd
+        if found["type"] == "assistant":
+            found["message"] |= {"model": "zebra-model", "usage": {"input_tokens": 5, "zebra_tokens": 7}}
+        if found["type"] == "system":
+            found["compactMetadata"] |= {"trigger": "zebra", "error": "zebra"}
+        lines.append(json.dumps(found))
+    lines.insert(0, json.dumps({"type": "summary", "summary": "zebra title", "leafUuid": "zebra"}))
+    failed = {"type": "error", "error": {"type": "zebra_error", "message": "zebra"}}
+    lines.append(json.dumps({**json.loads(lines[-1]), **odd, "isApiErrorMessage": True, "error": failed}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"models": {"zebra-model": {"input": 3, "output": 15}}}), encoding="utf-8")
+    file = tmp_path / "report.html"
+    money = ("--prices", str(prices), "--model", "zebra-model")
+    shared = run("autopsy", str(folder), "--share", "--out", str(file), "--table", *money)
+    assert "session 1" in shared.stdout
+    listed = run("autopsy", str(folder), "--share", "--json", *money).stdout
+    for said in (shared.stdout, listed, file.read_text(encoding="utf-8")):
+        assert "zebra" not in said.lower()
+        assert path.stem not in said
+    assert "zebra" in run("autopsy", str(folder), "--json").stdout
 
 
 def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""Finds the transcripts in files and folders, and says of each file that is left out why it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from compaction_store import Store, importers
+from compaction_store.cli.output import line, note
+from compaction_store.cli.progress import Progress
+from compaction_store.errors import InvalidSource
+from compaction_store.importers import claude_code, codex
+from compaction_store.importers.sources import Source
+
+# Formats in which programs keep a file for each session: all their files are imported at once.
+_SESSIONS = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
+
+
+def imported(store: Store, paths: Sequence[Path]) -> Iterator[str]:
+    """Imports transcripts, and yields the names of their threads. What cannot be read is named and left out."""
+    seen: set[str] = set()
+    for source in _sources(paths):
+        with Progress("import", "entries") as progress:
+            threads = importers.import_into(
+                store, source, skip_bad=True, progress=lambda at: progress.reached(at.done, at.total, at.unit)
+            )
+            try:
+                for thread in threads:
+                    _say_what_is_missing(thread)
+                    if thread.loaded is not None and thread.thread_id not in seen:
+                        seen.add(thread.thread_id)
+                        yield thread.thread_id
+            except InvalidSource as error:
+                note(f"the rest is left out: {line(str(error))}")
+
+
+def _say_what_is_missing(thread: importers.ThreadImported) -> None:
+    name = line(thread.thread_id)
+    if thread.refused is not None:
+        note(f"{name} is left out: {line(str(thread.refused))}")
+    if thread.bad:
+        first = thread.bad[0]
+        many = "1 line is" if thread.skipped == 1 else f"{thread.skipped:,} lines are"
+        note(f"{many} left out of {name}: {line(first.where)}: {line(first.why)}")
+
+
+def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
+    """Yields one source for all sessions of a program, and each other file."""
+    sessions: dict[str, list[Path]] = {form: [] for form in _SESSIONS}
+    known: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        for file in _files(path):
+            try:
+                _check(file, known)
+                form = importers.detect(file)
+            except InvalidSource as error:
+                # The hint names an option that only `import` has.
+                why = str(error).removeprefix(f"{file.name}: ").partition("; name the format")[0]
+                note(f"{line(str(file))} is left out: {line(why)}")
+                continue
+            if form in sessions:
+                sessions[form].append(file)
+            else:
+                yield file
+    for form, files in sessions.items():
+        if files:
+            yield _SESSIONS[form](files, skip_bad=True)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yields a file, or every file of JSON lines in a folder and below. Links to folders are not followed."""
+    if not path.is_dir():
+        yield path
+        return
+    found = False
+    for folder, folders, names in os.walk(path, onerror=_say_unreadable):
+        folders.sort()
+        for name in sorted(name for name in names if name.endswith(".jsonl")):
+            found = True
+            yield Path(folder, name)
+    if not found:
+        note(f"{line(str(path))} is left out: there is no .jsonl file in it")
+
+
+def _say_unreadable(error: OSError) -> None:
+    note(f"{line(str(error.filename))} is left out: {error.strerror}")
+
+
+def _check(file: Path, known: dict[tuple[int, int], Path]) -> None:
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise InvalidSource(f"it cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidSource("it is not a file")
+    if not found.st_size:
+        raise InvalidSource("it is empty")
+    other = known.setdefault((found.st_dev, found.st_ino), file)
+    if other is not file:
+        raise InvalidSource(f"it is the same file as {other}")
