@@ -1,11 +1,13 @@
 """Compares the strategies and the summarizers without a key on recorded threads, in memory, and writes a table.
 
     python -m benchmarks.quality FOLDER [--window 8000] [--strategy NAME …] [--json]
+    python -m benchmarks.quality --talks 30 --window 3000
 
 Every file of the folder is read: a JSON list of messages, a JSON object with them in `traj`, `history` or `messages`, a
-list of such objects, or one of them per line. Each strategy compacts before each call of the model whose view is over
-80 % of the window. Besides the probes, this counts records, summaries that were paid for and then dropped, and results
-of tools that were shortened before the model had read them although the view would have fitted the window.
+list of such objects, or one of them per line. With `--talks`, long talks are made up instead. Each strategy compacts
+before each call of the model whose view is over 80 % of the window. Besides the probes, this counts what a strategy
+should not do: shorten results that no model has read although the view would have fitted the window, fold for less than
+a tenth of the span, and ask for a summary that it then drops.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.talks import talks
 from compaction_store import TokenBudget, tokens
 from compaction_store.checks import KeepsIdentifiers, KeepsOrders
 from compaction_store.compaction.asking import Steps
-from compaction_store.compaction.context import CompactionContext
+from compaction_store.compaction.context import CompactionContext, builder_of
 from compaction_store.evaluation import Policy, PolicyResult, Rate, RecordedThread, evaluate
 from compaction_store.models import Element, Message, Payload
 from compaction_store.strategies import (
@@ -31,7 +34,7 @@ from compaction_store.strategies import (
     SlidingWindow,
     SummaryTree,
 )
-from compaction_store.strategies.base import Planner
+from compaction_store.strategies.base import MIN_SAVING, Planner
 from compaction_store.strategies.layout import unread
 from compaction_store.summarizers import ExtractiveSummarizer, Request
 
@@ -47,18 +50,22 @@ Summarize = Callable[[Any], Any]
 
 def read_folder(folder: Path) -> Iterator[RecordedThread]:
     """Yields the threads of all files, with at least one reply each."""
-    counter = tokens.o200k_base()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         for place, messages in enumerate(_lists(_json(file))):
             if any(message["role"] == "assistant" for message in messages):
-                counted = [(message, counter.messages([message])) for message in messages]
-                yield RecordedThread(
-                    f"{file.stem}/{place}",
-                    tuple(
-                        Message(seq, seq, message["role"], message, size, NOW, None, False, json.dumps(message))
-                        for seq, (message, size) in enumerate(counted, 1)
-                    ),
-                )
+                yield recorded(f"{file.stem}/{place}", messages)
+
+
+def recorded(name: str, messages: list[Payload]) -> RecordedThread:
+    counter = tokens.o200k_base()
+    counted = [(message, counter.messages([message])) for message in messages]
+    return RecordedThread(
+        name,
+        tuple(
+            Message(seq, seq, message["role"], message, size, NOW, None, False, json.dumps(message))
+            for seq, (message, size) in enumerate(counted, 1)
+        ),
+    )
 
 
 def _json(file: Path) -> Any:
@@ -91,12 +98,14 @@ def _message(given: Payload) -> Payload:
 
 
 class Watched(Planner):
-    """A strategy, and a count of what it did to results that no model had read."""
+    """A strategy, and a count of what it should not have done."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         #: Unread results that were changed, and those of them that would have fitted.
         self.changed = self.needless = 0
+        #: Records that saved less than a tenth of their span, and summaries that were written and not used.
+        self.thin = self.dropped = 0
 
     @property
     def name(self) -> str:
@@ -105,7 +114,13 @@ class Watched(Planner):
     def steps(self, ctx: CompactionContext) -> Steps:
         before = ctx.elements
         new = [before[index] for index in unread(before)]
+        known = len(builder_of(ctx).attempts)
         yield from self.inner.steps(ctx)
+        for made in builder_of(ctx).attempts[known:]:
+            self.dropped += made.outcome != "applied" and made.summary is not None
+            self.thin += made.outcome == "applied" and (made.tokens_after or 0) > (1 - MIN_SAVING) * (
+                made.tokens_before or 0
+            )
         whole = {element.seq for element in ctx.elements if element.kind is None}
         changed = [element for element in new if element.kind is None and element.seq not in whole]
         self.changed += len(changed)
@@ -144,12 +159,17 @@ def strategies(summarize: Summarize) -> dict[str, Any]:
         "SlidingWindow": SlidingWindow(summarize, retain=6),
         "SummaryTree": SummaryTree(summarize, leaf_tokens=1500, fan_in=3),
         "Ladder": Ladder(summarize, keep_recent=6),
+        "ClearToolResults, Ladder": Pipeline(ClearToolResults(), Ladder(summarize, keep_recent=6)),
         "Pipeline": Pipeline(ClearToolResults(), SlidingWindow(summarize, retain=6), Ladder(keep_recent=6)),
     }
 
 
 def policies(budget: TokenBudget) -> dict[str, tuple[Watched, Policy]]:
-    made: dict[str, Any] = {"ClearToolResults · none": ClearToolResults(), "Ladder · none": Ladder(keep_recent=6)}
+    made: dict[str, Any] = {
+        "ClearToolResults · none": ClearToolResults(),
+        "Ladder · none": Ladder(keep_recent=6),
+        "SlidingWindow · none": SlidingWindow("Earlier messages are left out.", retain=6),
+    }
     for writer, summarize in summarizers().items():
         made |= {f"{name} · {writer}": strategy for name, strategy in strategies(summarize).items()}
     watched = {name: Watched(strategy) for name, strategy in made.items()}
@@ -159,7 +179,7 @@ def policies(budget: TokenBudget) -> dict[str, tuple[Watched, Policy]]:
 # ---- output
 
 
-def row(result: PolicyResult, watched: Watched, messages: int) -> dict[str, Any]:
+def row(result: PolicyResult, watched: Watched, lengths: dict[str, int]) -> dict[str, Any]:
     rates: dict[str, Rate | None] = {kind: result.rates.get(kind) for kind in PROBES}  # type: ignore[call-overload]
     outcomes = result.outcomes
     return {
@@ -170,11 +190,14 @@ def row(result: PolicyResult, watched: Watched, messages: int) -> dict[str, Any]
         },
         "tokens_per_call": round(result.tokens_per_call),
         "over_window": result.over_window,
-        "records_in_8": round(8 * outcomes["applied"] / messages, 2),
+        "records_in_8": round(8 * outcomes["applied"] / sum(lengths.values()), 2),
         "rejected": outcomes["rejected"],
         "failed": outcomes["failed"],
         "unread_changed": watched.changed,
         "unread_needless": watched.needless,
+        "thin": watched.thin,
+        "dropped": watched.dropped,
+        "most_records_in_8": round(max(8 * run.outcomes["applied"] / lengths[run.thread_id] for run in result.runs), 2),
     }
 
 
@@ -202,22 +225,25 @@ def _share(found: list[float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("folder", type=Path, nargs="?")
+    source.add_argument("--talks", type=int, metavar="N", help="make up N long talks")
     parser.add_argument("--window", type=int, default=8000, help="the model's window in tokens")
     parser.add_argument("--strategy", action="append", help="only policies whose name begins like this")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="write all figures as JSON")
     given = parser.parse_args()
-    threads = list(read_folder(given.folder))
+    made = talks(given.talks, given.seed) if given.folder is None else ()
+    threads = [recorded(*one) for one in made] if given.folder is None else list(read_folder(given.folder))
     chosen = {
         name: one
         for name, one in policies(TokenBudget(given.window)).items()
         if not given.strategy or name.startswith(tuple(given.strategy))
     }
     found = evaluate(threads, [policy for _, policy in chosen.values()], counter=tokens.o200k_base(), seed=given.seed)
-    messages = sum(len(thread.messages) for thread in threads)
-    rows = [row(result, chosen[result.policy][0], messages) for result in found.policies]
-    print(f"{found.threads:,} threads, {messages:,} messages, a window of {given.window:,} tokens")
+    lengths = {thread.thread_id: len(thread.messages) for thread in threads}
+    rows = [row(result, chosen[result.policy][0], lengths) for result in found.policies]
+    print(f"{found.threads:,} threads, {sum(lengths.values()):,} messages, a window of {given.window:,} tokens")
     if given.json:
         print(json.dumps(rows, indent=1))
     else:

@@ -100,7 +100,10 @@ class Block(NamedTuple):
 
 
 class Outline:
-    """A view as strategies read it. Summaries by callbacks whose name begins with `made_by` are sealed."""
+    """A view as strategies read it.
+
+    Summaries by callbacks whose name begins with `made_by` are sealed; None seals none.
+    """
 
     def __init__(
         self,
@@ -109,14 +112,17 @@ class Outline:
         pins: Pins | None = None,
         allow: Collection[str] = (),
         tail: int = 0,
-        made_by: str = "",
+        made_by: str | None = "",
         links: tool_pairs.Links | None = None,
     ) -> None:
         self.elements = elements
         self._known = links
         self.tail = max(0, len(elements) - tail)
         self.speakers = list(map(speakers, elements))
-        self.sealed = [element.is_summary and (element.callback or "").startswith(made_by) for element in elements]
+        self.sealed = [
+            made_by is not None and element.is_summary and (element.callback or "").startswith(made_by)
+            for element in elements
+        ]
         self.stays = [index >= self.tail or sealed for index, sealed in enumerate(self.sealed)]
         if "system" not in allow:
             self._keep_system()

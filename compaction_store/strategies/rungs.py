@@ -100,7 +100,7 @@ class Rungs:
         kept = goal.kept(elements)
         draft = Draft(
             layout, goal.limit, self._counter, self._caps, self._recent(elements), kept=kept,
-            cut_summaries=cut_summaries,
+            cut_summaries=cut_summaries, least_cut=self._caps.floor if goal.most > goal.limit else 0,
         )  # fmt: skip
         return draft.fit(verbatim=self._verbatim)
 

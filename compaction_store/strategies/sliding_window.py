@@ -1,8 +1,8 @@
 """A window grows from the oldest message; each time it reaches a threshold, its messages become one summary.
 
 The end of the thread is kept, and so is the beginning up to the first reply: system messages and the original task.
-Calls stay with their results, summaries of a window are never summarized again, and folded spans never change. Other
-strategies' summaries are folded like messages and recorded as inputs.
+Calls stay with their results. Summaries of a window are not summarized again, so folded spans do not change, until they
+take a quarter of a budget. Other strategies' summaries are folded like messages and recorded as inputs.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ from compaction_store.tokens import o200k_base
 
 # How the names of all sliding windows begin.
 _OWN = "SlidingWindow("
+# The share of the trigger, as a divisor, above which the own summaries are summarized too.
+_FULL = 4
 ThresholdOption = Threshold | Predicate | int | None
 
 
@@ -104,7 +106,7 @@ def _room(elements: Sequence[Element], retain: float) -> int | None:
     A fraction of the remaining tokens would keep less in every run. Messages with a pos before the last summary's pos
     were kept then.
     """
-    own = [i for i, e in enumerate(elements) if e.is_summary and (e.callback or "").startswith(_OWN)]
+    own = [i for i, e in enumerate(elements) if _is_own(e)]
     if type(retain) is int or not own:
         return None
     written = elements[own[-1]].pos
@@ -126,6 +128,10 @@ def tail_of(tokens: Sequence[int], retain: float, room: int | None = None) -> in
     return kept
 
 
+def _is_own(element: Element) -> bool:
+    return element.is_summary and (element.callback or "").startswith(_OWN)
+
+
 class SlidingWindow(Planner):
     """Folds a thread window by window.
 
@@ -134,7 +140,9 @@ class SlidingWindow(Planner):
     the number of messages to keep at the end of the thread, or as a float a fraction of its tokens: a fraction of the
     tokens since the last summary is kept in addition to those kept then, so that later runs keep no less. With a
     budget, results that no model has read yet are kept too, unless they take more than three quarters of the window.
-    Messages of the user alone, without a reply, are not folded.
+    Messages of the user alone, without a reply, are not folded. If the window's own summaries take more than a quarter
+    of the budget's trigger, they are summarized again together with what follows: each fold would save less than the
+    one before, until the view no longer fits.
 
     With `keep_first=False`, the messages before the first reply may be folded too. With `before_reply`, a summary ends
     only before a reply, so that roles alternate. `allow` is as for `CompactionContext.compact`.
@@ -193,7 +201,8 @@ class SlidingWindow(Planner):
         limit = None if ctx.budget is None else ctx.budget.limit
         tail = tail_of([element.tokens for element in elements], self._retain, room=_room(elements, self._retain))
         tail = max(tail, held_unread(elements, limit))
-        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=_OWN, links=ctx.links)
+        made_by = None if self._is_full(ctx) else _OWN
+        outline = Outline(elements, pins=self._pins, allow=self._allow, tail=tail, made_by=made_by, links=ctx.links)
         threshold = self._threshold or self._by_budget(ctx)
         found = folds(
             outline, elements, threshold, limit=limit, keep_first=self._keep_first, before_reply=self._before_reply,
@@ -216,6 +225,13 @@ class SlidingWindow(Planner):
                 # The next summary would probably fail too. The plan so far is kept.
                 return
             folded = None if error is not None else _planned(ctx, inside)
+
+    def _is_full(self, ctx: CompactionContext) -> bool:
+        """Returns whether the summaries take so much of the budget that each fold would gain less than the last."""
+        if ctx.budget is None or self._threshold is not None:
+            return False
+        taken = sum(element.tokens for element in ctx.elements if _is_own(element))
+        return _FULL * taken > ctx.budget.trigger_tokens
 
     def _worth(self, ctx: CompactionContext, inside: Sequence[Element]) -> bool:
         if "larger" in self._allow:

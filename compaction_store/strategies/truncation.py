@@ -24,6 +24,8 @@ from compaction_store.tokens import Counter
 
 # A cut must save more than the cap divided by this number; less is not worth a record.
 _LEAST_GAIN = 8
+# If messages must be removed anyway, contents are cut that save this share of what is over the limit, as a divisor.
+_LEAST_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class Draft:
 
     `recent` is the index at which the recent elements begin: they are removed after all others. `kept` are never
     touched. Summaries of this run are kept as well; with `cut_summaries`, all summaries are cut and then removed if
-    nothing else is left.
+    nothing else is left. With `least_cut`, a cut must save so many tokens, because each is a record of its own; smaller
+    cuts are made before a summary is removed.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Draft:
         *,
         kept: AbstractSet[int] = frozenset(),
         cut_summaries: bool = False,
+        least_cut: int = 0,
     ) -> None:
         elements = layout.elements
         self.layout = layout
@@ -69,6 +73,7 @@ class Draft:
         self.recent = recent
         self.kept = kept
         self.cut_summaries = cut_summaries
+        self.least_cut = least_cut
         self.tokens = [element.tokens for element in elements]
         self.total = sum(self.tokens)
         self.forms: dict[int, tuple[Payload, ...]] = {}
@@ -145,6 +150,8 @@ class Draft:
         if self.over <= 0:
             return
         order = list(self._outwards())
+        if self.least_cut:
+            self.least_cut = max(self.least_cut, self.over // _LEAST_PART)
         if only_old:
             order = [index for index in order if index < self.recent]
             gains = self._gains(indexes)
@@ -158,6 +165,9 @@ class Draft:
             self._shorten_summaries(self.caps.floor)
         if self.over > 0:
             self._remove_until(indexes, order, and_summaries=False)
+        # From here on every cut counts: nothing but summaries could be removed instead.
+        self.least_cut = 0
+        self._cut(self.remaining(indexes), self.caps.floor)
         if self.over > 0 and not self.cut_summaries and self.summaries > self.fresh:
             self._unjoin()
             self._remove_until(indexes, order, and_summaries=True)
@@ -170,7 +180,7 @@ class Draft:
         if tokens <= cap or self.cap_of.get(index, cap + 1) <= cap:
             return 0
         gain = tokens - (cap + MESSAGE) * len(self.layout.elements[index].messages)
-        return gain if gain > cap // _LEAST_GAIN else 0
+        return gain if gain > max(self.least_cut, cap // _LEAST_GAIN) else 0
 
     def _gains(self, indexes: Iterable[int]) -> dict[int, int]:
         return {index: self._gain(index, self.caps.floor) for index in indexes}

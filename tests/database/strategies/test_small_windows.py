@@ -168,6 +168,72 @@ def test_a_long_chat_in_a_small_window_leaves_few_records() -> None:
         assert sum(element.tokens for element in view) <= SMALL.trigger_tokens
 
 
+ALONE: dict[str, Any] = {
+    "ladder": lambda: Ladder(keep_recent=6),
+    "ladder that keeps more than fits": Ladder,
+    "ladder with summaries": lambda: Ladder(ExtractiveSummarizer(), keep_recent=6),
+    "window": lambda: SlidingWindow(ExtractiveSummarizer(), retain=6),
+    "window without a summarizer": lambda: SlidingWindow("Earlier messages are left out.", retain=6),
+    "cleared, then a window": lambda: Pipeline(ClearToolResults(), SlidingWindow(ExtractiveSummarizer(), retain=6)),
+    "cleared, then a ladder": lambda: Pipeline(ClearToolResults(), Ladder(keep_recent=6)),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("words", [(20, 60), (50, 120)])
+def test_each_strategy_alone_holds_a_long_chat_with_few_records(name: str, words: tuple[int, int]) -> None:
+    dice = random.Random(7)
+    budget = TokenBudget(context_window=3000)
+    view: list[Element] = []
+    records: list[Any] = []
+    for turn in range(80):
+        for role in ("user", "assistant"):
+            appended(
+                view, {"role": role, "content": f"Parcel PRC-{turn % 9 + 1000}. " + prose(dice, dice.randint(*words))}
+            )
+            if role == "user" and budget.is_over(sum(element.tokens for element in view)):
+                ctx = run(Pipeline(ALONE[name]()), view, budget=budget)
+                records += attempts_of(ctx)
+                view = committed(ctx)
+                assert sum(element.tokens for element in view) <= budget.trigger_tokens
+    assert len(records) <= 160 / 8
+    # No summary was paid for and dropped, and every record saves a tenth of its span.
+    assert {record.outcome for record in records} == {"applied"}
+    assert [r for r in records if (r.tokens_after or 0) > 0.9 * (r.tokens_before or 0)] == []
+
+
+def test_the_summaries_of_a_window_are_summarized_again_before_they_fill_it() -> None:
+    dice = random.Random(8)
+    budget = TokenBudget(context_window=3000)
+    view: list[Element] = []
+    appended(view, {"role": "user", "content": "Begin."})
+    inputs: list[tuple[int, ...]] = []
+    for _ in range(120):
+        for role in ("assistant", "user"):
+            appended(view, {"role": role, "content": prose(dice, 60)})
+        if budget.is_over(sum(element.tokens for element in view)):
+            ctx = run(Pipeline(SlidingWindow(ExtractiveSummarizer(), retain=4)), view, budget=budget)
+            inputs += [attempt.inputs for attempt in attempts_of(ctx)]
+            view = committed(ctx)
+        own = sum(element.tokens for element in view if element.is_summary)
+        assert own <= budget.trigger_tokens // 2
+    # Each stays for a while: a prompt cache ends where a summary is replaced.
+    assert inputs[:2] == [(), ()]
+    assert any(inputs)
+
+
+def test_small_cuts_are_made_before_a_summary_is_removed() -> None:
+    dice = random.Random(9)
+    view = elements([{"role": "user", "content": prose(dice, 120)} for _ in range(4)])
+    view[1:2] = [view[1]._replace(kind="summary", number=1, callback="test")]
+    size = sum(element.tokens for element in view)
+    # Only the two ends and the last but one could be cut, each by less than the least cut.
+    budget = TokenBudget(context_window=size - 20, trigger=0.9, target=0.8)
+    ctx = run(Ladder(keep_recent=4), view, budget=budget)
+    assert ctx.total_tokens <= budget.limit
+    assert any(element.is_summary for element in ctx.elements)
+
+
 def test_what_other_callbacks_have_done_well_enough_is_left() -> None:
     view = elements([{"role": "user", "content": prose(random.Random(n), 60)} for n in range(60)])
     budget = TokenBudget(context_window=4000, trigger=0.8, target=0.4)
