@@ -45,17 +45,17 @@ _VERBS = [
 _RULES = ("Never call the customer on a Sunday.", "From now on, always name the parcel in your answer.")
 
 
-def talks(count: int, seed: int = 0) -> Iterator[tuple[str, list[Payload]]]:
+def talks(count: int, seed: int = 0, turns: int = _TURNS) -> Iterator[tuple[str, list[Payload]]]:
     """Yields names and messages of talks, with one message of each side in each turn."""
     for number in range(count):
         dice = random.Random(f"{seed}:{number}")
         kind = number % len(_WORDS)
-        yield f"talk {number}", list(_talk(dice, _WORDS[kind], _TOOLS[kind]))
+        yield f"talk {number}", list(_talk(dice, turns, _WORDS[kind], _TOOLS[kind]))
 
 
-def _talk(dice: random.Random, size: tuple[int, int], tools: float) -> Iterator[Payload]:
+def _talk(dice: random.Random, turns: int, size: tuple[int, int], tools: float) -> Iterator[Payload]:
     yield {"role": "system", "content": "You help in a warehouse. " + _prose(dice, 30)}
-    for turn in range(_TURNS):
+    for turn in range(turns):
         rule = f" {dice.choice(_RULES)}" if turn % 40 == 7 else ""
         yield {"role": "user", "content": _prose(dice, dice.randint(*size)) + rule}
         if dice.random() < tools:

@@ -44,12 +44,25 @@ _ENGLISH = (
     r"|\b(?:hard|safety|strict|standing|ground|golden) (?:rule|constraint|limit|requirement)s?\b"
     r"|\b(?:i|we)(?:'d| would)? (?:only )?(?:want|expect|need|like|ask) (?:you )?(?:to )?(?:always|never|only)\b"
     r"|\b(?:budget|spending|time|price|cost|token)s? (?:cap|limit|ceiling|maximum)\b"
+    # What to do whenever something is done: of one thing in sight it would say "the" or "this".
+    rf"|{_CLAUSE}(?:when|before|after) you "
+    r"(?!are\b|have\b|see\b|get\b|can\b|find\b|need\b|want\b|were\b|had\b|start\b)"
+    r"(?:(?:answer|reply|respond|commit|push|merge|deploy|delete)\w{0,3},|\w+ (?:an?|any|some\w*|[a-z]{2,}s) ?[^.;]*?,)"
+    # How to answer.
+    rf"|{_CLAUSE}(?:reply|answer|respond|speak|talk) (?:(?:to )?me )?(?:only )?(?:in|with|as) \w"
+    rf"|{_CLAUSE}(?:begin|end|start|finish|sign|write|put|add|include|keep|format|use|give|say|quote|mark) "
+    r"[^.;:]{0,60}\b(?:(?:every|each)(?: of your)?|(?:in|of|to|with) (?:all (?:of )?)?your|in all)"
+    r" (?:repl(?:y|ies)|answers?|responses?|messages?)\b"
+    rf"|{_CLAUSE}(?:use|write|pick|choose|give) [^,.;:]{{2,60}}, not \w"
 )
 _GERMAN = (
     r"\b(?:nie(?:mals)? (?:wieder )?|immer |stets |grundsätzlich |künftig |zukünftig |nur noch )"
     r"|\b(?:ab (?:jetzt|sofort|nun)|von nun an|von jetzt an|in zukunft|auf keinen fall|keinesfalls|in keinem fall"
     r"|unter keinen umständen|jedes mal,? wenn (?:du|sie)|ohne (?:meine|unsere|vorherige|ausdrückliche) \w+)\b"
     r"|\b(?:darfst|dürfen|darf|sollst|sollen|soll) (?:\w+ ){0,4}(?:nicht|nie|niemals|kein\w*|nur)\b"
+    r"|\bantworte[nt]? (?:mir )?(?:bitte |nur )?(?:auf|in|mit) \w"
+    r"|\b(?:jede[rsmn]?|alle|deinen?) (?:antwort|nachricht)(?:en)?\b"
+    r"|\b(?:bevor|wenn|nachdem) du (?:ein\w*|etwas|irgend\w+) [^.;]*?,"
     r"|\b(?:verboten|untersagt|tabu)\b|^bitte (?:\w+ ){0,6}(?:nicht|keine?[nmrs]?) "
 )
 _FRENCH = (
@@ -59,6 +72,8 @@ _FRENCH = (
     r"|(?:^|[,;:] )(?:s'il (?:te|vous) pla[iî]t,? )?(?:et )?n(?:e |')\w+(?:-\w+)? (?:pas|plus|rien|que)\b"
     r"|\b(?:il ne faut|tu ne dois|vous ne devez|on ne doit) (?:pas|plus|jamais)\b|\b(?:est"
     r"|sont) (?:strictement )?interdite?s?\b"
+    r"|\bréponds?(?:ez)?(?:-moi)? (?:uniquement |seulement )?(?:en|par|avec) \w"
+    r"|\b(?:chaque|(?:toutes )?(?:tes|vos)) (?:réponses?|messages?)\b"
 )
 _SPANISH = (
     r"\b(?:nunca|jamás|siempre)\b|\b(?:de ahora en adelante|a partir de ahora|en adelante|en el futuro"
@@ -73,6 +88,8 @@ _SPANISH = (
     r"|los|las|un|una|mi|tu|su|este|esta|ese|esa|nunca|más)|crees? (?:el|la|los|las|un|una|más|nuevos?))\b"
     r"|\b(?:está|están|queda|quedan) (?:terminantemente )?prohibid[oa]s?\b|\bno (?:se )?(?:debes?|deben|puedes?"
     r"|pueden) \w"
+    r"|\brespond[ea](?:me|n)? (?:solo |sólo |únicamente )?(?:en|con) \w"
+    r"|\b(?:cada|todas (?:tus|las)) (?:respuestas?|mensajes?)\b"
 )
 _PORTUGUESE = (
     r"\b(?:nunca|jamais|sempre)\b|\b(?:de agora em diante|a partir de agora|daqui (?:em|para|pra) (?:diante|frente)"
@@ -81,6 +98,8 @@ _PORTUGUESE = (
     r"|sem (?:a )?minha (?:permissão|aprovação))\b"
     r"|(?:^|[,;:.] |\be |por favor,? )não (?:me |te |se |o |a |os |as )?\w{2,}(?:e|a|es|as|em|am)\b"
     r"|\b(?:é|são|está|fica) (?:estritamente )?proibid[oa]s?\b|\bnão (?:se )?(?:deve|devem|pode|podem) \w"
+    r"|\bresponda(?:-me)? (?:só |apenas |somente )?(?:em|com) \w"
+    r"|\b(?:cada|todas as(?: suas)?) (?:respostas?|mensage(?:m|ns))\b"
 )
 _ITALIAN = (
     r"\b(?:mai|sempre)\b|\b(?:d'ora in (?:poi|avanti)|da ora in (?:poi|avanti)|da adesso in poi|in futuro"
@@ -90,25 +109,30 @@ _ITALIAN = (
     r"|(?:^|[,;:.] |\be |per favore,? )non (?:mi |ti |si |lo |la |li |le )?\w{2,}(?:re|ate|ete|ite|are|ere|ire)\b"
     r"|\b(?:è|sono) (?:severamente )?(?:vietat|proibit)[oaie]\b|\bnon (?:si )?(?:devi|deve|devono|puoi|può"
     r"|possono) \w"
+    r"|\brispondi(?:mi)? (?:solo |soltanto )?(?:in|con) \w|\b(?:ogni|tutte le(?: tue)?) (?:rispost[ae]|messaggi[oa]?)\b"
 )
 _RUSSIAN = (
     r"\b(?:никогда|всегда|впредь|отныне|нельзя|запрещено|запрещается|ни в коем случае|ни при каких|с этого момента"
     r"|с этих пор"
     r"|в дальнейшем|каждый раз,? когда|без моего (?:разрешения|согласия|одобрения))\b"
+    r"|\bотвечай(?:те)? (?:мне )?(?:только )?(?:на|по|в|с)\b|\b(?:кажд\w+|всех|всегда) (?:ответ|сообщени)\w*"
     r"|(?:^|[,;:.] |\bи |пожалуйста,? )не \w{2,}(?:й|йте|и|ите|ь|ьте|айся|ся)\b"
 )
 _CHINESE = (
     r"(?:永远|千万|绝对?|一律|务必|切勿|请勿|禁止|严禁|不得|不准|不许|必须|始终)|不要"
     r"|(?:^|[,。;、 请])别(?!的|人|处)"
     r"|从现在(?:开始|起)|从今以后|今后|以后(?:都|不|请|要|别|每)|每次都|只(?:能|允许|准)|总是要|要一直"
+    r"|(?:每[个個条條次一]|所有)(?:的)?(?:回答|回复|回覆|答复)|[用以][^,。;]{1,8}(?:回答|回复|回覆|答复)|(?:回答|回复|回覆)时"
     r"|永遠|千萬|絕對?|嚴禁|務必|請勿|必須|始終|從現在(?:開始|起)|從今以後|以後(?:都|不|請|要|別|每)"
 )
 _JAPANESE = (
     r"絶対に?|決して|必ず|常に|今後は?|これからは?|以後|以降は|毎回|ないで(?:ください|下さい|ね|$|。)"
+    r"|(?:すべて|全て|各|毎回)の?(?:回答|返信|返答)|(?:で|を使って)(?:回答|返信|返答|答え)(?:して|てください|て)"
     r"|(?:て|で)は(?:いけ|なら|だめ|ダメ|駄目)|禁止|厳禁|しないこと|すること(?:$|。)"
 )
 _KOREAN = (
     r"절대로?|항상|반드시|앞으로는?|지금부터|이제부터|지 ?마(?:세요|라|십시오|요|$|[ .!])|지 말(?:아|고|것)|금지"
+    r"|(?:모든|매|각) ?(?:답변|응답|메시지)|(?:로|으로)만? (?:답|대답|응답)(?:해|하|변)"
     r"|안 ?(?:돼|됩니다|된다)|매번|언제나"
 )
 _LETTERS = re.compile(r"[a-z]+")
@@ -119,7 +143,8 @@ _IN_ENGLISH = frozenset(
     circumstances circumstance case matter exception account every each whenever any without off forbidden
     prohibited allowed permitted mandatory required exceptions stop prefer prefers insist insists avoid refrain
     stick stay keep no rule rules constraint constraints limit limits requirement requirements want expect need like
-    ask cap ceiling maximum
+    ask cap ceiling maximum when before after reply answer respond speak talk replies answers response responses
+    message messages use write pick choose give
     """.split()  # noqa: SIM905
 )
 _IN_LATIN = frozenset(
@@ -127,7 +152,9 @@ _IN_LATIN = frozenset(
     nie niemals immer stets nur nun sofort jetzt zukunft keinen keinesfalls keinem keine keiner kein keines nicht
     jedes ohne darfst darf soll sollst sollen verboten untersagt tabu bitte jamais toujours pas rien ne n aucun sous
     chaque maintenant interdit interdite interdits interdites nunca siempre adelante futuro bajo cada permiso no
-    sempre agora daqui forma toda caso mai poi avanti nessun ogni senza non
+    sempre agora daqui forma toda caso mai poi avanti nessun ogni senza non antworte antworten antwortet jede jeder
+    jedem jeden alle deine deinen bevor wenn nachdem r responde responda respondan respondeme cada todas rispondi
+    rispondimi tutte tes vos
     """.split()  # noqa: SIM905
 )
 _NOT_FROM_LATIN = re.compile(f"[\\u0400-\\u04ff\\uac00-\\ud7af{UNSPACED}]")
@@ -166,7 +193,10 @@ FUNCTION_WORDS = frozenset(
     these those i you he she we they me him her us them my your his our their do does did don t not no never always
     must should shall can could may might will would please also then than so just only any all every each some when
     whenever time ever have has had there here what which who how why now going forward s re ve ll d m up out over
-    into about again still more most very really use using used make sure one ones thing things want wants need
+    into about again still more most very really use using used make makes made making sure one ones thing things
+    something anything someone somebody give gives given giving even think know did done doing reply replies replying
+    answer answers answering respond responds responding response responses write writes writing written pick choose
+    want wants need
     needs like get got let lets ok okay unless until before after while other same own too der die das den dem des
     ein eine einen einem einer und oder aber wenn nicht nie niemals immer kein keine keinen bitte ich du er sie es
     wir ihr mich dich uns ist sind war auf im am zu zum zur mit ohne von vom für bei als auch nur noch ab jetzt

@@ -108,6 +108,8 @@ class NameReader:
 
     def at(self, text: str) -> Iterator[tuple[Name, int, int]]:
         """Yields the names in a text, once for each occurrence, with its start and its end."""
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
         known = self._known
         for found in _RUN.finditer(readable(text)):
             run = found[0]

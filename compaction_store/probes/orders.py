@@ -26,6 +26,9 @@ _QUESTION = re.compile(r"[?？]\W{0,3}$")  # noqa: RUF001
 # A line of a pasted file, with its number.
 _NUMBERED = re.compile(r"\s*\d+\s?[:|\t]")
 _LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
+# What is to be left, after what is to be done: a summary may say "only" instead.
+_INSTEAD = re.compile(r"(?:, ?(?:and )?(?:not|no)|,? (?:rather than|instead of|over)) [^,;.]{2,60}", re.IGNORECASE)
+_LEAST_WORDS = 2
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 
 # Words are compared by their stems: "pushing" is "push".
@@ -81,6 +84,12 @@ def rare_words(text: str) -> frozenset[str]:
             found.add(stem(word))
         last = word
     return frozenset(found)
+
+
+def wanted_words(order: str) -> frozenset[str]:
+    """Returns the rare words that a passage must have to say an order; not those of what is to be left instead."""
+    shorter = rare_words(_INSTEAD.sub("", order))
+    return shorter if len(shorter) >= _LEAST_WORDS else rare_words(order)
 
 
 def stem(word: str) -> str:

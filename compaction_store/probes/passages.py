@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 
 from compaction_store.probes.force import mentions_force
-from compaction_store.probes.orders import rare_words
+from compaction_store.probes.orders import rare_words, wanted_words
 from compaction_store.probes.sentences import sentences
 from compaction_store.probes.words import Phrases, words
 
@@ -42,7 +42,7 @@ class Passages:
 
         The words may continue in the next passage. For a script without spaces, most pairs of characters are enough.
         """
-        wanted = rare_words(order)
+        wanted = wanted_words(order)
         if not wanted:
             return False
         least = len(wanted) if not any(map(_is_pair, wanted)) else -(-len(wanted) * 7 // 10)
