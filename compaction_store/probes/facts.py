@@ -20,6 +20,7 @@ from compaction_store.probes.orders import Order, orders, stem
 from compaction_store.probes.probe import Place
 from compaction_store.probes.quotations import quotations
 from compaction_store.probes.reading import Call, Reading, Result, Said
+from compaction_store.probes.secrets import has_secret, secrets
 from compaction_store.probes.values import Statement, fields, statements
 from compaction_store.probes.words import Phrases, word_places, words
 
@@ -62,6 +63,8 @@ class Need(NamedTuple):
     said: Said
     start: int
     end: int
+    #: Whether the words around it say that it is a credential.
+    is_secret: bool = False
 
 
 class Supersession(NamedTuple):
@@ -109,6 +112,8 @@ class ThreadFacts:
     def __init__(self, messages: Iterable[ThreadMessage], reader: NameReader | None = None) -> None:
         self.reader = NameReader() if reader is None else reader
         self.messages: dict[int, MessageFacts] = {}
+        #: The keys of names that a text with them called a credential.
+        self.secret_keys: set[str] = set()
         #: The seqs of the messages with a name, in order.
         self.seqs: dict[str, list[int]] = defaultdict(list)
         values = _Values()
@@ -205,9 +210,14 @@ class ThreadFacts:
                 yield Need(quotation_key(text), "quotation", text, said, start + low, start + high)
 
     def _named(self, said: Said, start: int, end: int) -> Iterator[Need]:
-        for name, low, high in self.reader.at(said.text[start:end]):
+        text = said.text[start:end]
+        withheld = list(secrets(text)) if has_secret(text) else []
+        for name, low, high in self.reader.at(text):
             if name.is_strong:
-                yield Need(name.key, name.kind, name.text, said, start + low, start + high)
+                is_secret = any(low < last and first < high for first, last in withheld)
+                if is_secret:
+                    self.secret_keys.add(name.key)
+                yield Need(name.key, name.kind, name.text, said, start + low, start + high, is_secret)
 
 
 _QUOTATION = Name("", "identifier", "")

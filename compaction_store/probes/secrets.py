@@ -31,8 +31,9 @@ _PREFIXED = re.compile(
 )
 _FIELD_WITH_VALUE = re.compile(
     r"""
-    \b(?:[\w-]{0,30}[_-])?(?:api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?key|secret(?:[_-]?key)?|token|pass(?:word|wd|phrase)?|pwd|credentials?)
-    ["'`]?[ ]{0,2}(?:[:=]|[ ]is[ ])[ ]{0,2}["'`]?([^\s"'`,;<>(){}\[\]]{6,400})
+    \b(?:[\w-]{0,30}[_-])?
+    (?:(?:api|access|private|auth)[ _-]?key|secret(?:[ _-]?key)?|token|pass(?:word|wd|phrase)?|pwd|credentials?)
+    ["'`]?[ ]{0,2}(?:[:=]|[ ]is[ ](?=\S{0,400}\d))[ ]{0,2}["'`]?([^\s"'`,;<>(){}\[\]]{6,400})
     """,
     re.VERBOSE | re.IGNORECASE,
 )

@@ -23,7 +23,7 @@ from compaction_store.probes.passages import Passages
 from compaction_store.probes.probe import Place, Probe, ProbeType
 from compaction_store.probes.quotations import quotations
 from compaction_store.probes.reading import Reading, Said
-from compaction_store.probes.secrets import has_secret, masked
+from compaction_store.probes.secrets import MASK, has_secret, masked
 from compaction_store.probes.words import Phrases, words
 
 # Words for a file that is gone, in the languages in which orders are recognized.
@@ -196,7 +196,10 @@ class ThreadProbe:
             seq, need = first[key]
             if count >= calls and need.kind != "quotation":
                 place = place_of(seq, need.said, need.start, need.end)
-                yield _probe("used_name", need.kind, record, place, need.text, kept=self.is_visible(key))
+                yield _probe(
+                    "used_name", need.kind, record, place, need.text, kept=self.is_visible(key),
+                    is_secret=key in self._facts.secret_keys,
+                )  # fmt: skip
 
     def is_visible(self, key: str) -> bool:
         """Returns whether the view has a name or a quotation, by its key."""
@@ -262,8 +265,11 @@ class ThreadProbe:
         place = self._place(folded.seq, need.key)
         again = place_of(facts.seq, need.said, need.start, need.end)
         self.probes.append(
-            _probe("needed_later", need.kind, folded.record, place, need.text, kept=kept, again=again, detail=where)
-        )
+            _probe(
+                "needed_later", need.kind, folded.record, place, need.text, kept=kept, again=again, detail=where,
+                is_secret=need.key in self._facts.secret_keys,
+            )
+        )  # fmt: skip
 
     def _place(self, seq: int, key: str) -> Place:
         """Returns the first place of a name in a message. Each message is searched once."""
@@ -440,9 +446,10 @@ def _file_name(path: str) -> str:
 
 def _probe(
     asked: ProbeType, kind: str, record: int, place: Place, text: str, *, kept: bool, again: Place | None = None,
-    detail: str | None = None,
+    detail: str | None = None, is_secret: bool = False,
 ) -> Probe:  # fmt: skip
-    is_secret = has_secret(text)
-    return Probe(
-        asked, kind, kept, record, place, masked(text) if is_secret else text, again, detail, is_secret=is_secret
-    )  # fmt: skip
+    if is_secret:
+        text = MASK
+    elif is_secret := has_secret(text):
+        text = masked(text)
+    return Probe(asked, kind, kept, record, place, text, again, detail, is_secret=is_secret)

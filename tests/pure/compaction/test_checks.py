@@ -115,6 +115,24 @@ def test_lost_lines_are_appended_with_their_seqs(summary: Any) -> None:
     assert attempt.summary.checks["appended"] == 3
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Authorization: Bearer abcDEF123456ghiJKL789", "the password is Hunter2Zebra99", "the api key is Zk93jd82LmQp",
+        "token: 9f8e7d6c5b4a39281706",
+        "DB_PASSWORD=Tr0ub4dor_3", f"the key {KEY}", "https://user:pa55w0rdX@host.example/x",
+    ],
+)  # fmt: skip
+def test_a_credential_is_not_appended_where_only_the_words_before_it_tell(said: str) -> None:
+    value = said.rpartition(" ")[2].rpartition("=")[2]
+    messages = [user(f"Never show {said} to anybody. {FILLER}"), assistant(FILLER), user(f"Use {value}. {FILLER}")]
+    checks = KeepsOrders(), KeepsIdentifiers(least=1.0), KeepsFiles(), NothingInvented(), QuotesAreQuotes()
+    ctx, attempt = compacted(LOSSY, *checks, messages=[*messages, assistant(FILLER), user("Go.")], end=4)
+    assert ORDER_LINE[:9] not in text(attempt)
+    assert value not in json.dumps([ctx.result_messages, attempt.summary and attempt.summary.checks])
+    assert outcomes(attempt)["KeepsOrders"]["exempt"] == 1
+
+
 def test_without_checks_nothing_is_asked() -> None:
     _, attempt = compacted(LOSSY)
     assert (text(attempt), attempt.summary and attempt.summary.checks) == (LOSSY, None)
