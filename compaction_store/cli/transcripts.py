@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from compaction_store import Store, importers
@@ -15,7 +15,7 @@ from compaction_store.importers import claude_code, codex
 from compaction_store.importers.sources import Source
 
 # Formats in which programs keep a file for each session: all their files are imported at once.
-_SESSIONS = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
+_SESSIONS: dict[str, Callable[..., Source]] = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
 
 
 def imported(store: Store, paths: Sequence[Path]) -> Iterator[str]:

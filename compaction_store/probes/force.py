@@ -44,7 +44,7 @@ _ENGLISH = (
     r"|\b(?:hard|safety|strict|standing|ground|golden) (?:rule|constraint|limit|requirement)s?\b"
     r"|\b(?:i|we)(?:'d| would)? (?:only )?(?:want|expect|need|like|ask) (?:you )?(?:to )?(?:always|never|only)\b"
     r"|\b(?:budget|spending|time|price|cost|token)s? (?:cap|limit|ceiling|maximum)\b"
-    # What to do whenever something is done: of one thing in sight it would say "the" or "this".
+    # A rule for each time: a sentence about one thing in sight would say "the" or "this".
     rf"|{_CLAUSE}(?:when|before|after) you "
     r"(?!are\b|have\b|see\b|get\b|can\b|find\b|need\b|want\b|were\b|had\b|start\b)"
     r"(?:(?:answer|reply|respond|commit|push|merge|deploy|delete)\w{0,3},|\w+ (?:an?|any|some\w*|[a-z]{2,}s) ?[^.;]*?,)"

@@ -26,7 +26,7 @@ _QUESTION = re.compile(r"[?？]\W{0,3}$")  # noqa: RUF001
 # A line of a pasted file, with its number.
 _NUMBERED = re.compile(r"\s*\d+\s?[:|\t]")
 _LIST_MARKS = "*_#>-\u2022 \t0123456789.)"
-# What is to be left, after what is to be done: a summary may say "only" instead.
+# The alternative that an order rules out: a summary may say "only" instead.
 _INSTEAD = re.compile(r"(?:, ?(?:and )?(?:not|no)|,? (?:rather than|instead of|over)) [^,;.]{2,60}", re.IGNORECASE)
 _LEAST_WORDS = 2
 _ANY_LETTER = re.compile(r"[^\W\d_]")
