@@ -16,7 +16,7 @@ from compaction_store.errors import InvalidInput
 _MILLION = 1_000_000
 _NEEDED = ("input", "output")
 _KNOWN = (*_NEEDED, "cache_read", "cache_write")
-# What providers add to the name of a model for one of its versions. Other endings name other models.
+# The ending of a name that providers add for one version of a model. Other endings name other models.
 _VERSION = re.compile(r"[-@](?:latest|\d{4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2})")
 # The most characters of a bad value in an error.
 _SHOWN = 40
