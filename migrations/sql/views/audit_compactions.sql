@@ -55,15 +55,17 @@ FROM compaction_store.threads AS t
 -- OFFSET 0 keeps the planner from reading the heads and rows of all threads before the name chooses one. The conditions on
 -- entries of unknown kinds are those of refuse_unknown.
 CROSS JOIN LATERAL (
-    SELECT d.last_number, d.last_seq, least(
+    SELECT d.last_number, d.last_seq, LEAST(
         (
             SELECT min(k.pos) AS pos FROM compaction_store.compactions AS k
             WHERE k.thread_uid = d.thread_uid AND k.number <= d.last_number AND k.outcome = 'applied'
-                AND k.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+                AND k.kind <> ALL (ARRAY[
+                    'summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption'
+                ])
         ),
         (
             SELECT min(e.pos) AS pos FROM compaction_store.events AS e
-            WHERE e.thread_uid = d.thread_uid AND e.pos <= d.last_pos AND e.critical AND e.kind NOT IN ('redaction')
+            WHERE e.thread_uid = d.thread_uid AND e.pos <= d.last_pos AND e.critical AND e.kind <> 'redaction'
         )
     ) AS unknown_pos
     FROM compaction_store.heads AS d WHERE d.thread_uid = t.thread_uid OFFSET 0

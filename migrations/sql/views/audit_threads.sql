@@ -34,15 +34,18 @@ SELECT
 FROM compaction_store.threads AS t
 JOIN (
     -- The conditions are those of refuse_unknown.
-    SELECT d.*, least(
+    SELECT d.thread_uid, d.last_seq, d.last_number, d.last_pos, d.view_tokens, d.erased_pos, d.hidden_seq, d.last_at,
+        d.head, LEAST(
         (
             SELECT min(c.pos) AS pos FROM compaction_store.compactions AS c
             WHERE c.thread_uid = d.thread_uid AND c.number <= d.last_number AND c.outcome = 'applied'
-                AND c.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+                AND c.kind <> ALL (ARRAY[
+                    'summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption'
+                ])
         ),
         (
             SELECT min(e.pos) AS pos FROM compaction_store.events AS e
-            WHERE e.thread_uid = d.thread_uid AND e.pos <= d.last_pos AND e.critical AND e.kind NOT IN ('redaction')
+            WHERE e.thread_uid = d.thread_uid AND e.pos <= d.last_pos AND e.critical AND e.kind <> 'redaction'
         )
     ) AS unknown_pos
     FROM compaction_store.heads AS d

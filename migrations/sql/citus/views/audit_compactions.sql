@@ -88,12 +88,12 @@ LEFT JOIN (
         FROM compaction_store.compactions AS i
         JOIN compaction_store.heads AS d ON d.thread_uid = i.thread_uid AND i.number <= d.last_number
         WHERE i.outcome = 'applied'
-            AND i.kind NOT IN ('summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption')
+            AND i.kind <> ALL (ARRAY['summary', 'truncation', 'removal', 'revocation', 'rewind', 'clear', 'adoption'])
         UNION ALL
         SELECT e.thread_uid, e.pos
         FROM compaction_store.events AS e
         JOIN compaction_store.heads AS d ON d.thread_uid = e.thread_uid AND e.pos <= d.last_pos
-        WHERE e.critical AND e.kind NOT IN ('redaction')
+        WHERE e.critical AND e.kind <> 'redaction'
     ) AS o
     GROUP BY o.thread_uid
 ) AS k ON k.thread_uid = t.thread_uid
