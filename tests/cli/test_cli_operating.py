@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from support.paths import ROOT
 
 import compaction_store as cs
 from cli.program import SECRET, THREAD, Forks, Run
@@ -222,6 +225,11 @@ def test_the_demo_on_the_embedded_postgres_lets_verify_catch_a_forger(forks: For
     assert "as a superuser" in seen
     assert "the content is not what was committed to" in seen
     assert "Restored byte for byte: 0 findings." in seen
+    picture = re.sub(r"<[^>]+>", " ", (ROOT / "docs" / "pictures" / "demo.svg").read_text(encoding="utf-8"))
+    drawn = " ".join(html.unescape(picture).split())
+    said = re.findall(r"[\d,]+ tokens -> [\d,]+|compaction \d covers seqs \d+ to \d+|\d+ of \d+ messages are", seen)
+    assert len(said) == 7
+    assert [line for line in said if line not in drawn] == [], "python scripts/demo_picture.py draws it again"
     assert {check["state"] for check in run.json("doctor")} <= {"ok", "note"}
     assert run.json("verify", "--all", "--tenant", "demo", "--level", "schema")[0]["findings"] == []
     assert run.json("threads") == []
