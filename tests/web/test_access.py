@@ -184,3 +184,55 @@ def test_without_content_no_word_is_shown_and_nothing_logged(
 
     visit(url, steps, content=False)
     assert not [each for each in caplog.records if each.name == "compaction_store.web.access"]
+
+
+def test_without_content_no_word_of_any_field_is_on_any_page(url: str) -> None:
+    """Every field that holds words gets a word of its own, and each is looked for on every page."""
+    words: list[str] = []
+
+    def word() -> str:
+        words.append(f"zqx{len(words):03}kvj")
+        return words[-1]
+
+    with cs.Store.open(url) as store:
+        for _ in range(8):
+            call = {"type": "tool_use", "id": word(), "name": word(), "input": {word(): word()}}
+            answer = {"type": "tool_result", "tool_use_id": call["id"], "content": word()}
+            image = {"type": "image", "source": {"type": "url", "url": f"https://{word()}.example"}}
+            store.append("quiet", [
+                {"role": "user", "content": [{"type": "text", "text": word()}, image], "name": word()},
+                {"role": "assistant", "content": [call], word(): word()},
+                {"role": "user", "content": [answer]},
+            ], meta=[{word(): word()}] * 3)  # fmt: skip
+            store.append("quiet", {"role": "assistant", "content": word()}, view=store.view("quiet"))
+        store.set_metadata("quiet", {word(): word()})
+
+        def fold(ctx: cs.CompactionContext) -> None:
+            made = cs.Summary(
+                word(), prompt=word(), settings={word(): word()}, provider={word(): word()}, checks={word(): word()}
+            )
+            ctx.compact(ctx.elements[0].seq, ctx.elements[7].end_seq, made, reason=word())
+
+        for _ in range(2):
+            store.compact("quiet", fold, authority={word(): word()})
+        store.revoke("quiet", 2, reason=word())
+        store.hold("quiet", reason=word(), authority={word(): word()})
+        store.review("quiet", 1, "bad", note=word())
+        store.release("quiet", reason=word())
+        store.redact("quiet", [30], reason=word())
+        store.fork("quiet", "branch", at=12)
+        last, numbers, seqs = store.thread("quiet").last_pos, range(1, 4), range(1, 33)
+    assert len(words) > 100
+
+    async def steps(client: Client) -> None:
+        pages: list[tuple[str, dict[str, Any]]] = [("/certificate", {"pos": pos}) for pos in range(33, last + 1)]
+        pages += [("/record", {"number": number}) for number in numbers]
+        pages += [(route, {"seq": seq}) for seq in seqs for route in ("/message", "/reply")]
+        pages += [("/view", {"at": at, "beside": last, "all": 1}) for at in (5, 20, 33, 35)]
+        pages += [*ADDRESSES, ("/search", {"q": words[0]}), ("/records", {"id": "branch"}), ("/view", {"id": "branch"})]
+        for route, parameters in pages:
+            answer = await client.get(route, params={"id": "quiet", **parameters})
+            text = answer.text.replace(words[0], "") if route == "/search" else answer.text
+            assert not [each for each in words if each in text], (route, parameters)
+
+    visit(url, steps, content=False)

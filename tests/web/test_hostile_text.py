@@ -59,7 +59,7 @@ def test_hostile_text_stays_text_in_every_field(url: str) -> None:
             for address, parameters in ADDRESSES:
                 if address in ("/style.css", "/chart.svg"):
                     continue
-                given = {**parameters, "id": name, "q": payload, "number": 1, "seq": 2, "pos": 5, "actor": payload}
+                given = {**parameters, "id": name, "q": payload, "number": 1, "seq": 2, "pos": 7, "actor": payload}
                 if address == "/view":
                     given |= {"at": 2, "beside": 3}
                 answer = await client.get(address, params=given)
@@ -75,16 +75,45 @@ def test_hostile_text_stays_text_in_every_field(url: str) -> None:
 
 
 def _fill(store: cs.Store, payload: str, name: str) -> None:
-    content = [{"type": "text", "text": payload}, {"type": "image", "source": {"type": "url", "url": payload}}]
+    content = [
+        {"type": "text", "text": payload}, {"type": "image", "source": {"type": "url", "url": payload}},
+        {"type": "tool_use", "id": payload, "name": payload, "input": {payload: payload}},
+    ]  # fmt: skip
+    result = {"type": "tool_result", "tool_use_id": payload, "content": payload}
     store.append(name, [
         {"role": "user", "content": payload, "name": payload},
         {"role": "assistant", "content": content, "id": payload * 9},
+        {"role": "user", "content": [result]},
         {"role": "user", "content": payload},
-    ], meta=[{payload: payload}] * 3)  # fmt: skip
+    ], meta=[{payload: payload}] * 4)  # fmt: skip
     store.set_metadata(name, {"a": payload})
 
     def callback(ctx: cs.CompactionContext) -> None:
-        ctx.compact(1, 2, payload, reason=payload)
+        made = cs.Summary(
+            payload, summarizer=payload[:200], model=payload[:200], settings={payload: payload}, prompt=payload,
+            usage={"input_tokens": 3},
+        )  # fmt: skip
+        ctx.compact(1, 3, made, reason=payload)
 
     store.compact(name, callback, actor=payload, authority={payload: payload})
     store.hold(name, reason=payload, actor=payload)
+    store.review(name, 1, "bad", note=payload, sample={"seed": payload, payload: payload}, actor=payload)
+
+
+def test_a_tenant_and_every_filter_may_be_hostile(url: str) -> None:
+    filters = ("id", "kind", "outcome", "actor", "login", "model", "callback", "trigger", "run_id", "covering",
+               "authority", "since", "until", "after_id", "sample", "level", "seed", "count", "at")  # fmt: skip
+    for payload in PAYLOADS[1:2]:
+        with cs.Store.open(url, tenant=payload, actor=payload) as store:
+            _fill(store, payload, payload)
+
+        async def steps(client: Client, payload: str = payload) -> None:
+            for address, parameters in ADDRESSES:
+                for given in (parameters | {"id": payload}, {"id": payload, **dict.fromkeys(filters[1:], payload)},
+                              *({"id": payload, name: payload} for name in filters)):  # fmt: skip
+                    answer = await client.get(address, params=given)
+                    assert answer.status_code in (200, 303, 400, 404), (address, given)
+                    if address != "/style.css" and answer.headers["content-type"].startswith("text/html"):
+                        _Reader().feed(answer.text)
+
+        visit(url, steps, tenant=payload)
