@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=names, metavar="PART", help=f"some parts alone: {', '.join(names)}")
     made.add_argument("--rounds", type=int, help="how many rounds; 5 without --quick, 2 with it")
     made.add_argument("--quick", action="store_true", help="fewer rounds of fewer samples, for trying things out")
-    made.add_argument("--long", action="store_true", help="a million messages and a hundred thousand threads besides")
+    made.add_argument("--long", action="store_true", help="a million messages and fifty thousand threads besides")
     made.add_argument("--json", type=Path, metavar="FILE", help="every figure, for other programs")
     made.add_argument("--write", action="store_true", help="writes docs/performance.md and its picture")
     return made
