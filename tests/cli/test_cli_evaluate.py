@@ -123,7 +123,7 @@ def test_stats_show_the_money_of_each_record(run: Run, tmp_path: Path, store: cs
     file.write_text(json.dumps({"currency": "EUR", "models": {"m": price}}), encoding="utf-8")
     store.append(THREAD, [{"role": "assistant", "content": "Nothing."}, {"role": "user", "content": "And then?"}])
     store.append(THREAD, {"role": "assistant", "content": "Nothing."})
-    money = json.loads(run("stats", THREAD, "--prices", str(file), "--model", "m-1", "--json").stdout)["money"]
+    money = json.loads(run("stats", THREAD, "--prices", str(file), "--model", "m-20260101", "--json").stdout)["money"]
     assert (money["currency"], money["wasted"], money["calls"]["measured"]) == ("EUR", 0, 0)
     taken_off = [
         (record.tokens_before or 0) - (record.tokens_after or 0)
