@@ -27,6 +27,7 @@ from benchmarks.contest import Bench, Contest
 from benchmarks.corpus import DOCS
 from benchmarks.crowds import Callers, Writers
 from benchmarks.disk import Disk
+from benchmarks.keys import Keys
 from benchmarks.loading import Loading
 from benchmarks.peers import ENTRIES, version
 from benchmarks.pgbench import Function
@@ -39,7 +40,7 @@ USUAL: tuple[type[Contest], ...] = (
     Appending, Lengths, Function, Writers, Callers, Batches, Loading, Reading, Views, Audits, Streaming, Disk, Peers,
     Adapters,
 )  # fmt: skip
-LONG: tuple[type[Contest], ...] = (Million, ManyThreads, WideViews, LongStreaming, Turns)
+LONG: tuple[type[Contest], ...] = (Million, ManyThreads, Keys, WideViews, LongStreaming, Turns)
 # Sizes on disk are the same in every round.
 _ONCE: tuple[type[Contest], ...] = (Disk,)
 _PAGE = DOCS / "performance.md"
@@ -53,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=names, metavar="PART", help=f"some parts alone: {', '.join(names)}")
     made.add_argument("--rounds", type=int, help="how many rounds; 5 without --quick, 2 with it")
     made.add_argument("--quick", action="store_true", help="fewer rounds of fewer samples, for trying things out")
-    made.add_argument("--long", action="store_true", help="a million messages and fifty thousand threads besides")
+    made.add_argument("--long", action="store_true", help="a million messages and half a million threads besides")
     made.add_argument("--json", type=Path, metavar="FILE", help="every figure, for other programs")
     made.add_argument("--write", action="store_true", help="writes docs/performance.md and its picture")
     return made

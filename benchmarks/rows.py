@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-Unit = Literal["time", "rate", "bytes", "memory"]
+Unit = Literal["time", "rate", "bytes", "blocks", "memory"]
 Figure = Literal["p50", "p95", "p99", "worst"]
 # The samples of each side of a contest, for each round.
 Rounds = Sequence[Mapping[str, Sequence[float]]]
@@ -89,8 +89,8 @@ def formatted(value: float, unit: Unit, *, whole: bool = False) -> str:
     """Returns a figure with its unit. Rates are shown as messages per second."""
     if unit == "rate":
         return f"{1 / value:,.0f}/s"
-    if unit == "bytes":
-        return f"{value:,.0f} bytes"
+    if unit in {"bytes", "blocks"}:
+        return f"{value:,.{2 if unit == 'blocks' else 0}f} {unit}"
     if unit == "memory":
         return f"{value / 1e6:,.0f} MB"
     if value >= 1:
