@@ -69,7 +69,7 @@ def test_a_ladder_leaves_one_record_for_each_span(faces: Faces, store: Face) -> 
 def test_a_ladder_without_a_summarizer_removes(store: Face) -> None:
     store.append("t", [{"role": "user", "content": words(300)} for _ in range(100)])
     run = store.compact("t", Ladder(), budget=TokenBudget(context_window=8000))
-    assert {record.kind for record in run} == {"truncation", "removal"}
+    assert {record.kind for record in run} == {"removal"}
     assert run.view.tokens <= 4000
     assert store.fit("t", TokenBudget(context_window=8000)).tokens <= 4000
 
