@@ -172,7 +172,7 @@ _VALUES = _JSON | st.sampled_from([
 _OBJECTS = st.dictionaries(_NAMES, _VALUES | st.dictionaries(_NAMES, _VALUES, max_size=5), max_size=7)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     found=st.lists(_OBJECTS | st.binary(max_size=30), max_size=8),
     form=st.sampled_from(["claude-code", "codex", "openai-chat", "openai-responses", "anthropic"]),

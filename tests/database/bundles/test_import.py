@@ -523,7 +523,7 @@ def _peak(run: Any) -> int:
 def test_a_long_thread_takes_little_memory_on_its_way(url: str, other_url: str, tmp_path: Any) -> None:
     path = tmp_path / "t.jsonl"
     with cs.Store.open(url) as store, cs.Store.open(other_url) as other:
-        store.load("t", ({"role": "user", "content": f"{i} " + "x" * 1000} for i in range(12_000)), tokens=1)
+        store.load("t", ({"role": "user", "content": f"{i} " + "x" * 4000} for i in range(3_000)), tokens=1)
         with path.open("wb") as file:
             assert _peak(lambda: file.writelines(store.export("t"))) < 12_000_000
         with path.open("rb") as file:

@@ -352,7 +352,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(st.dictionaries(TEXT, JSON, max_size=6), min_size=1, max_size=4))
 def test_any_json_object_comes_back_as_it_was(store: Any, messages: list[dict[str, Any]]) -> None:
     written = store.append("t", messages if len(messages) > 1 else messages[0])
