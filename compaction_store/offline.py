@@ -818,8 +818,9 @@ class Report:
     def __init__(self, data: bytes) -> None:
         self.bundles: list[bytes] = []
         self.findings: list[str] = []
+        self.is_page = data.startswith(PAGE)
         end = data.rfind(b"\n", 0, -1) + 1
-        if data.startswith(PAGE):
+        if self.is_page:
             last, hashed = LAST_LINE.fullmatch(data[end:]), data[:end]
             found = DATA.findall(data)
             carried = unpacked(found[0]) if len(found) == 1 else None
@@ -901,10 +902,10 @@ def main(given: Sequence[str] | None = None) -> int:
         except (OSError, ValueError) as error:
             # ValueError: a name that no file can have.
             why = getattr(error, "strerror", None) or "no such name"
-            sys.stderr.write(f"offline.py: cannot read the file: {why}\n")
+            sys.stderr.write(f"offline.py: cannot read {name!a}: {why}\n")
             unread += 1
         except MemoryError:
-            sys.stderr.write("offline.py: the file has a line that does not fit the memory\n")
+            sys.stderr.write(f"offline.py: {name!a} has a line that does not fit the memory\n")
             unread += 1
     if len(found.files) > 1:
         sys.stdout.write(f"{count} bundles, {findings} findings\n")
@@ -927,7 +928,10 @@ def checked(
     for number, bundle in enumerate(carrier.bundles, 1):
         walk = check(io.BytesIO(bundle), head, pos, keys)
         yield f", bundle {number}", report(walk), len(walk.findings)
-    lines = [*("finding   " + what for what in carrier.findings), f"findings  {len(carrier.findings)}"]
+    lines = ["finding   " + what for what in carrier.findings]
+    if carrier.is_page:
+        lines.insert(0, "note      the page was not compared with its bundles: compaction-store verify does that")
+    lines.append(f"findings  {len(carrier.findings)}")
     yield ": the report itself", iter(lines), len(carrier.findings)
 
 

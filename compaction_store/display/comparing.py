@@ -39,6 +39,19 @@ def replacements(record: Compaction) -> list[str]:
     return [said(payload) for payload in record.replacement or []]
 
 
+def without_text(record: Compaction) -> str:
+    """Says why a record has no text to show beside its originals."""
+    if record.outcome == "failed":
+        return "nothing: the attempt failed, and the view stayed as it was"
+    if record.outcome == "rejected":
+        return "nothing: the attempt was refused, its text was not kept, and the view stayed as it was"
+    if record.outcome == "observed":
+        return "nothing is on record here: the provider compacted on its own side"
+    if record.kind == "revocation":
+        return f"what the view showed before record {record.revokes:,}" if record.revokes else "what was there before"
+    return "nothing: the span was removed from the view"
+
+
 def original(message: Message, kept: Facts | None, *, content: bool, whole: bool = False) -> Said:
     """Returns a message for a list, cut unless `whole`. Names that the facts `kept` do not have are marked as lost."""
     head = f"{message.seq:,} {message.role or '—'}, {message.tokens:,} tokens"

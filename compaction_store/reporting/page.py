@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from compaction_store.display import charts
-from compaction_store.display.comparing import Said, Sources, original, replacements
+from compaction_store.display.comparing import Said, Sources, original, replacements, without_text
+from compaction_store.display.events import described
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.visible import shown
 from compaction_store.errors import MissingExtra
@@ -63,6 +64,7 @@ def render(document: ReportDocument, data: str | None = None) -> bytes:
     """
     sections = [_section(document, number, contents.read(thread)) for number, thread in enumerate(document.threads, 1)]
     page = _environment().get_template("report.html").render(
+        described=described, without_text=without_text,
         document=document, sections=sections, carried=envelope.packed(document) if data is None else data,
         findings=sum(len(thread.verdict.findings) for thread in document.threads), checkpoints=_checkpoints(sections),
         css=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 — a file of the package

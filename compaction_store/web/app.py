@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,10 +12,10 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from compaction_store import __version__
-from compaction_store.checkpoints import CheckpointLog
+from compaction_store.checkpoints import Checkpoint, CheckpointLog
 from compaction_store.compaction.budget import TokenBudget
 from compaction_store.display import charts
-from compaction_store.display.comparing import Said, element_texts
+from compaction_store.display.comparing import Said, element_texts, without_text
 from compaction_store.display.events import described
 from compaction_store.display.sampling import MOST_DRAWN
 from compaction_store.display.visible import shown
@@ -34,7 +35,7 @@ from compaction_store.errors import (
     UnknownEntry,
 )
 from compaction_store.integrity.thread import LEVELS
-from compaction_store.models import Report
+from compaction_store.models import Report, Thread
 from compaction_store.models.verdicts import VERDICTS
 from compaction_store.store import AsyncReader, AsyncStore
 
@@ -124,6 +125,21 @@ def audit_app(
     return Starlette(routes=routes, middleware=[guard])
 
 
+def _tenant_option(tenant: str) -> str:
+    """Returns the option that a command needs to read this tenant, with a space before it."""
+    return "" if tenant == "default" else f" --tenant {shlex.quote(tenant)}"
+
+
+def _command(tenant: str, given: dict[str, str | None]) -> str | None:
+    """Returns the command that lists the same records as CSV, if it has all these filters."""
+    if given["login"] or given["trigger"]:
+        return None
+    options = {"--run" if name == "run_id" else f"--{name}": text for name, text in given.items() if name != "id"}
+    words = [shlex.quote(f"{option}={text}") for option, text in options.items() if text]
+    thread = ["--", shlex.quote(given["id"])] if given["id"] else []
+    return f"compaction-store compactions{_tenant_option(tenant)} " + " ".join([*words, "--csv", *thread])
+
+
 class _Pages:
     def __init__(
         self,
@@ -147,6 +163,7 @@ class _Pages:
         self._templates.filters |= {"hex": bytes.hex, "quoted": shlex.quote}
         self._templates.globals |= {
             "tenant": tenant, "content": content, "version": __version__, "texts": self._texts, "described": described,
+            "without_text": without_text, "tenant_option": _tenant_option(tenant),
             "has_checkpoints": checkpoints is not None, "reviews": reviews is not None, "verdicts_of_form": VERDICTS,
         }  # fmt: skip
         self._css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
@@ -279,7 +296,8 @@ class _Pages:
         if found["records"].rows:
             self._seen(request, "records", thread_id=thread_id)
         given = {key: asked.optional(key) for key in ("id", *_FILTERS, *_MORE_FILTERS, "since", "until")}
-        return self._html(request, "records.html", {"title": "Records", "given": given, **found})
+        more = {"title": "Records", "given": given, "command": _command(self._tenant, given)}
+        return self._html(request, "records.html", {**more, **found})
 
     def _wanted(self, asked: Asked) -> dict[str, Any]:
         wanted: dict[str, Any] = {name: asked.optional(name) for name in _FILTERS}
@@ -310,13 +328,22 @@ class _Pages:
         name, pos = asked.text("id"), asked.needed("pos")
         found = await gathering.certificate(self._reader, name, pos)
         self._seen(request, "certificate", thread_id=name, at=pos)
-        more = {"newest": self._newest(), "now": datetime.now(UTC)}
+        newest = self._newest()
+        signed = None if newest is None else await asyncio.to_thread(self._signed_pos, newest, found["thread"])
+        more = {"newest": newest, "signed_pos": signed, "now": datetime.now(UTC)}
         return self._html(
             request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
         )
 
-    def _newest(self) -> Any:
+    def _newest(self) -> Checkpoint | None:
         return None if self._checkpoints is None else self._checkpoints.last()
+
+    def _signed_pos(self, newest: Checkpoint, thread: Thread) -> int:
+        """Returns the pos up to which a checkpoint covers a thread, 0 if it does not."""
+        assert self._checkpoints is not None  # noqa: S101 — there is a newest checkpoint
+        with self._checkpoints.heads(newest) as heads:
+            found = heads.find(thread.thread_uid)
+        return 0 if found is None else found[1].pos
 
     async def integrity(self, request: Request, asked: Asked) -> Response:
         """Verifies a thread, and lists the verifications since the server was started."""

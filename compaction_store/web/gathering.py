@@ -275,13 +275,15 @@ async def reply(reader: AsyncReader, thread_id: str, seq: int, start: int) -> di
         return {
             "seq": seq, "evidence": "reconstructed", "rows": [Row(element, None) for element in elements],
             "start": start, "more": count > start + ROWS, "count": count, "tokens": outline.tokens, "receipt": None,
+            "of": thread_id, "at": explained.message.pos - 1, "has_erased": False,
         }  # fmt: skip
     seen = await reader.seen_by(thread_id, seq)
     rows = [Row(element, None) for element in seen.view.elements]
     return {
         "seq": seq, "evidence": seen.evidence, "rows": rows[start : start + ROWS], "start": start,
         "more": len(rows) > start + ROWS, "count": len(rows), "tokens": seen.view.tokens,
-        "receipt": seen.receipt,
+        "receipt": seen.receipt, "of": seen.view.thread_id, "at": seen.view.pos,
+        "has_erased": any(payload is None for payload in seen.view.messages),
     }  # fmt: skip
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.later_releases import POS, add_event, add_record, folded
@@ -115,6 +117,108 @@ def test_erasures_and_holds_have_certificates(url: str, store: cs.Store) -> None
     assert "privacy desk" in certificate
     assert store.thread(THREAD).head.hex() in certificate
     assert "erased" in text_of(shown(url, "/message", id=THREAD, seq=16))
+
+
+def test_a_record_without_a_text_says_what_became_of_its_span(url: str, store: cs.Store) -> None:
+    store.revoke(THREAD, 3, reason="it promises a refund", actor="ines")
+    store.rewind(THREAD, 14, reason="a wrong answer", actor="ines")
+    records = list(store.compactions(THREAD))
+    assert [(record.outcome, record.kind) for record in records[-3:]] == [
+        ("failed", "summary"), ("applied", "revocation"), ("applied", "rewind"),
+    ]  # fmt: skip
+    texts = {r.number: text_of(shown(url, "/record", id=THREAD, number=r.number)) for r in records}
+    assert "What it was to replace" in texts[2]
+    assert "the view stayed as it was" in texts[2]
+    revocation, rewind = (texts[record.number] for record in records[-2:])
+    assert "what the view showed before record 3" in revocation
+    assert "the span was removed from the view" in rewind
+    assert sum("was removed from the view" in text for text in texts.values()) == 1
+
+
+def test_a_failed_attempt_did_not_change_the_view(url: str, store: cs.Store) -> None:
+    def fails(_: Any) -> str:
+        raise TimeoutError
+
+    store.compact("other", lambda ctx: ctx.compact(1, 1, fails, allow={"last_user"}))
+    page = text_of(shown(url, "/record", id="other", number=1))
+    assert "the attempt failed, and the view stayed as it was" in page
+
+
+def test_a_receipt_over_what_was_erased_since_is_said_to_be_no_proof_any_more(url: str, store: cs.Store) -> None:
+    page = shown(url, "/reply", id=THREAD, seq=4)
+    pos = store.seen_by(THREAD, 4).view.pos
+    assert f"at pos {pos}" in text_of(page)
+    assert f"at={pos}" in page
+    store.redact(THREAD, [2], override="settled", reason="asked for", actor="privacy desk")
+    after = text_of(shown(url, "/reply", id=THREAD, seq=4))
+    assert "was erased since, so the receipt cannot be compared any more" in after
+    assert "over other elements" not in after
+
+
+def test_a_user_s_message_is_not_said_to_be_written_from_a_view(url: str, store: cs.Store) -> None:
+    assert "What it was written from" in shown(url, "/message", id=THREAD, seq=4)
+    assert "What it was written from" not in shown(url, "/message", id=THREAD, seq=3)
+    assert store.message(THREAD, 3).role == "user"
+
+
+def test_an_erased_record_leads_to_its_certificate(url: str, store: cs.Store) -> None:
+    done = store.redact(
+        THREAD, [2], override="settled", reason="asked for", legal_basis="Art. 17 GDPR", actor="privacy desk"
+    )
+    assert 3 in done.records
+    page = shown(url, "/record", id=THREAD, number=3)
+    assert html.escape(f"pos={done.pos}") in page
+    assert f"erased at pos {done.pos}" in text_of(page)
+    assert "legal basisArt. 17 GDPR" in text_of(shown(url, "/certificate", id=THREAD, pos=done.pos))
+
+
+def test_a_certificate_says_whether_the_newest_checkpoint_covers_it(url: str, store: cs.Store, tmp_path: Path) -> None:
+    key = cs.SigningKey.generate("example.org/audit")
+    log = cs.CheckpointLog(tmp_path / "log.jsonl", key.key)
+    store.checkpoint(key, log)
+    signed = store.thread(THREAD).last_pos
+    later = store.redact(THREAD, [2], override="settled", reason="asked for", actor="privacy desk")
+    first = next(event.pos for event in store.events(THREAD, kind="redaction"))
+    store.append("new", [{"role": "user", "content": "hello"}])
+    hold = store.hold("new", reason="a lawsuit", actor="legal")
+
+    async def steps(client: Client) -> None:
+        async def text(page: str, **options: Any) -> str:
+            return text_of((await client.get(page, params=options)).text)
+
+        covered = f"it covers this threadup to pos {signed}"
+        assert covered in await text("/certificate", id=THREAD, pos=first)
+        assert f"{covered}, and not this entry" not in await text("/certificate", id=THREAD, pos=first)
+        assert f"{covered}, and not this entry" in await text("/certificate", id=THREAD, pos=later.pos)
+        assert "it covers this threadnot at all" in await text("/certificate", id="new", pos=hold.pos)
+        assert f"signed up to pos{signed}" in await text("/integrity", id=THREAD)
+
+    visit(url, steps, checkpoints=log)
+
+
+@pytest.mark.usefixtures("store")
+def test_records_name_the_command_that_lists_them_as_csv(url: str) -> None:
+    page = text_of(shown(url, "/records", actor="night ly", since="7d", id=THREAD, run_id=str(UUID(int=7))))
+    run = "00000000-0000-0000-0000-000000000007"
+    assert f"compaction-store compactions '--actor=night ly' --run={run} --since=7d --csv -- {THREAD}" in page
+    assert "--csv" not in text_of(shown(url, "/records", login="postgres"))
+
+
+def test_commands_name_a_tenant_that_is_not_the_default(url: str) -> None:
+    with cs.Store.open(url, tenant="acme") as store:
+        store.append("t", {"role": "user", "content": "hello"})
+        pos = store.hold("t", reason="a lawsuit", actor="legal").pos
+
+    async def steps(client: Client) -> None:
+        for page in (f"/certificate?id=t&pos={pos}", "/integrity", "/records"):
+            assert "--tenant acme" in text_of((await client.get(page)).text), page
+
+    visit(url, steps, tenant="acme")
+
+
+@pytest.mark.usefixtures("store")
+def test_a_sample_says_that_no_verdict_can_be_recorded(url: str) -> None:
+    assert "started without --review" in text_of(shown(url, "/sample"))
 
 
 @pytest.mark.usefixtures("store")

@@ -68,6 +68,32 @@ def test_after_a_compaction_a_reply_is_said_to_be_written_from_the_record(store:
     assert re.search(r"17 proved \d+ record 3 for seqs 1-8, seqs 9-16", text(render(made(store, THREAD))))
 
 
+def test_a_report_says_what_was_erased_on_which_basis_and_what_an_attempt_left(store: cs.Store) -> None:
+    store.redact(THREAD, [2], override="settled", reason="asked for", legal_basis="Art. 17 GDPR", actor="privacy desk")
+    told = text(render(made(store, THREAD)))
+    assert re.search(
+        r"redaction message 2 and records [-0-9, ]+, despite .*; legal basis: Art. 17 GDPR privacy desk", told
+    )
+    assert "redaction message 16" in told
+    store.append("tried", [{"role": "user", "content": f"Order {n}."} for n in range(3)])
+    store.compact("tried", lambda ctx: ctx.compact(1, 2, "much too long " * 900))
+    assert "the attempt was refused" in text(render(made(store, "tried")))
+
+
+def test_offline_says_that_it_does_not_compare_the_page_and_which_file_it_cannot_read(
+    store: cs.Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = made(store, THREAD)
+    (tmp_path / "page").write_bytes(render(document))
+    (tmp_path / "json").write_bytes(envelope.sealed(document))
+    assert offline.main([str(tmp_path / "page")]) == 0
+    assert "the page was not compared with its bundles" in capsys.readouterr().out
+    assert offline.main([str(tmp_path / "json")]) == 0
+    assert "was not compared" not in capsys.readouterr().out
+    assert offline.main([str(tmp_path / "json"), str(tmp_path / "missing")]) == 2
+    assert f"cannot read {str(tmp_path / 'missing')!r}" in capsys.readouterr().err
+
+
 def test_a_report_verifies_in_both_verifiers_and_as_json(store: cs.Store, tmp_path: Path) -> None:
     document = made(store, THREAD, "other")
     for data in (render(document), envelope.sealed(document)):
