@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from compaction_store.probes import named_at, quotations
-from compaction_store.probes.names import keys
+from compaction_store.probes.names import Name, keys
 from compaction_store.probes.words import words
 
 Mark = Literal["", "kept", "lost", "new"]
@@ -29,6 +29,19 @@ _SIGNS = re.compile(r"[\W_]+")
 def _bare(text: str) -> str:
     """Returns the letters and digits of a text. Every text that has a name has those of the name's key in one piece."""
     return _SIGNS.sub("", text.casefold())
+
+
+def _all_keys(name: Name) -> Iterator[str]:
+    """Yields the keys that a reader finds in a name: also the folders of a path, and a number with `#` and without."""
+    for key in keys(name):
+        yield key
+        if key.isdecimal():
+            yield f"#{key}"
+        elif key.startswith("#"):
+            yield key[1:]
+    if name.kind == "path":
+        segments = name.key.split("/")
+        yield from ("/".join(segments[:cut]) for cut in range(2, len(segments)))
 
 
 class Facts:
@@ -54,7 +67,7 @@ class Facts:
     def add(self, text: str) -> None:
         if self._may_have_more(text):
             for name, _, _ in named_at(text):
-                self._keys.update(keys(name))
+                self._keys.update(_all_keys(name))
             if self._sought is not None:
                 self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
         if not self._has_quotations:

@@ -77,6 +77,19 @@ def test_a_record_says_what_was_kept_lost_and_is_new(url: str) -> None:
     assert "superseded by" in text
 
 
+def test_a_number_and_a_folder_are_not_new_if_an_original_has_them_otherwise(url: str, store: cs.Store) -> None:
+    store.append("forms", [
+        {"role": "user", "content": "Look at the parcels. " * 20},
+        {"role": "assistant", "content": '{"order": 44917, "scan": "/srv/scans/lisbon/44917.pdf"}'},
+        {"role": "user", "content": "Thanks."},
+    ])  # fmt: skip
+    store.compact("forms", lambda ctx: ctx.compact(1, 2, "Order #44917, scanned in /srv/scans/lisbon, not /srv/faro."))
+    page = shown(url, "/record", id="forms", number=1)
+    assert marks(page, "new") == {"/srv/faro"}
+    assert {"44917", "#44917", "/srv/scans/lisbon"} <= marks(page, "kept")
+    assert marks(page, "lost") == {"/srv/scans/lisbon/44917.pdf"}
+
+
 @pytest.mark.usefixtures("store")
 def test_failed_and_rejected_attempts_are_listed_with_the_reason(url: str) -> None:
     text = text_of(shown(url, "/records"))
