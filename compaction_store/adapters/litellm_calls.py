@@ -40,7 +40,7 @@ class Call(NamedTuple):
     messages: list[str]
     replies: list[str]
     sent: list[str]
-    #: The summary that this call wrote for another one.
+    #: The summary, if this call only asked the model for one.
     summary: str | None
     size: int
 

@@ -42,7 +42,7 @@ class Rate(AsDict):
     high: float
     #: By resampling threads, or by Wilson's formula for single probes if there are few threads.
     by: str = "threads"
-    #: The smallest and the largest share of one replicate, if there are several.
+    #: The smallest and the largest share among the replicates, if there are several.
     spread: tuple[float, float] | None = None
 
     @property

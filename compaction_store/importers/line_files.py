@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Consecutive lines: the number of the first, their start in the file, and their end."""
+    """A range of lines: the number of the first line, and where the range begins and ends in the file."""
 
     number: int
     start: int

@@ -83,7 +83,7 @@ def known_entry(since: object) -> KnownEntry | None:
 
 
 class RowPages:
-    """The rows of a thread, read on page by page."""
+    """Reads the rows of a thread, page by page."""
 
     def __init__(self, head: ThreadHead, since: KnownEntry | None) -> None:
         self._rows: dict[Kind, list[Entry]] = {"message": [], "compaction": [], "event": []}

@@ -161,7 +161,7 @@ def parts_of(request: Rendered) -> RequestParts:
 
 
 def _known(check: Callable[[object], Any], value: object) -> Any:
-    """Returns a part of a request; None if it cannot be hashed: its reply must be stored nevertheless."""
+    """Returns a part of a request, or None if it cannot be hashed: the reply must be stored even then."""
     with suppress(InvalidInput):
         return check(value)
     return None

@@ -1,4 +1,4 @@
-"""The parameters of an address."""
+"""Reads and checks the query parameters of a page's URL."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ async def view(
 
 
 async def _rows(reader: AsyncReader, thread_id: str, changes: list[Change], start: int) -> list[Row]:
-    """Reads a page of two views."""
+    """Reads one page of the rows that compare two views."""
     pieces = list(window((change.part for change in changes), start, ROWS))
     # A part of messages is cut at the ends of the page.
     sides = {(change.part.number, change.part.end_seq): change for change in changes}
