@@ -234,6 +234,17 @@ def test_a_sample_says_that_no_verdict_can_be_recorded(url: str) -> None:
     assert "started without --review" in text_of(shown(url, "/sample"))
 
 
+def test_a_thread_opens_any_of_its_messages_by_its_seq(url: str, store: cs.Store) -> None:
+    page = shown(url, "/thread", id=THREAD)
+    form = re.search(r'<form class="line" action="/message">(.*?)</form>', page)
+    assert form is not None
+    assert f'name="id" value="{THREAD}"' in form[1]
+    assert f"message, 1 to {store.thread(THREAD).last_seq}" in form[1]
+    # This one is in no view: a record covers it.
+    assert "Order #44910 is not" in shown(url, "/message", id=THREAD, seq=1)
+    assert "have none" in text_of(shown(url, "/sample"))
+
+
 @pytest.mark.usefixtures("store")
 def test_integrity_verifies_a_thread(url: str) -> None:
     assert "No findings" in text_of(shown(url, "/integrity", id=THREAD))
