@@ -71,6 +71,7 @@ CALLS: dict[str, Callable[[Face, Given], Any]] = {
     "load_threads": lambda s, _: list(s.load_threads([("u", [HI])], key="k", tokens=1)),
     "message": lambda s, _: s.message("t", 1),
     "names_of": lambda s, g: s.names_of([g.record.thread_uid]),
+    "neighbours": lambda s, _: s.neighbours("t", 1),
     "originals": lambda s, g: list(s.originals(g.record)),
     "outline": lambda s, _: s.outline("t"),
     "plan": lambda s, _: s.plan("t", _fold),
