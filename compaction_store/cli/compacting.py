@@ -9,7 +9,19 @@ import typer
 
 from compaction_store import CompactionPlan, CompactionRun, CompactionStoreError, Store, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
-from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Tenant, Thread, Trigger, Url, Window
+from compaction_store.cli.options import (
+    Actor,
+    AsJson,
+    Authority,
+    Number,
+    Reserve,
+    Target,
+    Tenant,
+    Thread,
+    Trigger,
+    Url,
+    Window,
+)
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
@@ -37,7 +49,6 @@ Summarizer = Annotated[
         show_default="extractive",
     ),
 ]
-Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)]
 Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="The reason, stored in the record.", show_default=False),

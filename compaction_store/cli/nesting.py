@@ -8,7 +8,7 @@ import typer
 
 from compaction_store import Compaction
 from compaction_store.cli import options, values
-from compaction_store.cli.options import AsJson, Tenant, Thread, Url
+from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
 
 # Deeper records say their depth instead of being indented further.
 _DEEPEST = 16
@@ -16,7 +16,7 @@ _DEEPEST = 16
 
 def tree(
     thread: Thread,
-    number_: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
+    number_: Number,
     text: Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")] = False,
     url: Url = None,
     tenant: Tenant = "default",

@@ -65,6 +65,7 @@ AsCsv = Annotated[
     typer.Option("--csv", help="Print CSV. Text that a spreadsheet would run as a formula gets an apostrophe."),
 ]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.", show_default=False)]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)]
 Actor = Annotated[
     str | None, typer.Option("--actor", metavar="NAME", help="The actor to record.", show_default="user@host")
 ]

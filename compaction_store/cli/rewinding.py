@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from compaction_store.cli import choosing, exits, options, values
-from compaction_store.cli.compacting import Number, Reason, Summarizer, show_run
-from compaction_store.cli.options import Actor, AsJson, Authority, Tenant, Thread, Url
+from compaction_store.cli.compacting import Reason, Summarizer, show_run
+from compaction_store.cli.options import Actor, AsJson, Authority, Number, Tenant, Thread, Url
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.models import Compaction

@@ -13,7 +13,7 @@ from rich.text import Text
 from compaction_store import Compaction, Element, Reader
 from compaction_store.cli import options, values
 from compaction_store.cli.json_text import encoded
-from compaction_store.cli.options import AsJson, Tenant, Thread, Url
+from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
 from compaction_store.cli.output import Output, moment, number
 from compaction_store.display import saying
 from compaction_store.display.visible import lines, shown
@@ -32,7 +32,7 @@ _FACTS = (
 
 def show(
     thread: Thread,
-    number_: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The record's number.", show_default=False)],
+    number_: Number,
     full: Annotated[bool, typer.Option("--full", help="Show every original message in full.")] = False,
     url: Url = None,
     tenant: Tenant = "default",

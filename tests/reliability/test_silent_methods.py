@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,13 +104,6 @@ _QUIET = {"close", "counter", "of_tenant", "on_compact", "open", "tenant"}
 
 def test_every_public_method_is_tried() -> None:
     assert {name for name in dir(cs.Store) if not name.startswith("_")} - _QUIET == set(CALLS)
-
-
-@pytest.fixture
-def way(url: str) -> Iterator[Proxy]:
-    with Proxy(url, random.Random(1)) as made:
-        yield made
-        made.hush(requests=False, replies=False)
 
 
 @pytest.fixture

@@ -90,7 +90,8 @@ def event_kinds(kind: str | Sequence[str] | None) -> list[str] | None:
     if kind is None or isinstance(kind, str):
         return None if kind is None else [kind]
     if not isinstance(kind, (list, tuple)) or None in kind:
-        raise InvalidInput("kind must be one kind of events, or a list of them")
+        given = "a list with None" if isinstance(kind, (list, tuple)) else type(kind).__name__
+        raise InvalidInput(f"kind must be one kind of events, or a list of them, not {given}")
     return list(kind)
 
 
