@@ -218,10 +218,12 @@ def _show(out: Output, report: Report, *, file: str | None = None, tenant: str |
 
 def _title(report: Report, file: str | None) -> str:
     erased = f", {report.redacted:,} of them erased" if report.redacted else ""
-    walked = f"{report.entries:,} entries by {report.level}{erased}"
+    by = ", none checked" if report.level == "none" else f" by {report.level}{erased}"
+    walked = f"{report.entries:,} entries{by}"
     if file is not None:
         # A line break in the name of a file or a thread must not start a new line.
-        return f"{line(file)}: {line(report.thread_id)}, {walked}"
+        thread = f"{line(report.thread_id)}, " if report.thread_id else ""
+        return f"{line(file)}: {thread}{walked}"
     if report.thread_uid is not None:
         return f"{line(report.thread_id) or f'thread_uid {report.thread_uid}'}: {walked}"
     return "the schema" if report.level == "schema" else "threads of the checkpoint that were not read"

@@ -68,6 +68,12 @@ def test_everything_that_is_stored_ends_with_one_line(
     assert (second["thread_uid"] in after) == (uids == [first["thread_uid"]])
 
 
+def test_a_file_in_which_nothing_could_be_checked_is_said_to_be_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    told = run("verify", "empty.jsonl", "--table", code=1).stdout
+    assert told.splitlines()[0] == "empty.jsonl: 0 entries, none checked: 1 finding"
+
+
 def test_threads_and_files_are_not_mixed(run: Run, exported: tuple[str, Path]) -> None:
     public, folder = exported
     file = str(next(folder.iterdir()))
