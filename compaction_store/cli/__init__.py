@@ -14,7 +14,7 @@ def main() -> None:
         sys.stderr.write(f"compaction-store: {MissingExtra('the command line', 'cli')}\n")
         sys.exit(3)
     try:
-        from compaction_store.cli.program import program  # noqa: PLC0415 — needs the extra
+        from compaction_store.cli.program import program
     except KeyboardInterrupt:
         sys.exit(130)
     program(prog_name="compaction-store")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store.checkpoints import CheckpointLog, SigningKey
 from compaction_store.cli import options
 from compaction_store.cli.options import AsJson, Tenant, Url
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.wrong_call import misuse
+
+if TYPE_CHECKING:
+    from compaction_store.checkpoints import CheckpointLog, SigningKey
 
 _PARTS = 2
 
@@ -68,6 +70,8 @@ def checkpoint(
     nothing is signed and the exit code is 1. Keep the file out of reach of everyone who can write to the database, and
     the key in another place.
     """
+    from compaction_store.checkpoints import CheckpointLog
+
     signer = _read(key) if new_key is None else _make(key, new_key)
     out = Output(as_json=as_json)
     with options.reader(url, tenant) as store:
@@ -84,6 +88,8 @@ def checkpoint(
 
 def open_log(log: Path | None, keys: list[str] | None) -> CheckpointLog | None:
     """Opens the log that the options name, if any."""
+    from compaction_store.checkpoints import CheckpointLog
+
     if log is None:
         if keys:
             raise misuse("needs --checkpoints", "--public-key")
@@ -96,6 +102,8 @@ def open_log(log: Path | None, keys: list[str] | None) -> CheckpointLog | None:
 
 
 def _make(file: Path, name: str) -> SigningKey:
+    from compaction_store.checkpoints import SigningKey
+
     made = SigningKey.generate(name)
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -108,6 +116,8 @@ def _make(file: Path, name: str) -> SigningKey:
 
 
 def _read(file: Path) -> SigningKey:
+    from compaction_store.checkpoints import SigningKey
+
     try:
         parts = file.read_text(encoding="ascii").split()
         private = bytes.fromhex(parts[1] if len(parts) == _PARTS else "")

@@ -6,17 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
-from compaction_store import Compaction, Explanation
 from compaction_store.cli import options, values
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Kind, Outcome, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from compaction_store import Compaction, Explanation
 
 _Text = Annotated[bool, typer.Option("--text", help="Include summaries, prompts and reasons. Prints JSON.")]
 _EVENTS: list[str | Column] = [

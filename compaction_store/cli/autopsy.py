@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compaction_store import Store
+import compaction_store
 from compaction_store.cli import autopsy_page, replaying, transcripts
 from compaction_store.cli.evaluating import write_file
 from compaction_store.cli.losses import Loss, counts, losses_of, repeated_tokens, sentence
@@ -19,10 +19,10 @@ from compaction_store.cli.progress import Progress
 from compaction_store.cli.replaying import Wanted
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation import Evaluation, Replayed
-from compaction_store.evaluation.evaluating import summed
-from compaction_store.evaluation.results import OPEN_LOOP
-from compaction_store.probes import PROBE_TYPES, ProbeType
+
+if TYPE_CHECKING:
+    from compaction_store.evaluation import Evaluation, Replayed
+    from compaction_store.probes import ProbeType
 
 # Where programs keep their transcripts, under the home folder.
 _PLACES = (".claude/projects", ".codex/sessions")
@@ -71,6 +71,8 @@ def autopsy(
     they report. Without --url everything stays in the embedded Postgres; nothing is sent anywhere. Running it again
     imports only what is new.
     """
+    from compaction_store.evaluation.evaluating import summed
+
     if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")
     chosen = _chosen(paths)
@@ -80,7 +82,7 @@ def autopsy(
         setup = wanted.made()
     except InvalidInput as error:
         raise misuse(str(error), "--prices") from None
-    with reachable(url) as address, Store.open(address, tenant=tenant, pool_size=2) as store:
+    with reachable(url) as address, compaction_store.Store.open(address, tenant=tenant, pool_size=2) as store:
         names = list(transcripts.imported(store, chosen))
         with Progress("examine", "sessions", len(names)) as progress:
             runs = replaying.runs(store, address, tenant, names, wanted, setup)
@@ -126,6 +128,9 @@ def as_dict(run: Replayed) -> dict[str, Any]:
 
 
 def _show(out: Output, found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> None:
+    from compaction_store.evaluation.results import OPEN_LOOP
+    from compaction_store.probes import PROBE_TYPES
+
     [result] = found.policies
     if out.as_json:
         out.json({

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from compaction_store.cli import evaluation_page
 from compaction_store.cli.losses import Loss, counts, repeated_tokens, sentence
-from compaction_store.evaluation import Evaluation, Replayed
-from compaction_store.probes import PROBE_TYPES
+
+if TYPE_CHECKING:
+    from compaction_store.evaluation import Evaluation, Replayed
 
 _TITLE = "Autopsy of compactions"
 # A page with all losses of a year of sessions would not open.
@@ -17,6 +19,8 @@ _MOST = 1000
 
 def page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:
     """Returns the file. Without `losses` it has no word of any transcript."""
+    from compaction_store.probes import PROBE_TYPES
+
     kinds = [kind for kind in PROBE_TYPES if any(kind in counts(run) for run in sessions)]
     rows = []
     for run in sessions:

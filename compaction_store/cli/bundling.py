@@ -14,24 +14,24 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store import Reader
-from compaction_store import Thread as ThreadValue
-from compaction_store.bundles import line_format
-from compaction_store.checkpoints import CheckpointLog
+import compaction_store
 from compaction_store.cli import attesting, csv_text
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.options import Tenant, Url, naming, reachable
 from compaction_store.cli.output import note, without_bars
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.deploy import doctor
 from compaction_store.display import visible
 from compaction_store.errors import Conflict, InvalidBundle
-from compaction_store.integrity import erasure
+
+if TYPE_CHECKING:
+    from compaction_store import Reader
+    from compaction_store import Thread as ThreadValue
+    from compaction_store.checkpoints import CheckpointLog
 
 _SUFFIX = ".jsonl"
 # A bundle without content has its own file name: it is a different bundle of the same thread.
@@ -88,6 +88,8 @@ def export(
     with python -m compaction_store.offline FILE, which needs nothing else of this package. A thread whose file in the
     folder is up to date is not written again.
     """
+    from compaction_store.deploy import doctor
+
     if sum((bool(threads), every, every_tenant)) != 1:
         raise misuse("give thread names, --all or --all-tenants", "THREADS")
     if to is None and len(threads or ()) != 1:
@@ -96,7 +98,7 @@ def export(
     written: list[dict[str, str]] = []
     with reachable(url) as address, Progress("export", "entries") as progress:
         for name in doctor.tenants(address) if every_tenant else [tenant]:
-            with naming(name), Reader.open(address, tenant=name) as store:
+            with naming(name), compaction_store.Reader.open(address, tenant=name) as store:
                 if to is None:
                     for thread in threads or ():
                         carried = None if log is None else log.proof(store.thread(thread, hidden=True).thread_uid)
@@ -172,6 +174,8 @@ def _end_of_name(run: _Export, thread: ThreadValue) -> str:
 
 def _file_name(run: _Export, thread: ThreadValue) -> str:
     """Returns the file's name: the valid characters of the thread's name, then the end that identifies the thread."""
+    from compaction_store.integrity import erasure
+
     is_stub = erasure.stub_uid(thread.thread_id) is not None
     readable = "erased" if is_stub else _UNFIT.sub("-", thread.thread_id).strip("-.")[:_NAME_CHARACTERS]
     if _DEVICES.match(readable):
@@ -181,6 +185,8 @@ def _file_name(run: _Export, thread: ThreadValue) -> str:
 
 def _index_row(file: Path) -> dict[str, str]:
     """Returns the index's row about a bundle, read from the file: a thread may have grown since it was listed."""
+    from compaction_store.bundles import line_format
+
     with file.open("rb") as stream:
         manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
         stream.seek(0)
@@ -212,6 +218,8 @@ def _write_index(to: Path, written: list[dict[str, str]]) -> None:
 
 def _is_up_to_date(file: Path, head: bytes) -> bool:
     """Returns whether the file is a complete bundle of the thread's current head."""
+    from compaction_store.bundles import line_format
+
     try:
         with file.open("rb") as stream:
             manifest = line_format.parse(stream.readline(_LONGEST_MANIFEST))
@@ -255,6 +263,8 @@ def found_in(source: Path) -> list[Path]:
 
 
 def tenant_of(file: Path) -> str:
+    from compaction_store.bundles import line_format
+
     try:
         with file.open("rb") as stream:
             return str(line_format.parse(stream.readline(_LONGEST_MANIFEST))["tenant"])

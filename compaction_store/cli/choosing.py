@@ -15,30 +15,15 @@ from traceback import walk_tb
 from typing import Any
 
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.compaction.callbacks import check_callback
 from compaction_store.errors import InvalidInput, MissingExtra
-from compaction_store.strategies import (
-    AssistantRuns,
-    ClearToolResults,
-    Ladder,
-    Pipeline,
-    SlidingWindow,
-    SummaryTree,
-)
-from compaction_store.summarizers import (
-    AnthropicSummarizer,
-    ExtractiveSummarizer,
-    FallbackSummarizer,
-    OpenAISummarizer,
-)
-from compaction_store.summarizers.openai import client_of
 
-STRATEGIES: dict[str, Callable[..., Any]] = {
-    "assistant-runs": AssistantRuns,
-    "sliding-window": SlidingWindow,
-    "ladder": Ladder,
-    "summary-tree": SummaryTree,
-    "clear-tool-results": ClearToolResults,
+# The names on the command line, and the classes in `compaction_store.strategies`.
+STRATEGIES = {
+    "assistant-runs": "AssistantRuns",
+    "sliding-window": "SlidingWindow",
+    "ladder": "Ladder",
+    "summary-tree": "SummaryTree",
+    "clear-tool-results": "ClearToolResults",
 }
 SUMMARIZERS = ("extractive", "anthropic", "openai", "none")
 # Parameters whose values a command line cannot express.
@@ -55,6 +40,9 @@ def summarizer_names(incomplete: str) -> list[str]:
 
 def strategy(specs: list[str], summarizers: list[str]) -> Any:
     """Returns the strategy to run; for several, a pipeline."""
+    from compaction_store.compaction.callbacks import check_callback
+    from compaction_store.strategies import Pipeline
+
     summarize_ = summarize(summarizers)
     chosen = [_strategy(spec, summarize_) for spec in specs]
     found: Any = chosen[0] if len(chosen) == 1 else Pipeline(*chosen)
@@ -67,21 +55,25 @@ def strategy(specs: list[str], summarizers: list[str]) -> Any:
 
 
 def _strategy(spec: str, summarize: Any) -> Any:
+    from compaction_store import strategies
+
     name, options = _parts(spec, "--strategy")
     if "." in name:
         found = _loaded(name, options, "--strategy")
         return _made(found, {}, "--strategy", name) if isinstance(found, type) else found
-    kind = STRATEGIES.get(name)
-    if kind is None:
+    if name not in STRATEGIES:
         raise misuse(f"must be {', '.join(STRATEGIES)} or package.module.name, not {name!r}", "--strategy")
+    kind: Callable[..., Any] = getattr(strategies, STRATEGIES[name])
     if "summarize" in inspect.signature(kind).parameters:
-        if summarize is None and kind is not Ladder:
+        if summarize is None and kind is not strategies.Ladder:
             raise misuse(f"{name} needs a summarizer other than none", "--summarizer")
         options["summarize"] = summarize
     return _made(kind, options, "--strategy", name)
 
 
 def summarize(specs: list[str], option: str = "--summarizer") -> Any:
+    from compaction_store.summarizers import FallbackSummarizer
+
     chosen = [_one_summarizer(spec, option) for spec in specs]
     if None in chosen and len(chosen) > 1:
         raise misuse("none must be the only summarizer", option)
@@ -89,6 +81,8 @@ def summarize(specs: list[str], option: str = "--summarizer") -> Any:
 
 
 def _one_summarizer(spec: str, option: str) -> Any:
+    from compaction_store.summarizers import ExtractiveSummarizer
+
     name, options = _parts(spec, option)
     if "." in name:
         return _loaded(name, options, option)
@@ -104,10 +98,12 @@ def _one_summarizer(spec: str, option: str) -> Any:
 
 
 def _anthropic(options: dict[str, Any], option: str) -> Any:
+    from compaction_store.summarizers import AnthropicSummarizer
+
     if "model" not in options:
         raise misuse("anthropic needs a model: anthropic:model=NAME", option)
     try:
-        import anthropic  # noqa: PLC0415 — an extra
+        import anthropic
     except ImportError:
         raise MissingExtra("the summarizer anthropic", "anthropic") from None
     client = anthropic.Anthropic()
@@ -118,6 +114,9 @@ def _anthropic(options: dict[str, Any], option: str) -> Any:
 
 def _openai(options: dict[str, Any], option: str) -> Any:
     """Returns a summarizer for OpenAI's API, or for the compatible server at `base_url`."""
+    from compaction_store.summarizers import OpenAISummarizer
+    from compaction_store.summarizers.openai import client_of
+
     if "model" not in options:
         raise misuse("openai needs a model: openai:model=NAME[,base_url=URL]", option)
     base_url = options.pop("base_url", None)

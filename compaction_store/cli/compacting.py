@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compaction_store import CompactionPlan, CompactionRun, CompactionStoreError, Store, TokenBudget
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.options import (
     Actor,
@@ -25,8 +24,11 @@ from compaction_store.cli.options import (
 from compaction_store.cli.output import Column, Output, figures, note, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.errors import NoProgress, raised_at
-from compaction_store.models import Attempt
+from compaction_store.errors import CompactionStoreError, NoProgress, raised_at
+
+if TYPE_CHECKING:
+    from compaction_store import CompactionPlan, CompactionRun, Store, TokenBudget
+    from compaction_store.models import Attempt
 
 Strategy = Annotated[
     list[str],

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from compaction_store import Reader, tokens
 from compaction_store.cli.output import Column, Loss, Output, figures, number
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation import RECORDED, Prices, evaluate, read_thread
-from compaction_store.evaluation.money import BASES, Money, advice, total
+
+if TYPE_CHECKING:
+    from compaction_store import Reader
+    from compaction_store.evaluation.money import Money
 
 
 def read(store: Reader, thread: str, prices: Path, model: str | None, window: int | None) -> Money:
     """Models the money of a thread by the prices in a file."""
+    from compaction_store import tokens
+    from compaction_store.evaluation import RECORDED, Prices, evaluate, read_thread
+
     try:
         found = evaluate(
             [read_thread(store, thread)], [RECORDED], counter=tokens.o200k_base(), prices=Prices.read(prices),
@@ -30,6 +34,8 @@ def read(store: Reader, thread: str, prices: Path, model: str | None, window: in
 
 def as_dict(money: Money) -> dict[str, Any]:
     """Returns the money, ready for `json.dumps`."""
+    from compaction_store.evaluation.money import BASES, advice, total
+
     return {
         "currency": money.currency, "calls": {"measured": money.measured, "modelled": money.modelled},
         **{basis: {**(found := total([money], basis)).as_dict(), "net": found.net} for basis in BASES},
@@ -47,6 +53,8 @@ def as_dict(money: Money) -> dict[str, Any]:
 
 def show(out: Output, money: Money) -> None:
     """Prints the money of each record, and advice."""
+    from compaction_store.evaluation.money import BASES, advice, total
+
     out.text()
     out.text(f"Money of the compactions in {money.currency}", "bold")
     rows = []

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from compaction_store import Compaction
 from compaction_store.cli.output import Column, figures, number
+
+if TYPE_CHECKING:
+    from compaction_store import Compaction
 
 # The APIs' names for input tokens, cached ones included, and for output tokens.
 _IN = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "prompt_tokens")

@@ -13,18 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from compaction_store import CompactionRun, Store, View
+import compaction_store
 from compaction_store.cli import choosing, stats, values
 from compaction_store.cli.options import Url, reachable
 from compaction_store.cli.output import Column, Output, figures, number
 from compaction_store.display import charts
-from compaction_store.models import Payload
-from compaction_store.postgres import engines
-from compaction_store.strategies import AssistantRuns, SlidingWindow
+
+if TYPE_CHECKING:
+    from compaction_store import CompactionRun, Store, View
+    from compaction_store.models import Payload
 
 _WIDEST = 78
 # The messages of an agent that maintains a bookshop's software, made up for the demo, in the format of OpenAI's chat.
@@ -86,7 +87,7 @@ def demo(
     start = time.monotonic()
     summarize = choosing.summarize(summarizer)
     out = Output(as_json=False)
-    with reachable(url) as address, Store.open(address, tenant="demo") as store:
+    with reachable(url) as address, compaction_store.Store.open(address, tenant="demo") as store:
         tour = _Tour(store, out, summarize, f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}")
         tour.store_and_compact()
         tour.records()
@@ -119,6 +120,8 @@ class _Tour:
             self.out.text(f"   {line}")
 
     def store_and_compact(self) -> None:
+        from compaction_store.strategies import AssistantRuns, SlidingWindow
+
         first_half, second_half = _halves(list(turns()))
         self.append(first_half)
         self.say(
@@ -282,6 +285,8 @@ class _Forger:
 
     def _write(self, payload: str) -> str:
         """Writes a payload and returns the one before."""
+        from compaction_store.postgres import engines
+
         engine = engines.create_engine(self._address, pool_size=1, connect_timeout=10)
         with closing(engine.raw_connection()) as borrowed:
             connection: Any = borrowed.driver_connection

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store import embedded
 from compaction_store.cli import exits, options
 from compaction_store.cli.options import AsCsv, AsJson, Url, reachable
 from compaction_store.cli.output import Output
-from compaction_store.deploy import citus, rebalancing, roles
-from compaction_store.deploy import doctor as diagnosis
-from compaction_store.deploy.doctor import Check
 from compaction_store.errors import CompactionStoreError
-from compaction_store.postgres import schema
+
+if TYPE_CHECKING:
+    from compaction_store.deploy.doctor import Check
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
 
@@ -45,7 +43,8 @@ def migrate_(
     stores of a hundred million messages and more: see compaction-store docs how-to/large-stores.
     """
     # Loading alembic takes longer than everything else, and no other verb needs it.
-    from compaction_store import migrate  # noqa: PLC0415
+    from compaction_store import migrate
+    from compaction_store.postgres import schema
 
     out = Output(as_json=as_json)
     with reachable(url) as address:
@@ -93,6 +92,8 @@ def grant(
     reads. loader imports. owner migrates; do not use it for an application. reviewer only records verdicts on
     compaction records. compaction-store docs threats lists what each role can do.
     """
+    from compaction_store.deploy import roles
+
     out = Output(as_json=as_json)
     with reachable(url) as address:
         (roles.revoke if revoke else roles.grant)(address, login, role.value)
@@ -117,6 +118,8 @@ def distribute(
     The URL must be that of the coordinator, with a superuser's login. Everything happens in one transaction, during
     which writers wait. A second run changes nothing. compaction-store docs how-to/citus describes the other steps.
     """
+    from compaction_store.deploy import citus
+
     out = Output(as_json=as_json)
     with reachable(url) as address:
         done = citus.distribute(address, shards=shards)
@@ -133,6 +136,8 @@ def rebalance(url: Url = None, as_json: AsJson = None) -> None:
     wait while it is moved; their calls need deadlines that are longer than that. Until it is done, the role
     compaction_store_owner can log in.
     """
+    from compaction_store.deploy import rebalancing
+
     out = Output(as_json=as_json)
     with reachable(url) as address:
         moved = rebalancing.rebalance(address)
@@ -176,6 +181,10 @@ def doctor(
 
 
 def _checks(url: str | None, platform: str | None) -> Iterator[Check]:
+    from compaction_store import embedded
+    from compaction_store.deploy import doctor as diagnosis
+    from compaction_store.deploy.doctor import Check
+
     try:
         with reachable(url) as address:
             if url is None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store import Event, MessageNotFound, Redaction
 from compaction_store.cli import options, values
 from compaction_store.cli.options import Actor, AsJson, Authority, Reason, Tenant, Thread, Url
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.integrity import erasure
-from compaction_store.models import RedactedFork
+from compaction_store.errors import MessageNotFound
+
+if TYPE_CHECKING:
+    from compaction_store import Event, Redaction
+    from compaction_store.models import RedactedFork
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, but erase nothing.")]
@@ -137,6 +139,8 @@ def _copies(would: Redaction) -> str:
 
 
 def _show_dry_run(out: Output, thread: str, would: Redaction, *, forks: bool) -> None:
+    from compaction_store.integrity import erasure
+
     if out.as_json:
         erased = {"seqs": would.seqs, "records": would.records, "forks": [fork.as_dict() for fork in would.forks]}
         out.json({"thread_id": thread, "dry_run": True} | erased)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store import Reader, Store
+import compaction_store
 from compaction_store.cli import choosing, evaluation_page, exits, options, replaying
 from compaction_store.cli.options import AsJson, Reserve, Tenant, Trigger, Url
 from compaction_store.cli.output import Column, Loss, Output, figures, note, number
@@ -17,11 +17,11 @@ from compaction_store.cli.progress import Progress
 from compaction_store.cli.replaying import Wanted
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import InvalidInput
-from compaction_store.evaluation import Evaluation, PolicyResult, Rate
-from compaction_store.evaluation.evaluating import summed
-from compaction_store.evaluation.money import BASES
-from compaction_store.evaluation.results import OPEN_LOOP, best_policy
 from compaction_store.probes import PROBE_TYPES
+
+if TYPE_CHECKING:
+    from compaction_store import Reader, Store
+    from compaction_store.evaluation import Evaluation, PolicyResult, Rate
 
 _KINDS = ", ".join(kind for kind in PROBE_TYPES if kind != "used_name")
 Strategies = Annotated[
@@ -174,6 +174,8 @@ def evaluate_threads(
     probe is reported separately, with the number of questions and an interval. Verdicts that reviewers recorded are
     compared with those of --judge.
     """
+    from compaction_store.evaluation.evaluating import summed
+
     under, over = _limits(fail_under, "--fail-under"), _limits(fail_over, "--fail-over")
     if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")
@@ -195,7 +197,7 @@ def evaluate_threads(
         runs = replaying.runs(store, url, tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if record is not None:
-            assert isinstance(store, Store)  # noqa: S101 — opened for this
+            assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for this
             _record(store, found, record)
     show(out, found)
     if out_file is not None:
@@ -237,6 +239,8 @@ def _limits(given: list[str] | None, option: str) -> dict[str, float]:
 
 def show(out: Output, found: Evaluation) -> None:
     """Prints an evaluation."""
+    from compaction_store.evaluation.results import OPEN_LOOP
+
     if out.as_json:
         out.json(found.as_dict())
         return
@@ -313,6 +317,9 @@ def _show_judge(out: Output, found: Evaluation) -> None:
 
 
 def _show_money(out: Output, found: Evaluation) -> None:
+    from compaction_store.evaluation.money import BASES
+    from compaction_store.evaluation.results import best_policy
+
     out.text()
     currency = next(result.money[0].currency for result in found.policies if result.money)
     out.text(f"Money in {currency}", "bold")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from compaction_store.evaluation import Evaluation, PolicyResult
-from compaction_store.evaluation.judging import Agreement
-from compaction_store.evaluation.money import BASES
-from compaction_store.evaluation.results import OPEN_LOOP, best_policy
-from compaction_store.probes import PROBE_TYPES, ProbeType
+if TYPE_CHECKING:
+    from compaction_store.evaluation import Evaluation, PolicyResult
+    from compaction_store.evaluation.judging import Agreement
+    from compaction_store.probes import ProbeType
+
 
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }
@@ -31,6 +32,9 @@ _BAR = 100
 
 def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
     """Returns the file; `body` is HTML that comes before the figures."""
+    from compaction_store.evaluation.results import OPEN_LOOP
+    from compaction_store.probes import PROBE_TYPES
+
     skipped = "".join(f", {count:,} left out because {escape(reason)}" for reason, count in found.skipped.items())
     parts = [
         "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
@@ -71,6 +75,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _probes(kind: ProbeType, results: Sequence[PolicyResult]) -> list[str]:
+    from compaction_store.probes import PROBE_TYPES
+
     rows = []
     for result in results:
         rate = result.rates.get(kind)
@@ -149,6 +155,9 @@ def _judge(results: Sequence[PolicyResult]) -> list[str]:
 
 
 def _money(found: Evaluation) -> list[str]:
+    from compaction_store.evaluation.money import BASES
+    from compaction_store.evaluation.results import best_policy
+
     rows = []
     for result in found.policies:
         for basis in BASES:

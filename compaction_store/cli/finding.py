@@ -11,7 +11,6 @@ from compaction_store.cli import options, values
 from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Url, reachable
 from compaction_store.cli.output import Column, Output, note, number
 from compaction_store.cli.progress import Progress
-from compaction_store.deploy import doctor
 
 
 def search(
@@ -72,6 +71,8 @@ def search(
 
 def tenants(url: Url = None, as_json: AsJson = None, as_csv: AsCsv = False) -> None:
     """Lists the tenants that have threads. The login must be a superuser or have BYPASSRLS."""
+    from compaction_store.deploy import doctor
+
     out = options.output(as_json, as_csv=as_csv)
     with reachable(url) as address:
         found = doctor.tenants(address)

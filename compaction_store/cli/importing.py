@@ -8,21 +8,30 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compaction_store import CompactionStoreError, Store, importers
+import compaction_store
 from compaction_store.cli import bundling, exits
 from compaction_store.cli.choosing import value
 from compaction_store.cli.options import AsJson, Url, reachable
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.importers import ThreadImported
+from compaction_store.errors import CompactionStoreError
+
+if TYPE_CHECKING:
+    from compaction_store import Store
+    from compaction_store.importers import Progress as Reached
+    from compaction_store.importers import ThreadImported
 
 _BUNDLES = "bundle"
-_FORMATS = (_BUNDLES, *importers.FORMATS)
+# Bundles, and `importers.FORMATS`.
+FORMATS = (
+    _BUNDLES, "openai-agents", "anthropic", "chatgpt", "claude-ai", "claude-code", "codex", "langgraph", "openai-chat",
+    "openai-responses",
+)  # fmt: skip
 
 
 def import_(
@@ -37,8 +46,8 @@ def import_(
         typer.Option(
             "--format",
             metavar="NAME",
-            autocompletion=lambda: list(_FORMATS),
-            help=f"{', '.join(_FORMATS)}. [default: detected]",
+            autocompletion=lambda: list(FORMATS),
+            help=f"{', '.join(FORMATS)}. [default: detected]",
             show_default=False,
         ),
     ] = None,
@@ -93,8 +102,8 @@ def import_(
     The same command again adds only what is new. A bundle is verified and stored completely or not at all. Other
     sources are streamed, and compactions that a provider made become records. The login needs the role loader.
     """
-    if form is not None and form not in _FORMATS:
-        raise misuse(f"must be one of {', '.join(_FORMATS)}, not {form!r}", "--format")
+    if form is not None and form not in FORMATS:
+        raise misuse(f"must be one of {', '.join(FORMATS)}, not {form!r}", "--format")
     how = {"thread_id": thread, "prefix": prefix, "only": only or None, "skip_bad": skip_bad, **_options(option)}
     with reachable(url) as address, ExitStack() as stack, Progress("import", "entries") as progress:
         run = _Import(address, tenant, Output(as_json=as_json), progress, stack)
@@ -125,6 +134,8 @@ class _Import:
     _stores: dict[str, Store] = field(default_factory=dict)
 
     def take(self, source: str, form: str | None, how: dict[str, Any]) -> None:
+        from compaction_store import importers
+
         path = Path(source)
         files = bundling.found_in(path) if form in (None, _BUNDLES) and path.exists() else []
         if files:
@@ -140,12 +151,14 @@ class _Import:
             ):
                 self._show(source, thread)
 
-    def _reached(self, at: importers.Progress) -> None:
+    def _reached(self, at: Reached) -> None:
         self.progress.reached(at.done, at.total, at.unit)
 
     def _store(self, tenant: str) -> Store:
         if tenant not in self._stores:
-            self._stores[tenant] = self.stack.enter_context(Store.open(self.address, tenant=tenant, pool_size=2))
+            self._stores[tenant] = self.stack.enter_context(
+                compaction_store.Store.open(self.address, tenant=tenant, pool_size=2)
+            )
         return self._stores[tenant]
 
     def _bundle(self, file: Path, *, alone: bool) -> None:

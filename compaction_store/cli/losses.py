@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compaction_store.cli.output import line
-from compaction_store.evaluation import Replayed
-from compaction_store.probes import Probe, ProbeType
+
+if TYPE_CHECKING:
+    from compaction_store.evaluation import Replayed
+    from compaction_store.probes import Probe, ProbeType
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ def losses_of(sessions: Sequence[Replayed]) -> list[Loss]:
 
 def counts(run: Replayed) -> dict[ProbeType, tuple[int, int]]:
     """Returns how many probes of each type were asked and failed."""
+    from compaction_store.probes import ProbeType
+
     asked, failed = Counter[ProbeType](), Counter[ProbeType]()
     for probe in run.probes:
         asked[probe.type] += 1

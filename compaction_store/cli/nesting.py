@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compaction_store import Compaction
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
+
+if TYPE_CHECKING:
+    from compaction_store import Compaction
 
 # Deeper records say their depth instead of being indented further.
 _DEEPEST = 16

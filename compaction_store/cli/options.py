@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compaction_store import Reader, Store, TokenBudget, embedded
+import compaction_store
 from compaction_store.arguments import MAX_NAME_BYTES
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
@@ -30,7 +30,9 @@ from compaction_store.errors import (
     PositionNotFound,
     ThreadNotFound,
 )
-from compaction_store.postgres import engines
+
+if TYPE_CHECKING:
+    from compaction_store import Reader, Store, TokenBudget
 
 _MISSING = (ThreadNotFound, MessageNotFound, CompactionNotFound, PositionNotFound)
 _LINGER = "COMPACTION_STORE_LINGER"
@@ -140,6 +142,9 @@ def with_text(as_json: bool | None, *, text: bool, as_csv: bool = False) -> Outp
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
     """Yields the database's URL. If none is given, runs the embedded server while the context is open, and lingers."""
+    from compaction_store import embedded
+    from compaction_store.postgres import engines
+
     if (given := engines.chosen_url(url)) is not None:
         yield given
         return
@@ -153,6 +158,8 @@ def reachable(url: str | None) -> Iterator[str]:
 
 def _linger() -> int:
     """Returns how many seconds the embedded server stays for the next command."""
+    from compaction_store import embedded
+
     text = os.environ.get(_LINGER, "60")
     if re.fullmatch("[0-9]{1,4}", text) is None or int(text) > embedded.LONGEST_LINGER:
         raise NotConfigured(f"${_LINGER} must be a number of seconds from 0 to {embedded.LONGEST_LINGER}, not {text!r}")
@@ -161,7 +168,7 @@ def _linger() -> int:
 
 @contextmanager
 def reader(url: str | None, tenant: str) -> Iterator[Reader]:
-    with reachable(url) as address, naming(tenant), Reader.open(address, tenant=tenant) as opened:
+    with reachable(url) as address, naming(tenant), compaction_store.Reader.open(address, tenant=tenant) as opened:
         yield opened
 
 
@@ -189,7 +196,7 @@ def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store
     with (
         reachable(url) as address,
         naming(tenant),
-        Store.open(address, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened,
+        compaction_store.Store.open(address, tenant=tenant, pool_size=pool_size, actor=user_at_host()) as opened,
     ):
         yield opened
 
@@ -241,7 +248,7 @@ def budget(window: int | None, reserve: int, trigger: str, target: str) -> Token
         if alone := next((option for option, is_given in differs.items() if is_given), None):
             raise misuse("needs --window", alone)
         return None
-    return TokenBudget(
+    return compaction_store.TokenBudget(
         window, reserve_output=reserve, trigger=_mark(trigger, "--trigger"), target=_mark(target, "--target")
     )
 

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compaction_store import Compaction, Message, Reader, View
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AllTenants, AsCsv, AsJson, Tenant, Thread, Url
 from compaction_store.cli.output import Column, Output, figures, moment, number
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import saying
+
+if TYPE_CHECKING:
+    from compaction_store import Compaction, Message, Reader, View
 
 _Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="Print at most N threads.", show_default=False)

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from compaction_store import Reader, tokens
 from compaction_store.cli import choosing, options
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.evaluation import RECORDED, Judge, Policy, Prices, read_thread
-from compaction_store.evaluation.evaluating import Settings, ThreadRuns, check_policies, replay_thread
-from compaction_store.probes import NameReader
+
+if TYPE_CHECKING:
+    from compaction_store import Reader
+    from compaction_store.evaluation import Judge, Policy
+    from compaction_store.evaluation.evaluating import Settings, ThreadRuns
+    from compaction_store.probes import NameReader
 
 # A process takes a second to start; replaying fewer threads than this takes less.
 _LEAST_THREADS = 40
@@ -53,6 +55,10 @@ class Wanted:
 
     def made(self) -> Setup:
         """Makes the policies and settings; raises for anything that does not fit."""
+        from compaction_store import tokens
+        from compaction_store.evaluation import RECORDED, Prices
+        from compaction_store.evaluation.evaluating import Settings, check_policies
+
         window = self.windows[0] if len(set(self.windows)) == 1 else None
         prices = None if self.prices is None else Prices.read(self.prices)
         settings = Settings(
@@ -63,6 +69,8 @@ class Wanted:
 
     def _policies(self) -> Iterator[Policy]:
         """Yields every combination, named after the parts that differ."""
+        from compaction_store.evaluation import Policy
+
         if self.strategies and not self.windows:
             raise misuse("must be given with --strategy", "--window")
         if self.planted and not self.strategies:
@@ -81,6 +89,8 @@ class Wanted:
             yield Policy(" · ".join(parts), (choosing.strategy([spec], [summarizer]),), budget)
 
     def _judge(self) -> Judge | None:
+        from compaction_store.evaluation import Judge
+
         if self.judge is None:
             return None
         made = choosing.summarize([self.judge], "--judge")
@@ -99,6 +109,8 @@ def runs(
     processes: int | None = None,
 ) -> Iterator[ThreadRuns]:
     """Yields the result of each thread, in the order of the names. `setup` was made from `wanted` in this process."""
+    from compaction_store.probes import NameReader
+
     count = min(processes or os.cpu_count() or 1, len(names) // _AT_A_TIME + 1)
     # A judge counts its calls and tokens, so it must run in one process.
     if count == 1 or wanted.judge is not None or (processes is None and len(names) < _LEAST_THREADS):
@@ -117,6 +129,9 @@ def runs(
 
 
 def _of_thread(store: Reader, name: str, setup: Setup, reader: NameReader) -> ThreadRuns:
+    from compaction_store.evaluation import read_thread
+    from compaction_store.evaluation.evaluating import replay_thread
+
     thread = read_thread(store, name, labels=setup.settings.judge is not None, names=reader)
     return replay_thread(thread, setup.policies, setup.settings)
 
@@ -142,6 +157,8 @@ def _begin(url: str | None, tenant: str, wanted: Wanted) -> None:
 
 @cache
 def _worker() -> _Worker:
+    from compaction_store.probes import NameReader
+
     assert _given is not None  # noqa: S101 — the pool has called _begin
     url, tenant, wanted = _given
     store = _open.enter_context(options.reader(url, tenant))

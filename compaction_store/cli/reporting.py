@@ -59,7 +59,7 @@ def report(
         raise misuse("give thread names, or --since for all threads that changed", "THREADS")
     log = open_log(checkpoints, public_key)
     # Its page needs an extra.
-    from compaction_store.reporting import envelope, gather, page  # noqa: PLC0415
+    from compaction_store.reporting import envelope, gather, page
 
     with options.reader(url, tenant) as reader:
         document = gather(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,10 @@ from compaction_store.cli.compacting import Reason, Summarizer, show_run
 from compaction_store.cli.options import Actor, AsJson, Authority, Number, Tenant, Thread, Url
 from compaction_store.cli.output import Output
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.models import Compaction
-from compaction_store.models import Thread as ThreadValue
+
+if TYPE_CHECKING:
+    from compaction_store.models import Compaction
+    from compaction_store.models import Thread as ThreadValue
 
 
 def rewind(

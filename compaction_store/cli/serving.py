@@ -19,7 +19,6 @@ from compaction_store.cli.options import Tenant, Url
 from compaction_store.cli.output import note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.display.visible import shown
-from compaction_store.store import AsyncReader, AsyncStore
 
 _TOKEN = "COMPACTION_STORE_MCP_TOKEN"  # noqa: S105 — the name of a variable
 _AUDITOR, _REVIEWER = "compaction_store_auditor", "compaction_store_reviewer"
@@ -92,6 +91,8 @@ def serve(
     the login must be a member of, and ends every statement after 20 seconds. With --window, the threads that are due
     for compaction are listed.
     """
+    from compaction_store.store import AsyncReader, AsyncStore
+
     if review and not content:
         raise misuse("must not be given with --no-content: nobody can judge words that are not shown", "--review")
     if actor is not None and auth is not None:
@@ -100,7 +101,7 @@ def serve(
     if auth is None and not _is_loopback(host):
         raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
     # An extra, and slow to import.
-    from compaction_store import web  # noqa: PLC0415
+    from compaction_store import web
 
     budget = options.budget(window, reserve, trigger, target)
     log = open_log(checkpoints, public_key)
@@ -147,7 +148,7 @@ def _log_access_to(file: Path | None) -> None:
 
 
 async def _serve_pages(app: Any, access: Any, host: str, port: int) -> None:
-    import uvicorn  # noqa: PLC0415 — comes with the extra
+    import uvicorn
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listening:
@@ -189,9 +190,11 @@ def mcp(
 
     Nothing can be written. The session takes the role compaction_store_auditor, which the login must be a member of.
     """
+    from compaction_store.store import AsyncReader
+
     host, port = ("", 0) if http is None else _address(http, "--http")
     # An extra, and slow to import.
-    from compaction_store.adapters import mcp as adapter  # noqa: PLC0415
+    from compaction_store.adapters import mcp as adapter
 
     role = None if as_login else _AUDITOR
 
@@ -215,7 +218,7 @@ def _address(text: str, option: str) -> tuple[str, int]:
 
 
 async def _serve_http(adapter: Any, served: Any, host: str, port: int) -> None:
-    import uvicorn  # noqa: PLC0415 — comes with the extra
+    import uvicorn
 
     token = os.environ.get(_TOKEN)
     if not token:

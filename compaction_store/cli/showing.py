@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from compaction_store import Compaction, Element, Reader
 from compaction_store.cli import options, values
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
@@ -18,6 +17,9 @@ from compaction_store.cli.output import Output, moment, number
 from compaction_store.display import saying
 from compaction_store.display.visible import lines, shown
 from compaction_store.errors import UnknownEntry
+
+if TYPE_CHECKING:
+    from compaction_store import Compaction, Element, Reader
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90

@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
-from compaction_store import Compaction, Reader
-from compaction_store import Thread as ThreadValue
 from compaction_store.cli import compaction_money, costs, options, values
 from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Column, Output, figures, note, number
@@ -21,7 +19,11 @@ from compaction_store.cli.wrong_call import misuse
 from compaction_store.display import charts
 from compaction_store.display.charts import Course, Step
 from compaction_store.display.visible import shown
-from compaction_store.evaluation.money import Money
+
+if TYPE_CHECKING:
+    from compaction_store import Compaction, Reader
+    from compaction_store import Thread as ThreadValue
+    from compaction_store.evaluation.money import Money
 
 _HEIGHT = 8
 _WIDEST = 100

@@ -6,20 +6,21 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from compaction_store import Store, importers
 from compaction_store.cli.output import line, note
 from compaction_store.cli.progress import Progress
 from compaction_store.errors import InvalidSource
-from compaction_store.importers import claude_code, codex
-from compaction_store.importers.sources import Source
 
-# Formats in which programs keep a file for each session: all their files are imported at once.
-_SESSIONS: dict[str, Callable[..., Source]] = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
+if TYPE_CHECKING:
+    from compaction_store import Store, importers
+    from compaction_store.importers.sources import Source
 
 
 def imported(store: Store, paths: Sequence[Path]) -> Iterator[str]:
     """Imports transcripts, and yields the names of their threads. What cannot be read is named and left out."""
+    from compaction_store import importers
+
     seen: set[str] = set()
     for source in _sources(paths):
         with Progress("import", "entries") as progress:
@@ -48,7 +49,12 @@ def _say_what_is_missing(thread: importers.ThreadImported) -> None:
 
 def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
     """Yields one source for all sessions of a program, and each other file."""
-    sessions: dict[str, list[Path]] = {form: [] for form in _SESSIONS}
+    from compaction_store import importers
+    from compaction_store.importers import claude_code, codex
+
+    # Programs keep a file for each session in these formats: all their files are imported at once.
+    readers: dict[str, Callable[..., Source]] = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
+    sessions: dict[str, list[Path]] = {form: [] for form in readers}
     known: dict[tuple[int, int], Path] = {}
     for path in paths:
         for file in _files(path):
@@ -66,7 +72,7 @@ def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
                 yield file
     for form, files in sessions.items():
         if files:
-            yield _SESSIONS[form](files, skip_bad=True)
+            yield readers[form](files, skip_bad=True)
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from compaction_store import Compaction, Element, Event, Message, View
-from compaction_store import Thread as ThreadValue
 from compaction_store.cli.json_text import encoded
 from compaction_store.cli.output import line, moment, number
 from compaction_store.display.saying import said
-from compaction_store.models import Payload
+
+if TYPE_CHECKING:
+    from compaction_store import Compaction, Element, Event, Message, View
+    from compaction_store import Thread as ThreadValue
+    from compaction_store.models import Payload
 
 _PREVIEW = 200
 _READ = 4000

@@ -8,26 +8,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from compaction_store import Reader, Report
-from compaction_store.bundles.verification import verify_bundle
-from compaction_store.checkpoints import CheckpointLog
 from compaction_store.cli import attesting, exits, options
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
 from compaction_store.cli.output import Output, line
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.integrity.thread import LEVELS, Level
-from compaction_store.reporting.envelope import BEGINNINGS
-from compaction_store.reporting.verification import CheckedReport, verify_report
+from compaction_store.models import LEVELS
+
+if TYPE_CHECKING:
+    from compaction_store import Reader, Report
+    from compaction_store.checkpoints import CheckpointLog
+    from compaction_store.models import Level
+    from compaction_store.reporting.verification import CheckedReport
 
 _SUFFIX = ".jsonl"
 _STDIN = "-"
-_LONGEST_BEGINNING = max(map(len, BEGINNINGS))
 
 
 def verify(
@@ -151,12 +151,16 @@ def _threads(out: Output, verification: _Verification, url: str | None, tenant: 
 
 
 def _files(out: Output, files: list[str], keys: list[str]) -> tuple[int, int, str]:
+    from compaction_store.bundles.verification import verify_bundle
+    from compaction_store.reporting.envelope import BEGINNINGS
+    from compaction_store.reporting.verification import verify_report
+
     findings = 0
     units = set()
     with Progress("verify", "lines") as progress:
         for name in files:
             with _stream(name) as stream:
-                is_report = stream.peek(_LONGEST_BEGINNING).startswith(BEGINNINGS)
+                is_report = stream.peek(max(map(len, BEGINNINGS))).startswith(BEGINNINGS)
                 units.add("report" if is_report else "bundle")
                 if is_report:
                     findings += _report(out, name, verify_report(stream.read(), public_keys=keys))

@@ -17,19 +17,20 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import typer
 
-from compaction_store import CompactionRun, Store, Thread, TokenBudget
+import compaction_store
 from compaction_store.cli import choosing, exits, options, values
 from compaction_store.cli.compacting import Strategy, Summarizer
 from compaction_store.cli.options import Actor, AsJson, Authority, Reserve, Target, Trigger, Url, reachable
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.deploy import doctor
 from compaction_store.errors import DatabaseError, SchemaOutOfDate, own_text
-from compaction_store.postgres import engines
+
+if TYPE_CHECKING:
+    from compaction_store import CompactionRun, Store, Thread, TokenBudget
 
 _FIRST_BACKOFF = 60.0
 _MAX_BACKOFF = 3600.0
@@ -76,6 +77,8 @@ def worker(
     once. A thread that failed is retried after a minute, then after longer pauses up to an hour; each failure is a
     record. Several tenants take turns.
     """
+    from compaction_store.deploy import doctor
+
     budget = options.budget(window, reserve, trigger, target)
     if budget is None:  # pragma: no cover — typer asks for a window
         raise misuse("is required", "--window")
@@ -123,6 +126,8 @@ class _Stores:
     """A store for each tenant, over one pool of connections."""
 
     def __init__(self, address: str, pool_size: int) -> None:
+        from compaction_store.postgres import engines
+
         self._engine = engines.create_engine(address, pool_size=pool_size, connect_timeout=10)
         self._opened: dict[str, Store] = {}
 
@@ -134,7 +139,9 @@ class _Stores:
 
     def of(self, tenant: str) -> Store:
         if tenant not in self._opened:
-            self._opened[tenant] = Store.open(engine=self._engine, tenant=tenant, actor=options.user_at_host())
+            self._opened[tenant] = compaction_store.Store.open(
+                engine=self._engine, tenant=tenant, actor=options.user_at_host()
+            )
         return self._opened[tenant]
 
 

@@ -6,20 +6,20 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compaction_store import Appended
 from compaction_store.cli import options, values
 from compaction_store.cli.options import AsJson, Tenant, Thread, Url
 from compaction_store.cli.output import Output, note
 from compaction_store.cli.wrong_call import misuse
 from compaction_store.errors import BatchTooLarge, InvalidMessage
-from compaction_store.messages import encoding
+
+if TYPE_CHECKING:
+    from compaction_store import Appended
 
 # Twice the limit of one append, because JSON may be written with spaces and escapes.
-_MOST_BYTES = 2 * encoding.MAX_BATCH_BYTES
 _NOTHING = "the input must have at least one message; nothing was appended"
 
 
@@ -113,9 +113,12 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _messages(stream: IO[bytes]) -> list[Any]:
     """Reads one JSON text, or else JSON lines. An error names the line and quotes nothing."""
-    text = stream.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise BatchTooLarge(f"the input must have at most {_MOST_BYTES:,} bytes: use import or --each")
+    from compaction_store.messages import encoding
+
+    most_bytes = 2 * encoding.MAX_BATCH_BYTES
+    text = stream.read(most_bytes + 1)
+    if len(text) > most_bytes:
+        raise BatchTooLarge(f"the input must have at most {most_bytes:,} bytes: use import or --each")
     try:
         whole = _json(text)
     except ValueError:

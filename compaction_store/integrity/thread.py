@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from typing import Literal
 
 from compaction_store.integrity import chain, erasure
 from compaction_store.integrity.entry import ChainEnd, Entry, Kind, KnownEntry
 from compaction_store.integrity.rows import LONGEST_PAGE, RowPages, RowReader, RowRequest, Rows, ThreadHead
 from compaction_store.integrity.walk import Walk
 from compaction_store.messages import documents
-from compaction_store.models import Report
-
-Level = Literal["structure", "content", "schema", "checkpoint"]
-# Each level includes the ones before it.
-LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
+from compaction_store.models import Level, Report
 
 # An import accepts entries a day ahead of the server's clock, and the clock here may be another.
 _MOST_AHEAD = 2 * 24 * 3600 * 1_000_000

@@ -4,11 +4,12 @@ from compaction_store.models.compactions import Attempt, Compaction, CompactionT
 from compaction_store.models.loads import Imported, Loaded, Observed, ThreadLoaded, ToLoad
 from compaction_store.models.messages import Appended, Element, Measured, Message, Payload
 from compaction_store.models.outlines import Outline, Part
-from compaction_store.models.reports import Explanation, Finding, Found, Report
+from compaction_store.models.reports import LEVELS, Explanation, Finding, Found, Level, Report
 from compaction_store.models.threads import Event, Forked, Origin, RedactedFork, Redaction, Thread, TokenStep
 from compaction_store.models.verdicts import Verdict
 
 __all__ = [
+    "LEVELS",
     "Appended",
     "Attempt",
     "Compaction",
@@ -20,6 +21,7 @@ __all__ = [
     "Forked",
     "Found",
     "Imported",
+    "Level",
     "Loaded",
     "Measured",
     "Message",

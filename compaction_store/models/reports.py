@@ -12,6 +12,10 @@ from compaction_store.models.compactions import Compaction
 from compaction_store.models.messages import Element, Message, Payload
 from compaction_store.models.threads import Event, Origin
 
+Level = Literal["structure", "content", "schema", "checkpoint"]
+# The levels of verification; each includes the ones before it.
+LEVELS: tuple[Level, ...] = ("structure", "content", "schema", "checkpoint")
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation(AsDict):

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from compaction_store import __version__
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.errors import Conflict, InvalidInput
-from compaction_store.integrity.thread import Level
-from compaction_store.models import Compaction, Element, Message, Thread
+from compaction_store.models import Compaction, Element, Level, Message, Thread
 from compaction_store.reporting.document import (
     FORMAT,
     Period,

@@ -34,8 +34,7 @@ from compaction_store.errors import (
     ThreadNotFound,
     UnknownEntry,
 )
-from compaction_store.integrity.thread import LEVELS
-from compaction_store.models import Report, Thread
+from compaction_store.models import LEVELS, Report, Thread
 from compaction_store.models.verdicts import VERDICTS
 from compaction_store.store import AsyncReader, AsyncStore
 

@@ -11,6 +11,9 @@ import pytest
 from support.paths import ROOT
 
 import compaction_store as cs
+from compaction_store import importers, strategies
+from compaction_store.cli.choosing import STRATEGIES
+from compaction_store.cli.importing import FORMATS
 from compaction_store.cli.program import VERBS
 
 _CODE = """
@@ -48,8 +51,25 @@ def test_a_completion_of_a_verb_loads_none_either(tmp_path: Path) -> None:
     assert loaded(tmp_path=tmp_path, _COMPACTION_STORE_COMPLETE="complete_bash", **words) == "[]"
 
 
-def test_a_verb_that_reads_no_database_loads_none(tmp_path: Path) -> None:
-    assert "psycopg" not in loaded("docs", "--help", tmp_path=tmp_path)
+def test_neither_the_help_of_a_verb_nor_a_completion_of_its_options_loads_databases(tmp_path: Path) -> None:
+    words = {"COMP_WORDS": "compaction-store compact --strat", "COMP_CWORD": "2"}
+    assert "sqlalchemy" not in loaded(tmp_path=tmp_path, _COMPACTION_STORE_COMPLETE="complete_bash", **words)
+    assert loaded("compact", "--help", tmp_path=tmp_path) == "['rich']"
+    every_verb = (
+        "import sys\n"
+        "from compaction_store.cli.program import VERBS\n"
+        "for verb in VERBS:\n"
+        "    assert verb.function and not {'sqlalchemy', 'psycopg', 'anthropic'} & set(sys.modules), verb\n"
+    )
+    subprocess.run([sys.executable, "-c", every_verb], check=True, cwd=ROOT)
+
+
+def test_import_names_every_format() -> None:
+    assert set(FORMATS) == {"bundle", *importers.FORMATS}
+
+
+def test_each_strategy_of_the_command_line_is_a_class_of_the_package() -> None:
+    assert all(isinstance(getattr(strategies, name), type) for name in STRATEGIES.values())
 
 
 def test_a_verb_on_a_database_loads_nothing_of_migrations_or_async_stores(

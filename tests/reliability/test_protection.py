@@ -15,7 +15,7 @@ from support.paths import ROOT
 
 import compaction_store as cs
 from compaction_store.integrity import chain
-from compaction_store.integrity.thread import LEVELS
+from compaction_store.models import LEVELS
 
 _TEXT = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
 KEY = cs.SigningKey.from_bytes("example.org/audit", bytes(range(32)))

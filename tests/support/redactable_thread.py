@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 import compaction_store as cs
-from compaction_store.integrity.thread import Level
+from compaction_store.models import Level
 from support.keys import key_of
 from support.view_base import base as base_at
 

@@ -27,7 +27,6 @@ from compaction_store.errors import (
     UnknownEntry,
     Unreadable,
 )
-from compaction_store.integrity.thread import Level
 from compaction_store.models import (
     Compaction,
     CompactionTree,
@@ -35,6 +34,7 @@ from compaction_store.models import (
     Event,
     Explanation,
     Found,
+    Level,
     Message,
     Outline,
     Part,

@@ -17,8 +17,8 @@ from compaction_store.integrity.entry import KnownEntry
 from compaction_store.integrity.origins import Parent, parent_of
 from compaction_store.integrity.rows import Rows, ThreadHead, known_entry
 from compaction_store.integrity.stored_threads import Stored
-from compaction_store.integrity.thread import LEVELS, Level, verify_rows
-from compaction_store.models import Finding, Report
+from compaction_store.integrity.thread import verify_rows
+from compaction_store.models import LEVELS, Finding, Level, Report
 from compaction_store.postgres import checkpointing, introspection, queries, schema_check
 from compaction_store.postgres._sync.connections import Connections
 from compaction_store.postgres.queries import Connection, ThreadKey

@@ -22,7 +22,7 @@ from support.view_base import base
 import compaction_store as cs
 from compaction_store import migrate
 from compaction_store.integrity import chain, rows
-from compaction_store.integrity.thread import Level
+from compaction_store.models import Level
 from compaction_store.postgres import schema
 
 DOCUMENT = ROOT / "docs" / "integrity.md"
