@@ -206,7 +206,7 @@ class Audits(Contest):
     name = "audits"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "a compaction, its text given", "compact", "Four calls: the lease, the view, the commit, the view again."
+            "a compaction, its text given", "compact", "Three calls: the view, the lease, and the commit, which returns the records."
             " The floor is one INSERT of a text of the same length.", over="raw",
         ),
         Row(
