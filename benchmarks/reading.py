@@ -206,8 +206,9 @@ class Audits(Contest):
     name = "audits"
     rows: ClassVar[Sequence[Row]] = (
         Row(
-            "a compaction, its text given", "compact", "Three calls: the view, the lease, and the commit, which returns the records."
-            " The floor is one INSERT of a text of the same length.", over="raw",
+            "a compaction, its text given", "compact",
+            "Three calls: the view, the lease, and the commit, which returns the records. The floor is one INSERT of a"
+            " text of the same length.", over="raw",
         ),
         Row(
             "first page of 100 records, p95", "first", "Making a hundred records from rows, with their texts and"
