@@ -30,25 +30,15 @@ _MOST_NAME_BYTES = 63
 _INHERIT_OPTION_SINCE = 160000
 
 _LOGIN = """
-    SELECT r.rolsuper, r.rolinherit,
-        ARRAY(
-            SELECT o.rolname::text FROM pg_catalog.pg_roles AS o
-            WHERE o.rolname = ANY (%b::text[]) AND pg_catalog.pg_has_role(r.oid, o.oid, 'MEMBER')
-        ),
-        pg_catalog.current_setting('server_version_num')::int4,
-        (SELECT pg_catalog.min(w.rolname::text) FROM pg_catalog.pg_roles AS w
-            WHERE w.rolname = ANY (%b::text[]) AND pg_catalog.pg_has_role(r.oid, w.oid, 'MEMBER'))
+    SELECT r.rolinherit, pg_catalog.current_setting('server_version_num')::int4
     FROM pg_catalog.pg_roles AS r WHERE r.rolname = %b::text
 """
 _EXISTS = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY (%b::text[])"
 
 
 class _Login(NamedTuple):
-    is_superuser: bool
     inherits: bool
-    roles: list[str]
     server_version: int
-    unrestricted_as: str | None
 
 
 def grant(url: str, login: str, role: Role) -> None:
@@ -102,7 +92,7 @@ def _run(url: str, change: Callable[[Connection], None]) -> None:
 def _login(connection: Connection, login: str) -> _Login:
     if queries.fetch(connection, _EXISTS, (list(ROLES.values()),))[0][0] != len(ROLES):
         raise NotConfigured("the schema's roles do not exist: migrate again with a login that has CREATEROLE")
-    rows = queries.fetch(connection, _LOGIN, (list(ROLES.values()), list(role_members.UNRESTRICTED), login))
+    rows = queries.fetch(connection, _LOGIN, (login,))
     if not rows:
         raise InvalidInput(f"there is no login {login!r}")
     return _Login._make(rows[0])
@@ -110,14 +100,12 @@ def _login(connection: Connection, login: str) -> _Login:
 
 def _grant(connection: Connection, login: str, role: Role, name: str) -> None:
     found = _login(connection, login)
-    if role != "owner":
-        for power in role_members.reach(connection, login):
-            raise InvalidInput(f"{login!r} is {power}: the policies would not restrict it; make another login")
-    if role != "owner" and found.unrestricted_as is not None:
-        what = f"{login!r} is a member of {found.unrestricted_as}"
-        raise InvalidInput(f"{what}: neither policies nor grants would restrict it; make another login")
+    member = role_members.of(connection, login)
+    if role != "owner" and member.powers:
+        what = f"{login!r} is {member.powers[0]}"
+        raise InvalidInput(f"{what}: it could do more than its role allows; make another login")
     for apart, names in role_members.APART.items():
-        if not found.is_superuser and name in apart and apart <= {name, *found.roles}:
+        if role_members.SUPERUSER not in member.powers and name in apart and apart <= {name, *member.roles}:
             raise InvalidInput(f"{login!r} must not be {names} at once: make a login for each")
     inherit = sql.SQL("")
     if found.server_version >= _INHERIT_OPTION_SINCE:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from sqlalchemy.pool import PoolProxiedConnection as Connection
@@ -28,51 +30,38 @@ APART = {
     frozenset({_REVIEWER, _LOADER}): "reviewer and loader",
 }
 
-BECOMES_OWNER = f"able to become {_OWNER} (ADMIN OPTION)"
+BECOMES = "able to become {} (ADMIN OPTION)"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
-# The roles that each login can use. Since Postgres 16, some memberships only allow granting the role.
+# The roles that each login can use. Since Postgres 16, some memberships only allow granting the role. Whoever may grant
+# a role can grant it to itself, and has it by_grant.
 _HELD = """
     WITH RECURSIVE edges AS (
-        SELECT a.member, a.roleid FROM pg_catalog.pg_auth_members AS a
-        WHERE coalesce((pg_catalog.to_jsonb(a) ->> 'inherit_option')::bool, true)
+        SELECT a.member, a.roleid, o.only_grants
+        FROM pg_catalog.pg_auth_members AS a CROSS JOIN LATERAL (SELECT NOT (
+            coalesce((pg_catalog.to_jsonb(a) ->> 'inherit_option')::bool, true)
             OR coalesce((pg_catalog.to_jsonb(a) ->> 'set_option')::bool, true)
-    ), held (login, roleid) AS (
-        SELECT r.oid, r.oid FROM pg_catalog.pg_roles AS r WHERE {whom}
+        ) AS only_grants) AS o
+        WHERE a.admin_option OR NOT o.only_grants
+    ), held (login, roleid, by_grant) AS (
+        SELECT r.oid, r.oid, false FROM pg_catalog.pg_roles AS r WHERE {whom}
         UNION
-        SELECT h.login, e.roleid FROM held AS h JOIN edges AS e ON e.member = h.roleid
+        SELECT h.login, e.roleid, h.by_grant OR e.only_grants FROM held AS h JOIN edges AS e ON e.member = h.roleid
     )
 """
-# A login that may grant the owner's role can grant it to itself.
-_ADMIN = """EXISTS (
-    SELECT FROM pg_catalog.pg_auth_members AS a JOIN pg_catalog.pg_roles AS o ON o.oid = a.roleid
-    WHERE a.member = g.oid AND a.admin_option AND o.rolname = %(owner)s::text
-)"""
-_MEMBERS = """
-    SELECT pg_catalog.pg_get_userbyid(h.login)::text,
-        pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(ours)s::text[])),
-        pg_catalog.array_agg(g.rolname::text) FILTER (WHERE g.rolname = ANY (%(unrestricted)s::text[])),
-        pg_catalog.bool_or(g.rolsuper),
-        pg_catalog.bool_or(g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[])),
-        pg_catalog.bool_or(g.rolcreaterole)
-            AND pg_catalog.current_setting('server_version_num')::int4 < 160000,
-        pg_catalog.bool_or({admin}) AND NOT pg_catalog.bool_or(g.rolname = %(owner)s::text)
-    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
-    GROUP BY h.login
-    HAVING pg_catalog.bool_or(g.rolname = ANY (%(ours)s::text[]) OR g.rolname = ANY (%(unrestricted)s::text[]))
-    ORDER BY 1
-"""
-
-_POWERS = """
-    SELECT g.rolname::text, g.rolsuper, g.rolbypassrls,
+_ROLES_HELD = """
+    SELECT pg_catalog.pg_get_userbyid(h.login)::text, g.rolname::text, g.rolsuper,
+        g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[]),
         g.rolcreaterole AND pg_catalog.current_setting('server_version_num')::int4 < 160000,
-        {admin} AND NOT EXISTS (
-            SELECT FROM held AS e JOIN pg_catalog.pg_roles AS o ON o.oid = e.roleid WHERE o.rolname = %(owner)s::text
-        )
-    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid ORDER BY 1
+        pg_catalog.bool_and(h.by_grant)
+    FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
+    WHERE g.rolname = ANY (%(ours)s::text[] || %(unrestricted)s::text[]) OR g.rolsuper OR g.rolbypassrls
+        OR g.rolcreaterole
+    GROUP BY h.login, g.rolname, g.rolsuper, g.rolbypassrls, g.rolcreaterole ORDER BY 1, 2
 """
 _ALSO_IN = """
     SELECT pg_catalog.pg_get_userbyid(h.login)::text
     FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
+    WHERE NOT h.by_grant
     GROUP BY h.login
     HAVING pg_catalog.bool_or(g.rolname = ANY (%(granted)s::text[])) AND pg_catalog.bool_or(g.rolname = %(group)s::text)
         AND NOT pg_catalog.bool_or(g.rolsuper OR g.rolname = %(owner)s::text)
@@ -88,17 +77,76 @@ class Member(NamedTuple):
     powers: Sequence[str]
 
 
+class _Held(NamedTuple):
+    """A role that a login can use, itself included. With `by_grant`, it must grant it to itself first."""
+
+    login: str
+    role: str
+    is_superuser: bool
+    bypasses: bool
+    makes_roles: bool
+    by_grant: bool
+
+    def powers(self) -> list[str]:
+        """Returns what the role can do that no member of the schema's roles must be able to do."""
+        if self.is_superuser:
+            return [SUPERUSER]
+        powers = ((BYPASSES, self.bypasses), (MAKES_ROLES, self.makes_roles))
+        found = [what for what, so in powers if so]
+        return [*found, _member_of(self.role)] if self.role in UNRESTRICTED else found
+
+
 def read(connection: Connection) -> list[Member]:
     """Reads every login that has a role of the schema, or one of Postgres that no policy restricts."""
     found = []
-    parameters = {"ours": list(ROLES), "unrestricted": list(UNRESTRICTED), "owner": _OWNER}
-    for login, roles, postgres_roles, *has in queries.fetch(
-        connection, (_HELD + _MEMBERS).format(whom="r.rolcanlogin", admin=_ADMIN), parameters
-    ):
-        powers = _named(*has)
-        powers += [_member_of(name) for name in sorted(postgres_roles or ())]
-        found.append(Member(login, sorted(roles or ()), powers))
+    for login, those in groupby(_held(connection, None), key=attrgetter("login")):
+        held = list(those)
+        if any(h.role in UNRESTRICTED or (h.role in ROLES and not h.by_grant) for h in held):
+            found.append(Member(login, _ours(held), _all_powers(held)))
     return found
+
+
+def of(connection: Connection, login: str) -> Member:
+    """Reads one login. Its powers say from which role it has them."""
+    held = _held(connection, login)
+    powers = []
+    for one in held:
+        for power in one.powers():
+            if one.by_grant:
+                powers.append(_becomes(one.role, power))
+            elif one.role == login or power == _member_of(one.role):
+                powers.append(power)
+            else:
+                powers.append(f"a member of {one.role!r}, which is {power}")
+        if one.by_grant and one.role == _OWNER:
+            powers.append(BECOMES.format(_OWNER))
+    return Member(login, _ours(held), powers)
+
+
+def _held(connection: Connection, login: str | None) -> list[_Held]:
+    whom = "r.rolcanlogin" if login is None else "r.rolname = %(login)s::text"
+    parameters = {"ours": list(ROLES), "unrestricted": list(UNRESTRICTED), "login": login}
+    rows = queries.fetch(connection, _HELD.format(whom=whom) + _ROLES_HELD, parameters)
+    return [_Held._make(row) for row in rows]
+
+
+def _ours(held: Sequence[_Held]) -> list[str]:
+    return [h.role for h in held if h.role in ROLES and not h.by_grant]
+
+
+def _all_powers(held: Sequence[_Held]) -> list[str]:
+    """Returns the powers of all roles, each once. A superuser has all of them."""
+    has = [power for h in held if not h.by_grant for power in h.powers()]
+    if SUPERUSER in has:
+        return [SUPERUSER]
+    becomes = [BECOMES.format(h.role) for h in held if h.by_grant and (h.powers() or h.role == _OWNER)]
+    own = [power for power in (BYPASSES, MAKES_ROLES) if power in has]
+    return [*own, *becomes, *(power for power in has if power not in own)]
+
+
+def _becomes(role: str, power: str) -> str:
+    how = BECOMES.format(role)
+    return how if power == _member_of(role) else f"{how}, which is {power}"
 
 
 def also_in(connection: Connection, group: str) -> list[str]:
@@ -106,26 +154,6 @@ def also_in(connection: Connection, group: str) -> list[str]:
     parameters = {"granted": [_APP, _AUDITOR, _LOADER, _REVIEWER], "group": group, "owner": _OWNER}
     rows = queries.fetch(connection, _HELD.format(whom="r.rolcanlogin") + _ALSO_IN, parameters)
     return [login for (login,) in rows]
-
-
-def reach(connection: Connection, login: str) -> Iterator[str]:
-    """Yields what a login can do, by itself or as another role, that no member of the schema's roles must be able to
-    do.
-    """
-    parameters = {"login": login, "owner": _OWNER}
-    for name, *has in queries.fetch(
-        connection, (_HELD + _POWERS).format(whom="r.rolname = %(login)s::text", admin=_ADMIN), parameters
-    ):
-        for power in _named(*has):
-            yield power if name == login else f"a member of {name!r}, which is {power}"
-
-
-def _named(is_superuser: bool, bypasses: bool, makes_roles: bool, becomes_owner: bool) -> list[str]:
-    """Returns the powers that are true. A superuser has all of them."""
-    if is_superuser:
-        return [SUPERUSER]
-    powers = ((BYPASSES, bypasses), (MAKES_ROLES, makes_roles), (BECOMES_OWNER, becomes_owner))
-    return [what for what, so in powers if so]
 
 
 def findings(members: Sequence[Member]) -> Iterator[str]:

@@ -437,18 +437,52 @@ def test_a_member_who_may_more_is_found_and_named_by_the_doctor(
 
 
 @pytest.mark.alters_roles
-def test_a_member_who_may_grant_itself_the_owners_role_is_found_and_refused(
-    reader: cs.Reader, url: str, superuser: psycopg.Connection[Any], login: str
+@pytest.mark.parametrize("other", [_OWNER, "pg_write_all_data", "pg_read_server_files", "{login}_group"])
+def test_a_member_who_may_grant_itself_another_role_is_found_and_refused(
+    reader: cs.Reader, url: str, superuser: psycopg.Connection[Any], login: str, other: str
 ) -> None:
     if superuser.info.server_version < 160000:
         pytest.skip("before Postgres 16, it has the role")
-    superuser.execute(
-        f"GRANT {_APP} TO {login}; GRANT {_OWNER} TO {login} WITH ADMIN OPTION, INHERIT FALSE, SET FALSE".encode()
-    )
-    power = f"able to become {_OWNER} (ADMIN OPTION)"
-    assert told(reader)[0] == [f"login '{login}' is a member of {_APP}, and {power}"]
-    with pytest.raises(cs.InvalidInput, match="able to become"):
-        roles.grant(url, login, "auditor")
+    other = other.format(login=login)
+    superuser.execute(f"CREATE ROLE {login}_group BYPASSRLS; GRANT {_APP} TO {login}".encode())
+    superuser.execute(f"GRANT {other} TO {login} WITH ADMIN OPTION, INHERIT FALSE, SET FALSE".encode())
+    try:
+        power = f"able to become {other} (ADMIN OPTION)"
+        assert told(reader)[0] == [f"login '{login}' is a member of {_APP}, and {power}"]
+        with pytest.raises(cs.InvalidInput, match="able to become"):
+            roles.grant(url, login, "auditor")
+        # It is true: the login grants itself the role.
+        superuser.execute(f"SET SESSION AUTHORIZATION {login}".encode())
+        superuser.execute(f"GRANT {other} TO {login} WITH SET TRUE; SET ROLE {other}".encode())
+    finally:
+        superuser.execute("RESET SESSION AUTHORIZATION")
+        superuser.execute(f"DROP ROLE {login}_group".encode())
+
+
+@pytest.mark.alters_roles
+@pytest.mark.parametrize("other", [_OWNER, "pg_write_all_data"])
+@pytest.mark.parametrize("way", ["INHERIT TRUE, SET FALSE", "INHERIT FALSE, SET TRUE", "INHERIT FALSE, SET FALSE"])
+def test_since_postgres_16_what_a_membership_allows_is_what_counts(
+    reader: cs.Reader, url: str, superuser: psycopg.Connection[Any], login: str, other: str, way: str
+) -> None:
+    """By way of two groups, where the last membership allows something or nothing."""
+    if superuser.info.server_version < 160000:
+        pytest.skip("before Postgres 16, a membership has no such options")
+    outer, inner = f"{login}_outer", f"{login}_inner"
+    superuser.execute(f"CREATE ROLE {inner}; CREATE ROLE {outer} IN ROLE {inner}; GRANT {outer} TO {login}".encode())
+    superuser.execute(f"GRANT {other} TO {inner} WITH {way}".encode())
+    try:
+        if way == "INHERIT FALSE, SET FALSE":
+            roles.grant(url, login, "application")
+            assert told(reader)[0] == []
+        else:
+            with pytest.raises(cs.InvalidInput, match=r"make (another login|a login for each)"):
+                roles.grant(url, login, "application")
+            superuser.execute(f"GRANT {_APP} TO {login}".encode())
+            [found] = told(reader)[0]
+            assert found.startswith(f"login '{login}' is ")
+    finally:
+        superuser.execute(f"DROP ROLE {outer}, {inner}".encode())
 
 
 @pytest.mark.alters_roles
