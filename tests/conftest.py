@@ -150,12 +150,16 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips, on a cluster, tests that only one server can pass."""
-    if not cluster.given():
-        return
+    """Skips, on a cluster, tests that only one server can pass; with a service's roles, those that need a superuser."""
+    skipped = {}
+    if cluster.given():
+        skipped["one_server"] = "on one server only"
+    if platforms.given():
+        skipped["superuser_store"] = "as a superuser only"
     for item in items:
-        if mark := item.get_closest_marker("one_server"):
-            item.add_marker(pytest.mark.skip(reason=f"on one server only: {mark.args[0]}"))
+        for name, where in skipped.items():
+            if mark := item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=f"{where}: {mark.args[0]}"))
 
 
 @pytest.fixture
@@ -165,15 +169,28 @@ def empty_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a migrated, empty database."""
+def superuser_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a migrated, empty database, with the server's own login."""
     yield from database(server, TEMPLATE, request)
 
 
 @pytest.fixture
-def superuser(url: str) -> Iterator[psycopg.Connection[Any]]:
+def url(superuser_url: str) -> str:
+    """The URL of the same database, with the login of the stores."""
+    return platforms.for_stores(superuser_url)
+
+
+@pytest.fixture
+def other_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a second migrated, empty database, with the login of the stores."""
+    for found in database(server, TEMPLATE, request):
+        yield platforms.for_stores(found)
+
+
+@pytest.fixture
+def superuser(superuser_url: str) -> Iterator[psycopg.Connection[Any]]:
     """A superuser's connection to the database, which bypasses the store."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(superuser_url, autocommit=True) as connection:
         yield connection
 
 
@@ -194,9 +211,9 @@ def faces(request: pytest.FixtureRequest) -> Iterator[Faces]:
 
 @pytest.fixture(scope="session")
 def reach(server: Server) -> Iterator[Callable[[str], str]]:
-    """Returns the URL by which a test's store reaches a database: its login's, through a pooler if that is wanted."""
+    """Returns the URL by which a test's store reaches a database: through a pooler, if that is wanted."""
     if not os.environ.get("COMPACTION_STORE_TEST_POOLER"):
-        yield platforms.for_stores
+        yield lambda url: url
         return
     with pooler.pooler(platforms.for_stores(server.url)) as pooled:
         through = sa.make_url(pooled)

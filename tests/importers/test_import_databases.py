@@ -21,9 +21,9 @@ from compaction_store.postgres.foreign_databases import ForeignPostgres
 
 
 @pytest.fixture
-def other(url: str) -> Iterator[psycopg.Connection[Any]]:
+def other(superuser_url: str) -> Iterator[psycopg.Connection[Any]]:
     """A database with another program's schema."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(superuser_url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA theirs; SET search_path = theirs")
         yield connection
 
@@ -32,14 +32,13 @@ Filled = Callable[[str], str]
 
 
 @pytest.fixture
-def filled(other: psycopg.Connection[Any], url: str) -> Filled:
+def filled(other: psycopg.Connection[Any], superuser_url: str) -> Filled:
     """Loads a fixture; returns its URL, as users of SQLAlchemy write it."""
 
     def fill(name: str) -> str:
         other.execute((FIXTURES / f"{name}.sql").read_text(encoding="utf-8").encode())
-        theirs = (
-            sa.make_url(url).set(drivername="postgresql+asyncpg").update_query_dict({"options": "-csearch_path=theirs"})
-        )
+        address = sa.make_url(superuser_url).set(drivername="postgresql+asyncpg")
+        theirs = address.update_query_dict({"options": "-csearch_path=theirs"})
         return theirs.render_as_string(hide_password=False)
 
     return fill

@@ -32,6 +32,10 @@ class Server(NamedTuple):
     def database(self, name: str) -> str:
         return sa.make_url(self.url).set(database=name).render_as_string(hide_password=False)
 
+    def by_own_login(self, url: str) -> str:
+        """Returns the URL of the same database with the server's own login, a superuser."""
+        return self.database(sa.make_url(url).database or "")
+
     def create(self, name: str, template: str) -> None:
         if self.nodes and template == TEMPLATE:
             cluster.create(self.nodes, name, template)

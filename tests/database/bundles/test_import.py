@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from support.databases import TEMPLATE, Server, database
+from support.databases import Server
 from support.faces import Face, Faces
 from support.handmade_bundles import Line, Thread, entry, golden, rich, said, sealed
 
@@ -26,12 +26,6 @@ from compaction_store.postgres import queries
 
 TABLES = ("threads", "heads", "messages", "compactions", "events")
 SECRET = "SECRET"
-
-
-@pytest.fixture
-def other_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A second migrated, empty database."""
-    yield from database(server, TEMPLATE, request)
 
 
 @pytest.fixture
@@ -88,7 +82,7 @@ def everything(store: Any, thread_id: str = "t") -> dict[str, Any]:
 
 
 def test_an_imported_thread_is_the_thread_it_was(
-    store: Face, other: Face, superuser: psycopg.Connection[Any], other_url: str
+    store: Face, other: Face, superuser: psycopg.Connection[Any], other_url: str, server: Server
 ) -> None:
     busy(store)
     lines = list(store.export("t"))
@@ -100,7 +94,7 @@ def test_an_imported_thread_is_the_thread_it_was(
     assert done == Imported("t", thread.last_seq, thread.last_number, thread.last_pos, thread.head, added=True)
     assert everything(other) == everything(store)
     assert other.verify("t").findings == ()
-    with psycopg.connect(other_url) as behind:
+    with psycopg.connect(server.by_own_login(other_url)) as behind:
         assert [rows(behind, table) for table in TABLES] == [rows(superuser, table) for table in TABLES]
 
 
@@ -412,11 +406,13 @@ def test_a_sound_chain_that_no_store_would_have_written_is_refused(
 
 
 @pytest.mark.one_server("it makes triggers with several commands")
-def test_rows_that_were_changed_on_their_way_are_refused(store: Face, other: Face, other_url: str) -> None:
+def test_rows_that_were_changed_on_their_way_are_refused(
+    store: Face, other: Face, other_url: str, server: Server
+) -> None:
     """The database checks the chain of the inserted rows before it moves the head."""
     busy(store)
     lines = list(store.export("t"))
-    with psycopg.connect(other_url, autocommit=True) as behind:
+    with psycopg.connect(server.by_own_login(other_url), autocommit=True) as behind:
         for table, change in (
             ("messages", "NEW.tokens := NEW.tokens + 1"),
             ("messages", "NEW.payload := '{}'"),

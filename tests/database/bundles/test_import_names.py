@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.databases import TEMPLATE, Server, database
 from support.faces import Face, Faces
 from support.handmade_bundles import Thread, new_key, said, sealed
 
@@ -18,12 +16,6 @@ from compaction_store.integrity import chain, erasure
 from compaction_store.models import Imported
 
 HI = {"role": "user", "content": "hi"}
-
-
-@pytest.fixture
-def other_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A second migrated, empty database."""
-    yield from database(server, TEMPLATE, request)
 
 
 @pytest.fixture

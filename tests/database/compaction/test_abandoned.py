@@ -134,13 +134,17 @@ def test_the_late_commit_of_a_run_that_was_given_up_counts_by_itself(
 
 @pytest.mark.one_server("it calls a function without a key")
 def test_the_application_s_login_records_it_under_row_level_security(
-    thread: Face, die: Callable[[], Any], url: str, superuser: psycopg.Connection[Any], request: pytest.FixtureRequest
+    thread: Face,
+    die: Callable[[], Any],
+    superuser_url: str,
+    superuser: psycopg.Connection[Any],
+    request: pytest.FixtureRequest,
 ) -> None:
     name = f"finder_{abs(hash(request.node.name)) % 10**9}"
     superuser.execute(f"CREATE ROLE {name} LOGIN IN ROLE compaction_store_app")
     try:
         die()
-        with psycopg.connect(url, user=name, autocommit=True) as login:
+        with psycopg.connect(superuser_url, user=name, autocommit=True) as login:
             login.execute("SELECT compaction_store.lease(NULL, 'default', 't', gen_random_uuid(), 60, 'me')")
         [abandoned] = thread.compactions("t", outcome="failed")
         assert (abandoned.actor, abandoned.login) == ("worker-1", name)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from anthropic.types.beta import BetaMessage
 from openai.types.responses import CompactedResponse
-from support.databases import TEMPLATE, Server, database
 from support.faces import Face, Faces
 
 from compaction_store import CompactionNotFound, InvalidInput, Report, SpanConflict, verify_bundle
@@ -54,10 +52,9 @@ def reply(*content: Payload) -> BetaMessage:
 
 
 @pytest.fixture
-def other(faces: Faces, server: Server, request: pytest.FixtureRequest) -> Iterator[Face]:
+def other(faces: Faces, other_url: str) -> Face:
     """A store on another database."""
-    for url in database(server, TEMPLATE, request):
-        yield faces.open(url)
+    return faces.open(other_url)
 
 
 def spans(store: Face, thread: str = "t") -> list[tuple[int, int]]:

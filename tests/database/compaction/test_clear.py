@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
-from support.databases import TEMPLATE, Server, database
 from support.faces import Face, Faces
 from support.rewinding import SAID, many, said, shown
 
@@ -21,12 +19,6 @@ from compaction_store import offline
 def filled(store: Any) -> Any:
     store.append("t", SAID)
     return store
-
-
-@pytest.fixture
-def other_url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A second migrated, empty database."""
-    yield from database(server, TEMPLATE, request)
 
 
 @pytest.fixture

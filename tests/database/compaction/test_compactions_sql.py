@@ -321,8 +321,8 @@ def test_a_body_may_hold_any_text_beside_the_replacement(thread: Thread) -> None
 
 
 @pytest.mark.one_server("Citus does not delegate a call in a transaction")
-def test_two_compactors_on_one_span_get_one_record(store: Any, url: str) -> None:
-    with psycopg.connect(url) as one, psycopg.connect(url) as two:
+def test_two_compactors_on_one_span_get_one_record(store: Any, superuser_url: str) -> None:
+    with psycopg.connect(superuser_url) as one, psycopg.connect(superuser_url) as two:
         first = Thread(store, one)
         first.commit(summary(2, 5), base=COUNT)
         second = Thread(store, two, 0)
@@ -387,8 +387,8 @@ STEPS = st.lists(
 
 
 @pytest.fixture
-def one(url: str) -> Iterator[tuple[cs.Store, psycopg.Connection[Any]]]:
-    with cs.Store.open(url) as store, psycopg.connect(url, autocommit=True) as connection:
+def one(url: str, superuser_url: str) -> Iterator[tuple[cs.Store, psycopg.Connection[Any]]]:
+    with cs.Store.open(url) as store, psycopg.connect(superuser_url, autocommit=True) as connection:
         yield store, connection
 
 

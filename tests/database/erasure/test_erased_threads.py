@@ -309,14 +309,14 @@ def test_two_stores_that_append_under_a_freed_name_in_turn_share_one_thread(face
 @pytest.mark.one_server("a cluster frees the name in a statement of its own")
 @pytest.mark.parametrize("what", ["one", "several", "observed"])
 def test_an_append_that_waited_for_the_erasure_begins_the_new_thread(
-    thread: Face, superuser: psycopg.Connection[Any], url: str, what: str
+    thread: Face, superuser: psycopg.Connection[Any], superuser_url: str, what: str
 ) -> None:
     blocks = [{"type": "compaction", "content": "a summary"}, {"type": "text", "text": "hi"}]
     reported: dict[str, Any] = {"role": "assistant", "content": blocks}
     messages = {"one": HI, "several": [HI, HI], "observed": reported}[what]
     old = key_of(superuser, "t")
     body = '{"reason":"asked for"}'
-    with psycopg.connect(url) as eraser, ThreadPoolExecutor(1) as pool:
+    with psycopg.connect(superuser_url) as eraser, ThreadPoolExecutor(1) as pool:
         eraser.execute(
             "SELECT * FROM compaction_store.erase(%s, 'default', 't', 'clerk', %s, %s, false)", (old, b"s" * 16, body)
         )

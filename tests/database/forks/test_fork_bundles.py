@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from support.databases import TEMPLATE, Server, database
 from support.faces import Face, Faces
 from support.handmade_bundles import Thread
 
@@ -19,9 +17,8 @@ from .conftest import said as said_by
 
 
 @pytest.fixture
-def other(faces: Faces, server: Server, request: pytest.FixtureRequest) -> Iterator[Face]:
-    for url in database(server, TEMPLATE, request):
-        yield faces.open(url)
+def other(faces: Faces, other_url: str) -> Face:
+    return faces.open(other_url)
 
 
 def exported(store: Face, name: str, **options: object) -> list[bytes]:

@@ -559,13 +559,13 @@ def test_verifying_large_messages_takes_little_memory(url: str) -> None:
     assert peak < 32_000_000
 
 
-def test_appends_and_records_during_a_verification_are_no_findings(url: str) -> None:
+def test_appends_and_records_during_a_verification_are_no_findings(url: str, superuser_url: str) -> None:
     with cs.Store.open(url) as store:
         store.append("t", [{"n": n} for n in range(1000)])
         done = threading.Event()
 
         def write() -> None:
-            with psycopg.connect(url, autocommit=True) as connection:
+            with psycopg.connect(superuser_url, autocommit=True) as connection:
                 for i in itertools.count(1):
                     if done.is_set():
                         return
