@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 import sqlalchemy as sa
@@ -44,6 +45,17 @@ SUITE_HEAD = ("roles of", "Postgres", "stores connect", "tests of", "result", "d
 # Since then, CREATEROLE allows granting only the roles that one has made.
 RESTRICTED_SINCE = 160000
 SAYING = [{"role": "user", "content": "word " * 40}] * 10
+
+
+class How(NamedTuple):
+    """How the stores of the functional tests connect."""
+
+    pooled: bool
+    one_login: bool
+
+    def shown(self) -> str:
+        login = "as the administrator" if self.one_login else "as an application"
+        return f"{login}, through pgbouncer" if self.pooled else login
 
 
 class Trial:
@@ -201,27 +213,28 @@ def version_of(url: str) -> str:
     return f"{version // 10000}.{version % 10000}"
 
 
-def tested(name: str, url: str | None, tests: Sequence[str], *, pooled: bool, processes: int) -> tuple[str, ...]:
+def tested(name: str, url: str | None, tests: Sequence[str], how: How, processes: int) -> tuple[str, ...]:
     """Runs the functional tests, and returns the row for the page."""
     if url is not None:
         clean(url)
-    result = suite(name, url, tests, pooled=pooled, processes=processes)
+    result = suite(name, url, tests, how, processes)
     if url is not None:
         clean(url)
     of = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests)
     version = "embedded" if url is None else version_of(url)
-    way = "through pgbouncer" if pooled else "directly"
-    return PLATFORMS[name].title, version, way, of, result, f"{datetime.now(UTC):%Y-%m-%d}"
+    return PLATFORMS[name].title, version, how.shown(), of, result, f"{datetime.now(UTC):%Y-%m-%d}"
 
 
-def suite(name: str, url: str | None, tests: Sequence[str], *, pooled: bool, processes: int) -> str:
+def suite(name: str, url: str | None, tests: Sequence[str], how: How, processes: int) -> str:
     """Runs the functional tests with a login of the service; without a URL, each worker starts a server of its own.
 
     Returns how many passed, failed or were skipped, and prints which and why.
     """
     environment = {**os.environ, "COMPACTION_STORE_TEST_PLATFORM": name}
-    if pooled:
+    if how.pooled:
         environment["COMPACTION_STORE_TEST_POOLER"] = "1"
+    if how.one_login:
+        environment["COMPACTION_STORE_TEST_ONE_LOGIN"] = "1"
     command = [sys.executable, "-m", "pytest", "-q", "--tb", "short", "-rfEs", *tests]
     if url is not None:
         environment["COMPACTION_STORE_TEST_URL"] = url
@@ -304,6 +317,7 @@ def main() -> None:
     )
     parser.add_argument("--suite", action="store_true", help="run the functional tests instead, about ten minutes each")
     parser.add_argument("--pooled", action="store_true", help="their stores connect through pgbouncer")
+    parser.add_argument("--one-login", action="store_true", help="their stores connect as the administrator")
     parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other functional tests")
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 2, help="of the tests, on the embedded server"
@@ -319,7 +333,7 @@ def main() -> None:
         return
     for url in given.server if given.no_embedded else [None, *given.server]:
         for name in names:
-            row = tested(name, url, given.tests, pooled=given.pooled, processes=given.processes)
+            row = tested(name, url, given.tests, How(given.pooled, given.one_login), given.processes)
             # Written at once, because the next run takes minutes.
             _show(suites(PAGE.read_text(encoding="utf-8"), row), SUITES, write=given.write)
 

@@ -1,8 +1,9 @@
 """Role sets of managed Postgres services, made on a plain server as the services' documentation describes them.
 
 `scripts/platforms` sets COMPACTION_STORE_TEST_PLATFORM to one of them. Then the administrator of that service migrates
-the tests' databases and grants the roles, and the tests' stores connect with a login that it made. No service is asked:
-this shows what the roles allow there, not what else a service changes.
+the tests' databases and grants the roles, and the tests' stores connect with a login that it made, or with its own if
+COMPACTION_STORE_TEST_ONE_LOGIN is set. No service is asked: this shows what the roles allow there, not what else a
+service changes.
 """
 
 from __future__ import annotations
@@ -87,9 +88,18 @@ def as_login(url: str, login: str) -> str:
     return sa.make_url(url).set(username=login, password=_PASSWORD).render_as_string(hide_password=False)
 
 
+def login() -> str | None:
+    """Returns the login of the tests' stores; None means the server's own."""
+    platform = given()
+    if platform is None:
+        return None
+    return platform.admin if os.environ.get("COMPACTION_STORE_TEST_ONE_LOGIN") else APPLICATION
+
+
 def for_stores(url: str) -> str:
-    """Returns the URL for a test's store: of the platform's application, if there is one."""
-    return url if given() is None else as_login(url, APPLICATION)
+    """Returns the URL for a test's store."""
+    name = login()
+    return url if name is None else as_login(url, name)
 
 
 def set_up(platform: Platform, url: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from support.embedded_servers import wait_until
 from support.faces import Face, Faces
 from support.handmade_bundles import START, Thread, golden, new_key, said, sealed
 from support.keys import key_of
+from support.lock_waits import until_waiting
 
 import compaction_store as cs
 from compaction_store.deploy import roles
@@ -244,6 +246,103 @@ def test_an_import_in_sql_adds_to_no_thread_that_is_there(url: str, loader: str)
         assert caught.value.sqlstate == "CS022"
         sql.rollback()
         assert list(store.threads()) == [before]
+
+
+_SHADOWS = (
+    *(f"CREATE TEMP TABLE {table} (LIKE compaction_store.staged)" for table in (
+        "staged", "threads", "heads", "messages", "compactions", "events",
+    )),
+    "CREATE FUNCTION pg_temp.octet_length(bytea) RETURNS integer LANGUAGE sql AS 'SELECT 16'",
+    "CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT ''infinity''::timestamptz'",
+    "CREATE DOMAIN pg_temp.uuid AS text",
+    "SET search_path = pg_temp, public, pg_catalog",
+    "SET check_function_bodies = off",
+    "SET plan_cache_mode = force_generic_plan",
+    "SET session_replication_role = DEFAULT",
+)  # fmt: skip
+
+
+@pytest.mark.one_server("a cluster stages rows with a function")
+def test_a_session_cannot_put_names_of_its_own_in_the_way(url: str, loader: str) -> None:
+    thread, odd = Thread(), Thread(uid=new_key(TENANT, "odd"), thread_id="odd")
+    thread.message('{"role":"user","content":"hi"}')
+    odd.message('{"role":"user","content":"hi"}')
+    odd.entries[0]["tokens"] += 1
+    with psycopg.connect(loader, autocommit=True) as sql:
+        for statement in _SHADOWS:
+            sql.execute(statement.encode())
+        with sql.transaction():
+            _stage(sql, thread)
+            assert _finish(sql, thread) == [(None, None)]
+        sql.execute("BEGIN")
+        _stage(sql, odd)
+        with pytest.raises(psycopg.Error, match="do not form a chain"):
+            _finish(sql, odd, name="odd")
+        sql.execute("ROLLBACK")
+        for table in ("staged", "threads", "messages"):
+            assert sql.execute(f"SELECT FROM pg_temp.{table}".encode()).fetchall() == []
+    with cs.Store.open(url) as store:
+        assert [t.thread_id for t in store.threads()] == ["t-1"]
+        assert store.verify("t-1", level="schema").findings == ()
+
+
+@pytest.mark.one_server("a cluster stages rows with a function")
+def test_a_session_may_stage_again_and_what_it_rolled_back_is_gone(
+    url: str, loader: str, superuser: psycopg.Connection[Any]
+) -> None:
+    one, two = Thread(), Thread(uid=new_key(TENANT, "t-2"), thread_id="t-2")
+    for thread in (one, two):
+        thread.message('{"role":"user","content":"hi"}')
+    with psycopg.connect(loader) as sql:
+        _stage(sql, one)
+        sql.rollback()
+        # What was rolled back is not there to be moved.
+        with pytest.raises(psycopg.Error) as caught:
+            _finish(sql, one)
+        assert caught.value.sqlstate == "CS010"
+        sql.rollback()
+        _stage(sql, one)
+        _stage(sql, two)
+        # The rows of one thread do not come with the other's.
+        assert _finish(sql, two, name="t-2") == [(None, None)]
+        assert _finish(sql, one) == [(None, None)]
+        _stage(sql, one)
+        assert _finish(sql, one) == [(1, bytes.fromhex(one.entries[-1]["entry"]))]
+        sql.commit()
+        # Rows that are there twice are no chain.
+        three = Thread(uid=new_key(TENANT, "t-3"), thread_id="t-3")
+        three.message('{"role":"user","content":"hi"}')
+        _stage(sql, three)
+        _stage(sql, three)
+        with pytest.raises(psycopg.Error):
+            _finish(sql, three, name="t-3")
+        sql.rollback()
+    with cs.Store.open(url) as store:
+        assert sorted(t.thread_id for t in store.threads()) == ["t-1", "t-2"]
+        assert [f for report in store.verify_all() for f in report.findings] == []
+    assert count(superuser, "staged") == 0
+
+
+@pytest.mark.one_server("a cluster stages rows with a function")
+def test_of_two_imports_of_one_thread_the_second_waits_and_finds_it(
+    url: str, loader: str, superuser: psycopg.Connection[Any]
+) -> None:
+    thread = Thread()
+    thread.message('{"role":"user","content":"hi"}')
+    head = bytes.fromhex(thread.entries[-1]["entry"])
+    with psycopg.connect(loader) as one, psycopg.connect(loader) as two, ThreadPoolExecutor(1) as pool:
+        for sql in (one, two):
+            _stage(sql, thread)
+        assert _finish(one, thread) == [(None, None)]
+        waiting = pool.submit(_finish, two, thread)
+        until_waiting(superuser)
+        one.commit()
+        assert waiting.result(30) == [(1, head)]
+        two.commit()
+    with cs.Store.open(url) as store:
+        assert store.thread("t-1").last_pos == 1
+        assert store.verify("t-1").findings == ()
+    assert count(superuser, "staged") == 0
 
 
 def _at(microseconds: int) -> Thread:

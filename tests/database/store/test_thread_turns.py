@@ -88,7 +88,7 @@ def test_of_two_turns_one_has_the_thread_and_the_other_is_told_who(
     with take(actor="request 1") as first, pytest.raises(TurnTimeout) as caught, take(wait=0.05):
         pass
     error = caught.value
-    login = platforms.APPLICATION if platforms.given() else superuser.info.user
+    login = platforms.login() or superuser.info.user
     assert (error.actor, error.login, error.until, error.ahead) == ("request 1", login, first.until, 0)
     assert "the turn of 'request 1' has the thread, until 2" in str(error)
     assert str(error).endswith("waited 0.05 seconds (thread 't')")
