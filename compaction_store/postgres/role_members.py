@@ -31,6 +31,7 @@ APART = {
 }
 
 BECOMES = "able to become {} (ADMIN OPTION)"
+OWNS = "the owner of the schema, or of a table in it"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
 # The roles that each login can use. Since Postgres 16, some memberships only allow granting the role. Whoever may grant
 # a role can grant it to itself, and has it by_grant.
@@ -52,11 +53,16 @@ _ROLES_HELD = """
     SELECT pg_catalog.pg_get_userbyid(h.login)::text, g.rolname::text, g.rolsuper,
         g.rolbypassrls AND g.rolname <> ALL (%(ours)s::text[]),
         g.rolcreaterole AND pg_catalog.current_setting('server_version_num')::int4 < 160000,
-        pg_catalog.bool_and(h.by_grant)
+        g.rolname <> ALL (%(ours)s::text[]) AND o.owns, g.oid = d.datdba, pg_catalog.bool_and(h.by_grant)
     FROM held AS h JOIN pg_catalog.pg_roles AS g ON g.oid = h.roleid
+    JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
+    CROSS JOIN LATERAL (SELECT EXISTS (
+        SELECT FROM pg_catalog.pg_namespace AS n LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid
+        WHERE n.nspname = 'compaction_store' AND g.oid IN (n.nspowner, c.relowner)
+    ) AS owns) AS o
     WHERE g.rolname = ANY (%(ours)s::text[] || %(unrestricted)s::text[]) OR g.rolsuper OR g.rolbypassrls
-        OR g.rolcreaterole
-    GROUP BY h.login, g.rolname, g.rolsuper, g.rolbypassrls, g.rolcreaterole ORDER BY 1, 2
+        OR g.rolcreaterole OR o.owns OR g.oid = d.datdba
+    GROUP BY h.login, g.oid, g.rolname, g.rolsuper, g.rolbypassrls, g.rolcreaterole, o.owns, d.datdba ORDER BY 1, 2
 """
 _ALSO_IN = """
     SELECT pg_catalog.pg_get_userbyid(h.login)::text
@@ -75,6 +81,7 @@ class Member(NamedTuple):
     login: str
     roles: Sequence[str]
     powers: Sequence[str]
+    owns_database: bool
 
 
 class _Held(NamedTuple):
@@ -85,13 +92,15 @@ class _Held(NamedTuple):
     is_superuser: bool
     bypasses: bool
     makes_roles: bool
+    owns: bool
+    owns_database: bool
     by_grant: bool
 
     def powers(self) -> list[str]:
         """Returns what the role can do that no member of the schema's roles must be able to do."""
         if self.is_superuser:
             return [SUPERUSER]
-        powers = ((BYPASSES, self.bypasses), (MAKES_ROLES, self.makes_roles))
+        powers = ((BYPASSES, self.bypasses), (MAKES_ROLES, self.makes_roles), (OWNS, self.owns))
         found = [what for what, so in powers if so]
         return [*found, _member_of(self.role)] if self.role in UNRESTRICTED else found
 
@@ -102,7 +111,7 @@ def read(connection: Connection) -> list[Member]:
     for login, those in groupby(_held(connection, None), key=attrgetter("login")):
         held = list(those)
         if any(h.role in UNRESTRICTED or (h.role in ROLES and not h.by_grant) for h in held):
-            found.append(Member(login, _ours(held), _all_powers(held)))
+            found.append(Member(login, _ours(held), _all_powers(held), _owns_database(held)))
     return found
 
 
@@ -120,7 +129,7 @@ def of(connection: Connection, login: str) -> Member:
                 powers.append(f"a member of {one.role!r}, which is {power}")
         if one.by_grant and one.role == _OWNER:
             powers.append(BECOMES.format(_OWNER))
-    return Member(login, _ours(held), powers)
+    return Member(login, _ours(held), powers, _owns_database(held))
 
 
 def _held(connection: Connection, login: str | None) -> list[_Held]:
@@ -134,13 +143,17 @@ def _ours(held: Sequence[_Held]) -> list[str]:
     return [h.role for h in held if h.role in ROLES and not h.by_grant]
 
 
+def _owns_database(held: Sequence[_Held]) -> bool:
+    return any(h.owns_database and not h.by_grant for h in held)
+
+
 def _all_powers(held: Sequence[_Held]) -> list[str]:
     """Returns the powers of all roles, each once. A superuser has all of them."""
     has = [power for h in held if not h.by_grant for power in h.powers()]
     if SUPERUSER in has:
         return [SUPERUSER]
     becomes = [BECOMES.format(h.role) for h in held if h.by_grant and (h.powers() or h.role == _OWNER)]
-    own = [power for power in (BYPASSES, MAKES_ROLES) if power in has]
+    own = [power for power in (BYPASSES, MAKES_ROLES, OWNS) if power in has]
     return [*own, *becomes, *(power for power in has if power not in own)]
 
 
@@ -180,6 +193,9 @@ def notes(members: Sequence[Member]) -> Iterator[str]:
     blockers = [m.login for m in members if _AUDITOR in m.roles and {_APP, _LOADER} & set(m.roles)]
     if blockers:
         yield f"logins that write and, as auditors, can keep checkpoints waiting: {_names(blockers)}"
+    droppers = [m.login for m in members if m.owns_database and set(m.roles) - {_OWNER}]
+    if droppers:
+        yield f"logins with a role of the schema that may drop the database, as its owner: {_names(droppers)}"
     others = [m for m in members if not m.roles and m.powers and SUPERUSER not in m.powers]
     readers = [m.login for m in others if list(m.powers) == [_member_of(_READS_FILES)]]
     writers = [m.login for m in others if m.login not in readers]

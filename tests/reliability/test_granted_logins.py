@@ -91,6 +91,24 @@ def test_a_login_that_can_become_such_a_role_is_refused(url: str, superuser: Any
         superuser.execute(f"DROP ROLE {group}")
 
 
+def test_a_login_that_owns_the_schema_is_refused(url: str, superuser: Any, login: str) -> None:
+    """As one does that migrated and lost the owner's role since."""
+    quoted = '"' + login.replace('"', '""') + '"'
+    change = "ALTER SCHEMA compaction_store OWNER TO {0}; ALTER TABLE compaction_store.alembic_version OWNER TO {0}"
+    superuser.execute(change.format(quoted).encode())
+    try:
+        with pytest.raises(cs.InvalidInput, match="is the owner of the schema, or of a table in it"):
+            roles.grant(url, login, "application")
+        superuser.execute(f"GRANT compaction_store_app TO {quoted}".encode())
+        wanted = (
+            f"login {login!r} is a member of compaction_store_app, and the owner of the schema, or of a table in it"
+        )
+        assert wanted in schema_findings(url)
+    finally:
+        superuser.execute(change.format("CURRENT_USER").encode())
+        superuser.execute(f"REVOKE compaction_store_app FROM {quoted}".encode())
+
+
 def test_before_postgres_16_a_login_that_makes_roles_is_refused(url: str, superuser: Any, login: str) -> None:
     quoted = '"' + login.replace('"', '""') + '"'
     superuser.execute(f"ALTER ROLE {quoted} CREATEROLE".encode())

@@ -417,6 +417,10 @@ MEANT = {
     "one who reads the server's files": (
         "GRANT pg_read_server_files TO {login}", "may read every file of the server: '{login}'",
     ),
+    "one who owns the database": (
+        f"GRANT {_APP} TO {{login}}; ALTER DATABASE {{database}} OWNER TO {{login}}",
+        "may drop the database, as its owner: '{login}'",
+    ),
     "one of another program": ("GRANT pg_write_all_data TO {login}", "may write to every table of .*: '{login}'"),
 }  # fmt: skip
 
@@ -499,7 +503,8 @@ def test_a_member_by_way_of_a_group_is_found(reader: cs.Reader, superuser: Any, 
 @pytest.mark.parametrize("name", MEANT)
 def test_a_member_who_is_meant_to_is_a_note(reader: cs.Reader, url: str, superuser: Any, login: str, name: str) -> None:
     statements, what = MEANT[name]
-    superuser.execute(statements.replace("{login}", login))
+    database = superuser.info.dbname
+    superuser.execute(statements.replace("{login}", login).replace("{database}", database))
     found, notes = told(reader)
     assert found == []
     assert any(re.search(what.replace("{login}", login), note) for note in notes), notes
