@@ -240,9 +240,11 @@ def suite(name: str, url: str | None, tests: Sequence[str], how: How, processes:
         environment["COMPACTION_STORE_TEST_URL"] = url
         processes = 1
     command += ["-p", "no:xdist"] if processes == 1 else ["-n", str(processes)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    print(done.stdout, flush=True)
-    last = done.stdout.strip().splitlines()[-1]
+    last = ""
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        for line in running.stdout or ():
+            print(line, end="", flush=True)
+            last = line.strip() or last
     return ", ".join(m[0] for m in re.finditer(r"\d+ (?:passed|failed|skipped|errors?)", last))
 
 

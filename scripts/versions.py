@@ -48,7 +48,7 @@ def version_of(python: str, of: str = "platform.python_version()", imports: str 
     return subprocess.check_output([python, "-c", f"import {imports}; print({of})"], text=True).strip()
 
 
-def tried(python: str, server: str | None, folders: Sequence[str]) -> Tried:
+def tried(python: str, server: str | None, folders: Sequence[str], processes: int) -> Tried:
     """Runs the tests; without a server, each worker starts an embedded one."""
     given = {name: value for name, value in os.environ.items() if name != "COMPACTION_STORE_TEST_URL"}
     postgres = "embedded"
@@ -57,7 +57,8 @@ def tried(python: str, server: str | None, folders: Sequence[str]) -> Tried:
         with psycopg.connect(server) as connection:
             version = connection.info.server_version
         postgres = f"{version // 10000}.{version % 10000}"
-    command = [python, "-m", "pytest", "-q", "-n", str(os.cpu_count() or 2), "--dist", "worksteal", *folders]
+    workers = ["-p", "no:xdist"] if processes == 1 else ["-n", str(processes), "--dist", "worksteal"]
+    command = [python, "-m", "pytest", "-q", *workers, *folders]
     done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
     print(done.stdout[-3000:], flush=True)
     counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)", done.stdout.strip().splitlines()[-1])
@@ -66,11 +67,13 @@ def tried(python: str, server: str | None, folders: Sequence[str]) -> Tried:
     return Tried(version_of(python), driver, postgres, of, ", ".join(counts), f"{datetime.now(UTC):%Y-%m-%d}")
 
 
-def all_tried(pythons: Sequence[str], servers: Sequence[str | None], folders: Sequence[str]) -> Iterator[Tried]:
+def all_tried(
+    pythons: Sequence[str], servers: Sequence[str | None], folders: Sequence[str], processes: int
+) -> Iterator[Tried]:
     for server in servers:
-        yield tried(sys.executable, server, folders)
+        yield tried(sys.executable, server, folders, processes)
     for python in pythons:
-        yield tried(environment(python), None, folders)
+        yield tried(environment(python), None, folders, processes)
 
 
 def written(page: str) -> Iterator[Tried]:
@@ -97,12 +100,13 @@ def main() -> None:
     parser.add_argument("--server", action="append", default=[], metavar="URL", help="a disposable server; repeatable")
     parser.add_argument("--no-embedded", action="store_true", help="try the servers only")
     parser.add_argument("--tests", nargs="+", default=SUITE, metavar="FOLDER", help="other tests")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="of the tests")
     parser.add_argument("--write", action="store_true", help=f"replace these rows of {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8")
     rows = {(row.python, row.postgres, row.of): row for row in written(page)}
     servers = given.server if given.no_embedded else [None, *given.server]
-    for row in all_tried(given.python, servers, given.tests):
+    for row in all_tried(given.python, servers, given.tests, given.processes):
         rows[row.python, row.postgres, row.of] = row
         made = table(rows.values())
         if given.write:
