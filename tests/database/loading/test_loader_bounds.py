@@ -30,12 +30,12 @@ _DAY = 86_400 * 1_000_000
 
 
 @pytest.fixture
-def loader(url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
+def loader(superuser_url: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
     """The URL of a login with only the rights that `grant` gives it."""
     name = f"cs_bound_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
-    roles.grant(url, name, "loader")
-    yield sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
+    roles.grant(superuser_url, name, "loader")
+    yield sa.make_url(superuser_url).set(username=name, password="pw").render_as_string(hide_password=False)
     superuser.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()",
         [name],

@@ -155,8 +155,8 @@ def _check(url: str, function: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("function", ["replay", "newest", "view", "active"])
-def test_fresh_tables_without_statistics_are_read_by_index(url: str, function: str, mode: str) -> None:
-    _check(url, function, mode)
+def test_fresh_tables_without_statistics_are_read_by_index(superuser_url: str, function: str, mode: str) -> None:
+    _check(superuser_url, function, mode)
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
@@ -560,16 +560,16 @@ def _scans(connection: psycopg.Connection[Any]) -> dict[str, int]:
     return {name: scans for name, scans in rows if name != "alembic_version"}
 
 
-def test_what_a_session_planned_when_there_was_little_is_right_when_there_is_much(url: str) -> None:
+def test_what_a_session_planned_when_there_was_little_is_right_when_there_is_much(superuser_url: str) -> None:
     """PL/pgSQL keeps its plans, and for a table of one page it plans to read everything."""
-    with Store.open(url, pool_size=1) as early, psycopg.connect(url, autocommit=True) as connection:
+    with Store.open(superuser_url, pool_size=1) as early, psycopg.connect(superuser_url, autocommit=True) as connection:
         for table in ("threads", "heads", "messages", "compactions", "events"):
             connection.execute(f"ALTER TABLE compaction_store.{table} SET (autovacuum_enabled = off)")
         _everything(early, 0)
         connection.execute("VACUUM ANALYZE")
         for n in range(1, 8):
             _everything(early, n)
-        _grow(url)
+        _grow(superuser_url)
         before = _flushed(early, connection)
         _everything(early, 8)
         after = _flushed(early, connection)

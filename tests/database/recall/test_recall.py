@@ -326,12 +326,12 @@ def _exchange(form: str, query: dict[str, str], text: str) -> list[dict[str, Any
 
 
 @pytest.mark.usefixtures("thread")
-def test_a_reader_of_an_auditors_login_will_do(superuser: psycopg.Connection[Any], url: str) -> None:
+def test_a_reader_of_an_auditors_login_will_do(superuser: psycopg.Connection[Any], superuser_url: str) -> None:
     login = f"cs_recall_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'pw'".encode())
     try:
-        roles.grant(url, login, "auditor")
-        theirs = sa.make_url(url).set(username=login, password="pw").render_as_string(hide_password=False)
+        roles.grant(superuser_url, login, "auditor")
+        theirs = sa.make_url(superuser_url).set(username=login, password="pw").render_as_string(hide_password=False)
         with cs.Reader.open(theirs) as reader:
             recall = cs.recall_tools(reader, "t")
             assert '"seq":17' in recall.call("recall_search", {"query": "17:"}).text

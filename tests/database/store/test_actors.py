@@ -93,13 +93,13 @@ def test_without_either_nobody_is_recorded(store: Face) -> None:
 
 
 def test_the_login_is_recorded_with_everything_whoever_acts(
-    faces: Faces, url: str, superuser: psycopg.Connection[Any]
+    faces: Faces, superuser_url: str, superuser: psycopg.Connection[Any]
 ) -> None:
-    name = f"cs_login_{sa.make_url(url).database}"
+    name = f"cs_login_{sa.make_url(superuser_url).database}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'".encode())
     try:
-        roles.grant(url, name, "application")
-        login = sa.make_url(url).set(username=name, password="pw").render_as_string(hide_password=False)
+        roles.grant(superuser_url, name, "application")
+        login = sa.make_url(superuser_url).set(username=name, password="pw").render_as_string(hide_password=False)
         store = filled(faces.open(login))
         stub = do_everything(store, actor="postgres")
         assert {entry.login for entry in recorded(store, stub)} == {name}

@@ -90,13 +90,15 @@ def test_no_content_is_in_what_a_match_shows_of_itself(store: Face) -> None:
 @pytest.mark.alters_roles
 @pytest.mark.parametrize("role", ["application", "auditor"])
 def test_every_login_that_may_read_may_search(
-    store: Face, faces: Faces, url: str, superuser: psycopg.Connection[Any], role: Any
+    store: Face, faces: Faces, superuser_url: str, superuser: psycopg.Connection[Any], role: Any
 ) -> None:
     store.append("t", MESSAGES["in a call"])
     superuser.execute("CREATE ROLE cs_searcher LOGIN PASSWORD 'x'")
     try:
-        roles.grant(url, "cs_searcher", role)
-        login = sa.make_url(url).set(username="cs_searcher", password="x").render_as_string(hide_password=False)
+        roles.grant(superuser_url, "cs_searcher", role)
+        login = (
+            sa.make_url(superuser_url).set(username="cs_searcher", password="x").render_as_string(hide_password=False)
+        )
         assert places(faces.open(login).search(NAME)) == [("t", "message", 1)]
     finally:
         superuser.execute("DROP OWNED BY cs_searcher")

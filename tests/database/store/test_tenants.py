@@ -38,14 +38,14 @@ def _free_port() -> int:
 
 
 @pytest.fixture
-def pooled(url: str, superuser: psycopg.Connection[Any], tmp_path: Path) -> Iterator[str]:
+def pooled(superuser_url: str, superuser: psycopg.Connection[Any], tmp_path: Path) -> Iterator[str]:
     """The database as its application reaches it, through pgbouncer with four connections for everybody."""
     if _BINARY is None:
         pytest.skip("pgbouncer is not installed")
     name = f"cs_pooled_{os.getpid()}"
     superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
-    roles.grant(url, name, "application")
-    server = sa.make_url(url)
+    roles.grant(superuser_url, name, "application")
+    server = sa.make_url(superuser_url)
     host = str(server.host or server.query.get("host") or "localhost")
     port = server.port or 5432
     listen = _free_port()
