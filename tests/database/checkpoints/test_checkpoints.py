@@ -106,6 +106,7 @@ def test_what_is_no_log_or_no_sink_is_refused(store: Any, log: cs.CheckpointLog,
     assert log.last() is None
 
 
+@pytest.mark.superuser_store("a checkpoint of all tenants needs a login that is exempt from row-level security")
 def test_a_log_is_of_one_tenant_or_of_all(faces: Any, url: str, log: cs.CheckpointLog) -> None:
     one, two = faces.open(url), faces.open(url, tenant="two")
     one.append("a", {"n": 1})

@@ -58,6 +58,7 @@ def test_events_are_read_in_pages(store: Face) -> None:
     assert list(store.events("a")) == [event for event in store.events() if event.thread_id == "a"]
 
 
+@pytest.mark.superuser_store("a login under row-level security sees one tenant")
 def test_the_tenants_are_listed(faces: Faces, url: str) -> None:
     store = faces.open(url)
     for tenant in ("b", "a", "default"):
