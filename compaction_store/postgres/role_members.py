@@ -33,8 +33,8 @@ APART = {
 BECOMES = "able to become {} (ADMIN OPTION)"
 OWNS = "the owner of the schema, or of a table in it"
 MAKES_ROLES = "able to give itself any role (CREATEROLE, before Postgres 16)"
-# The roles that each login can use. Since Postgres 16, some memberships only allow granting the role. Whoever may grant
-# a role can grant it to itself, and has it by_grant.
+# The roles that each login can use. Since Postgres 16, some memberships only allow granting the role. A login can also
+# grant such a role to itself, and then has it by_grant.
 _HELD = """
     WITH RECURSIVE edges AS (
         SELECT a.member, a.roleid, o.only_grants
