@@ -891,9 +891,11 @@ def main(given: Sequence[str] | None = None) -> int:
     found = arguments(given)
     keys = [bytes.fromhex(key) for key in found.public_key]
     findings = unread = count = 0
+    has_report = False
     for name in found.files:
         try:
             for title, lines, wrong in checked(name, found.head, found.pos, keys):
+                has_report = has_report or bool(title)
                 if len(found.files) > 1 or title:
                     sys.stdout.write(f"file      {name!a}{title}\n")
                 sys.stdout.write("".join(line + "\n" for line in lines))
@@ -907,11 +909,17 @@ def main(given: Sequence[str] | None = None) -> int:
         except MemoryError:
             sys.stderr.write(f"offline.py: {name!a} has a line that does not fit the memory\n")
             unread += 1
-    if len(found.files) > 1:
-        sys.stdout.write(f"{count} bundles, {findings} findings\n")
+    if len(found.files) > 1 or has_report:
+        said = [counted(count, "bundle"), counted(findings, "finding")]
+        said += [f"{counted(unread, 'file')} not read"] if unread else []
+        sys.stdout.write(", ".join(said) + "\n")
     if unread:
         return 2
     return 1 if findings else 0
+
+
+def counted(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 def checked(

@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
 from compaction_store.cli import attesting, exits, options
 from compaction_store.cli.attesting import LogFile, PublicKeys
 from compaction_store.cli.options import AsCsv, AsJson, Tenant, Url
-from compaction_store.cli.output import Output, line
+from compaction_store.cli.output import Output, line, note
 from compaction_store.cli.progress import Progress
 from compaction_store.cli.wrong_call import misuse
-from compaction_store.models import LEVELS
+from compaction_store.models import LEVELS, Report
 
 if TYPE_CHECKING:
-    from compaction_store import Reader, Report
+    from compaction_store import Reader
     from compaction_store.checkpoints import CheckpointLog
     from compaction_store.models import Level
     from compaction_store.reporting.verification import CheckedReport
@@ -69,7 +69,8 @@ def verify(
 
     An argument that names a file is verified as a bundle or a report, without a database; - is standard input. With
     --public-key, each bundle, also in a report, must include a checkpoint that is signed with this key and contains the
-    thread. For a report, its hash is checked too, and that the page agrees with its bundles.
+    thread. For a report, its hash is checked too, and that the page agrees with its bundles. If a file cannot be read,
+    the others are verified, and the exit code is 2.
     """
     if bool(what) + every + all_tenants != 1:
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
@@ -96,13 +97,25 @@ def _is_file(name: str) -> bool:
     return name == _STDIN or name.endswith(_SUFFIX) or Path(name).is_file()
 
 
-def _end(out: Output, counted: tuple[int, int, str]) -> None:
+class _Counted(NamedTuple):
+    """How many were verified, with how many findings, and in which unit; none if no total is to be printed."""
+
+    verified: int
+    findings: int
+    unit: str
+    unread: int = 0
+
+
+def _end(out: Output, counted: _Counted) -> None:
     """Prints a total if there were several reports, and sets the exit code."""
-    count, findings, unit = counted
     out.end()
-    if not out.as_json and unit:
-        out.text(f"{_counted(count, unit)}, {_counted(findings, 'finding')}", "bold red" if findings else "bold")
-    if findings:
+    if not out.as_json and counted.unit:
+        unread = f", {_counted(counted.unread, 'file')} not read" if counted.unread else ""
+        text = f"{_counted(counted.verified, counted.unit)}, {_counted(counted.findings, 'finding')}{unread}"
+        out.text(text, "bold red" if counted.findings or unread else "bold")
+    if counted.unread:
+        raise typer.Exit(exits.MISUSED)
+    if counted.findings:
         raise typer.Exit(exits.REFUSED)
 
 
@@ -130,7 +143,7 @@ class _Verification:
             )  # fmt: skip
 
 
-def _threads(out: Output, verification: _Verification, url: str | None, tenant: str) -> tuple[int, int, str]:
+def _threads(out: Output, verification: _Verification, url: str | None, tenant: str) -> _Counted:
     count = findings = 0
     all_tenants, has_schema = verification.all_tenants, False
     unit = "entries" if verification.names else "threads"
@@ -147,42 +160,52 @@ def _threads(out: Output, verification: _Verification, url: str | None, tenant: 
                 _show(out, report, tenant=None if is_schema or not all_tenants else name)
     if not count and not out.as_json:
         out.text(f"no threads of {options.where(tenant, all_tenants=all_tenants)}")
-    return count, findings, "" if verification.names and len(verification.names) == 1 else "thread"
+    return _Counted(count, findings, "" if verification.names and len(verification.names) == 1 else "thread")
 
 
-def _files(out: Output, files: list[str], keys: list[str]) -> tuple[int, int, str]:
+def _files(out: Output, files: list[str], keys: list[str]) -> _Counted:
+    """Verifies every file, also after one that cannot be read."""
+    findings = unread = 0
+    units = set()
+    with Progress("verify", "lines") as progress:
+        for name in files:
+            try:
+                found = _checked(name, keys, progress)
+            except OSError as error:
+                note(f"cannot read {name}: {error.strerror}")
+                unread += 1
+                continue
+            if isinstance(found, Report):
+                units.add("bundle")
+                findings += len(found.findings)
+                _show(out, found, file=name)
+            else:
+                units.add("report")
+                findings += _report(out, name, found)
+    if len(files) == 1 and "report" not in units:
+        return _Counted(1, findings, "", unread)
+    return _Counted(len(files) - unread, findings, units.pop() if len(units) == 1 else "file", unread)
+
+
+def _checked(name: str, keys: list[str], progress: Progress) -> Report | CheckedReport:
+    """Verifies one file: a bundle or a report."""
     from compaction_store.bundles.verification import verify_bundle
     from compaction_store.reporting.envelope import BEGINNINGS
     from compaction_store.reporting.verification import verify_report
 
-    findings = 0
-    units = set()
-    with Progress("verify", "lines") as progress:
-        for name in files:
-            with _stream(name) as stream:
-                is_report = stream.peek(max(map(len, BEGINNINGS))).startswith(BEGINNINGS)
-                units.add("report" if is_report else "bundle")
-                if is_report:
-                    findings += _report(out, name, verify_report(stream.read(), public_keys=keys))
-                    continue
-                report = verify_bundle(progress.over(stream), public_keys=keys)
-            findings += len(report.findings)
-            _show(out, report, file=name)
-    if len(files) == 1 and units == {"bundle"}:
-        return 1, findings, ""
-    return len(files), findings, units.pop() if len(units) == 1 else "file"
+    with _stream(name) as stream:
+        if stream.peek(max(map(len, BEGINNINGS))).startswith(BEGINNINGS):
+            return verify_report(stream.read(), public_keys=keys)
+        return verify_bundle(progress.over(stream), public_keys=keys)
 
 
 @contextmanager
 def _stream(name: str) -> Iterator[BufferedReader]:
-    try:
-        if name == _STDIN:
-            yield cast("BufferedReader", sys.stdin.buffer)
-            return
-        with Path(name).open("rb") as stream:
-            yield stream
-    except OSError as error:
-        raise misuse(f"cannot read {line(name)}: {error.strerror}", "THREADS|FILES") from None
+    if name == _STDIN:
+        yield cast("BufferedReader", sys.stdin.buffer)
+        return
+    with Path(name).open("rb") as stream:
+        yield stream
 
 
 def _report(out: Output, name: str, checked: CheckedReport) -> int:
@@ -197,8 +220,8 @@ def _report(out: Output, name: str, checked: CheckedReport) -> int:
         out.text(f"{line(name)}: the report itself: {result}", "bold red" if count else None)
         for finding in checked.findings:
             out.text(f"  {line(finding)}")
-        for note in checked.notes:
-            out.text(f"  note: {line(note)}")
+        for text in checked.notes:
+            out.text(f"  note: {line(text)}")
     return len(checked.findings) + sum(len(report.findings) for report in checked.threads)
 
 
@@ -214,8 +237,8 @@ def _show(out: Output, report: Report, *, file: str | None = None, tenant: str |
     for finding in report.findings:
         places = [f"{place} {at:,}" for place, at in (("line", finding.line), ("pos", finding.pos)) if at is not None]
         out.text(f"  {', '.join(places)}{': ' if places else ''}{finding.what}")
-    for note in report.notes:
-        out.text(f"  note: {note}")
+    for text in report.notes:
+        out.text(f"  note: {text}")
     if report.head:
         out.text(f"  head {report.head.hex()}", "dim")
 

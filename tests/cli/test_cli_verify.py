@@ -10,6 +10,7 @@ from support import cluster
 
 import compaction_store as cs
 from cli.program import THREAD, Run
+from compaction_store import offline
 
 
 @pytest.fixture
@@ -72,6 +73,24 @@ def test_a_file_in_which_nothing_could_be_checked_is_said_to_be_so(run: Run, tmp
     (tmp_path / "empty.jsonl").touch()
     told = run("verify", "empty.jsonl", "--table", code=1).stdout
     assert told.splitlines()[0] == "empty.jsonl: 0 entries, none checked: 1 finding"
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_from_being_verified(
+    run: Run, exported: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, folder = exported
+    first, second = (str(file) for file in sorted(folder.glob("*.jsonl")))
+    (run.folder / "folder.jsonl").mkdir()
+    for missing in ("gone.jsonl", "folder.jsonl"):
+        done = run("verify", first, missing, second, "--table", code=2)
+        assert done.stdout.splitlines()[-1] == "2 bundles, 0 findings, 1 file not read"
+        assert f"cannot read {missing}" in done.stderr
+    assert [line["file"] for line in run.json("verify", first, "gone.jsonl", second, "--json", code=2)] == [
+        first,
+        second,
+    ]
+    assert offline.main([first, "gone.jsonl", second]) == 2
+    assert capsys.readouterr().out.splitlines()[-1] == "2 bundles, 0 findings, 1 file not read"
 
 
 def test_threads_and_files_are_not_mixed(run: Run, exported: tuple[str, Path]) -> None:
