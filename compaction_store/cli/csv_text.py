@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from io import StringIO
@@ -16,8 +17,7 @@ from uuid import UUID
 
 from compaction_store.cli.json_text import encoded
 
-# The last four are full-width forms, which some spreadsheets read as the ASCII characters.
-_FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+_FORMULAS = "=+-@"
 _BLANKS = ("\t", "\r", "\n")
 LINE_END = "\r\n"
 
@@ -35,7 +35,15 @@ def cell(value: object) -> str:
     if isinstance(value, bytes):
         return value.hex()
     text = str(value) if isinstance(value, str | UUID) else encoded(value)
-    return f"'{text}" if text.startswith(_BLANKS) or text.lstrip().startswith(_FORMULAS) else text
+    return f"'{text}" if text.startswith(_BLANKS) or _begins_as_formula(text) else text
+
+
+def _begins_as_formula(text: str) -> bool:
+    """Returns whether the first visible character begins a formula, also in another form of it, such as the full-width
+    one, which some spreadsheets read as the ASCII character.
+    """
+    first = next((each for each in text if not each.isspace() and unicodedata.category(each)[0] != "C"), "")
+    return bool(first) and unicodedata.normalize("NFKC", first)[0] in _FORMULAS
 
 
 def line(cells: Iterable[str]) -> bytes:

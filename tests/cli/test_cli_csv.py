@@ -62,7 +62,8 @@ def test_a_threads_compactions_and_a_tenants_costs_come_from_stats(run: Run, fil
     ]
 
 
-NAMES = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "  =1", "\u00a0=1", "\uff1d1", "\uff0b1", "\uff20A")
+NAMES = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "  =1", "\u00a0=1", "\uff1d1", "\uff0b1", "\uff0d1",
+         "\uff20A", "\ufe66 1", "\u200b=1", "\ufeff+1")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,6 +74,27 @@ def test_no_name_is_a_formula(run: Run, store: cs.Store, name: str) -> None:
     run("export", "--all", "--to", "out")
     [listed] = rows((run.folder / "out" / "index.csv").read_bytes().decode())
     assert listed["thread"] == f"'{name}"
+
+
+def test_no_cell_of_any_list_is_a_formula(run: Run, store: cs.Store) -> None:
+    for name in NAMES:
+        message = {"role": "user", "content": f"{name} the tide"}
+        store.append(name, [message] * 3, meta=[{name: name}] * 3)
+        store.set_metadata(name, {name: name})
+        made = cs.Summary(name, model=name, prompt=name, summarizer=name, settings={name: name})
+        store.compact(
+            name, lambda ctx, m=made, n=name: ctx.compact(1, 2, m, reason=n), actor=name, authority={name: name}
+        )
+        store.compact(name, lambda ctx, n=name: ctx.compact(1, 2, "long " * 900, reason=n), actor=name)
+        store.hold(name, reason=name, actor=name)
+        store.review(name, 1, "bad", note=name, actor=name)
+    for arguments in (*LISTS, ("stats",), ("stats", NAMES[0])):
+        given = [NAMES[0] if each == THREAD else each for each in arguments]
+        for row in rows(run(*given, "--csv", code=None).stdout):
+            for column, cell in row.items():
+                assert not cell.lstrip(" \u200b\ufeff\u00a0").startswith(
+                    ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d")
+                ), (arguments, column, cell)
 
 
 @pytest.mark.parametrize("value", [-5, -0.5, 0, True, None, "t-1", "a=b", "{}", ["=1"], {"a": "=1"}])
