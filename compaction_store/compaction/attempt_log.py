@@ -60,19 +60,29 @@ class AttemptLog:
         text: str,
         summary: Summary | None = None,
         call: CallRecord | None = None,
+        *,
+        reason: str | None,
     ) -> NoReturn:
         """Records that a rule refused an attempt, and raises the error."""
         kept = None if summary is None else without_text(summary)
         error: Payload = {"type": kind.__name__, "text": text, "no_progress": issubclass(kind, _NO_PROGRESS)}
-        self._add(what, "rejected", span, kept, error, call)
+        self._add(what, "rejected", span, kept, error, call, reason)
         raise kind(f"{text} ({span} of thread {self._thread_id!r})", start_seq=span[0], end_seq=span[1])
 
-    def fail(self, span: Span, error: Exception, call: CallRecord | None, summary: Summary | None = None) -> None:
+    def fail(
+        self,
+        span: Span,
+        error: Exception,
+        call: CallRecord | None,
+        summary: Summary | None = None,
+        *,
+        reason: str | None,
+    ) -> None:
         """Records that a span has no summary, or none that can be used."""
         known = None if summary is None else without_text(summary)
         if known is None and call is not None:
             known = call.failed(error)
-        self._add("summary", "failed", span, known, _as_recorded(error, "the summarizer failed"), call)
+        self._add("summary", "failed", span, known, _as_recorded(error, "the summarizer failed"), call, reason)
         self._failures.append(error)
 
     def void(self, mark: Mark, error: Exception) -> None:
@@ -102,13 +112,20 @@ class AttemptLog:
         return (EVERYTHING, *numbers) if saw_more else numbers
 
     def _add(
-        self, kind: str, outcome: str, span: Span, summary: Summary | None, error: Payload, call: CallRecord | None
+        self,
+        kind: str,
+        outcome: str,
+        span: Span,
+        summary: Summary | None,
+        error: Payload,
+        call: CallRecord | None,
+        reason: str | None,
     ) -> None:
         indexes = self._plan.indexes(span)
         inputs = _recorded(self.inputs(indexes, call))
         before = self._plan.tokens(*indexes)
         attempt = Attempt(
-            self.callback, kind, outcome, *span, before, summary=summary, inputs=inputs, error=error,
+            self.callback, kind, outcome, *span, before, summary=summary, inputs=inputs, reason=reason, error=error,
             authority=self.authority,
         )  # fmt: skip
         self._plan.attempts.append(attempt)

@@ -149,11 +149,11 @@ class PlanBuilder:
         return Planned(self.plan.messages)
 
     def remove(self, span: Span, allow: frozenset[str], reason: str | None) -> None:
-        indexes = self.rules.check(span, "removal", allow)
+        indexes = self.rules.check(span, "removal", allow, reason)
         self._log.apply(indexes, span, "removal", 0, allow=allow, reason=reason)
 
     def replace(self, span: Span, messages: Sequence[Payload], allow: frozenset[str], reason: str | None) -> None:
-        indexes = self.rules.check(span, "truncation", allow)
+        indexes = self.rules.check(span, "truncation", allow, reason)
         self.rules.check_progress(span, allow)
         stand_ins = tuple(encode(message).payload for message in messages)
         replaced = [m for element in self.plan.elements(*indexes) for m in element.messages if m is not None]
@@ -163,11 +163,11 @@ class PlanBuilder:
             raise InvalidInput(NO_SYSTEM)
         if tool_pairs.call_and_result_ids(stand_ins) != tool_pairs.call_and_result_ids(replaced):
             text = "the stand-ins do not keep the span's tool calls and results"
-            self._log.reject(IdsChanged, span, "truncation", text)
+            self._log.reject(IdsChanged, span, "truncation", text, reason=reason)
         before, after = self.plan.tokens(*indexes), self.count(stand_ins)
         if after >= before and "larger" not in allow:
             text = f"the stand-ins take {after} tokens, the span {before}"
-            self._log.reject(NotSmaller, span, "truncation", text)
+            self._log.reject(NotSmaller, span, "truncation", text, reason=reason)
         inputs = self._log.inputs(indexes)
         self._log.apply(
             indexes, span, "truncation", after, replacement=stand_ins, inputs=inputs, allow=allow, reason=reason
@@ -175,7 +175,7 @@ class PlanBuilder:
 
     def summarize(self, span: Span, summary: SummaryResult | Summarize, options: SummaryOptions) -> Planned:
         """Plans a summary: now, or if the summarizer is async, when the result is awaited."""
-        indexes = self.rules.check(span, "summary", options.allow)
+        indexes = self.rules.check(span, "summary", options.allow, options.reason)
         if isinstance(summary, str | Summary):
             self._summaries.take_text(indexes, span, summary, options)
             return self.planned()

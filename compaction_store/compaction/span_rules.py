@@ -26,11 +26,11 @@ class SpanRules:
         self._log = log
         self._stalled = frozenset(stalled)
 
-    def check(self, span: Span, kind: str, allow: Collection[str]) -> Indexes:
+    def check(self, span: Span, kind: str, allow: Collection[str], reason: str | None) -> Indexes:
         """Returns the indexes of a span that may be compacted; records and raises the rejection of any other."""
         low, high = self._plan.indexes(span)
         if (refusal := self._refusal(low, high, kind, allow)) is not None:
-            self._log.reject(refusal[0], span, kind, refusal[1])
+            self._log.reject(refusal[0], span, kind, refusal[1], reason=reason)
         return low, high
 
     def check_progress(self, span: Span, allow: Collection[str]) -> None:

@@ -79,8 +79,9 @@ class SummaryPlanner:
         except BaseException as error:
             if self.open.close(turn) and isinstance(error, Exception):
                 if isinstance(error, ChecksFailed):
-                    self._log.reject(ChecksFailed, span, "summary", str(error), call.failed(error), call)
-                self._log.fail(span, error, call)
+                    known = call.failed(error)
+                    self._log.reject(ChecksFailed, span, "summary", str(error), known, call, reason=options.reason)
+                self._log.fail(span, error, call, reason=options.reason)
             raise
         if not self.open.close(turn):
             raise InvalidCallback("a summary must come before the callback that asked for it ends")
@@ -91,7 +92,7 @@ class SummaryPlanner:
         if len(self._plan.attempts) != tried:
             # While the summary was written, another compaction was planned, by the summarizer itself or by another
             # callback.
-            indexes = self._rules.check(span, "summary", options.allow)
+            indexes = self._rules.check(span, "summary", options.allow, options.reason)
         self.take(indexes, span, result, options, call)
 
     def take_text(self, indexes: Indexes, span: Span, result: str | Summary, options: SummaryOptions) -> None:
@@ -102,14 +103,14 @@ class SummaryPlanner:
             try:
                 result = drive(checked(request, summary, options.checks, cut=options.cut))
             except ChecksFailed as error:
-                self._log.reject(ChecksFailed, span, "summary", str(error), error.attempted)
+                self._log.reject(ChecksFailed, span, "summary", str(error), error.attempted, reason=options.reason)
         self.take(indexes, span, result, options)
 
     def take(
         self, indexes: Indexes, span: Span, result: Any, options: SummaryOptions, call: CallRecord | None = None
     ) -> None:
         """Plans a summary, or rejects it if it is empty or too large."""
-        summary = self._summary(span, result, call)
+        summary = self._summary(span, result, call, options.reason)
         try:
             replacement = _replacement(summary, span, options)
             summary, replacement = self._fitted(indexes, span, summary, replacement, options, call)
@@ -117,7 +118,7 @@ class SummaryPlanner:
         except Rejected:
             raise
         except Exception as error:
-            self._log.fail(span, error, call, summary)
+            self._log.fail(span, error, call, summary, reason=options.reason)
             raise
         inputs = self._log.inputs(indexes, call)
         self._log.apply(
@@ -125,15 +126,15 @@ class SummaryPlanner:
             allow=options.allow, reason=options.reason,
         )  # fmt: skip
 
-    def _summary(self, span: Span, result: Any, call: CallRecord | None) -> Summary:
+    def _summary(self, span: Span, result: Any, call: CallRecord | None, reason: str | None) -> Summary:
         if not isinstance(result, str | Summary) or (isinstance(result, Summary) and not isinstance(result.text, str)):
             error = InvalidCallback(f"a summarizer must return text or a Summary, not {type(result).__name__}")
-            self._log.fail(span, error, call)
+            self._log.fail(span, error, call, reason=reason)
             raise error
         summary = Summary(result) if isinstance(result, str) else result
         summary = summary_calls.recordable(summary) if call is None else call.summary(summary)
         if not summary.text.strip():
-            self._log.reject(EmptySummary, span, "summary", "the summary is empty", summary, call)
+            self._log.reject(EmptySummary, span, "summary", "the summary is empty", summary, call, reason=reason)
         return summary
 
     def _fitted(
@@ -155,7 +156,8 @@ class SummaryPlanner:
             return summary, replacement
         shorter = summary_room.cut(summary, span, options.role, most, self._counter) if options.cut else None
         if shorter is None:
-            self._log.reject(NotSmaller, span, "summary", summary_room.too_large(takes, before, most), summary, call)
+            text = summary_room.too_large(takes, before, most)
+            self._log.reject(NotSmaller, span, "summary", text, summary, call, reason=options.reason)
         return shorter
 
 
