@@ -47,6 +47,16 @@ def number(value: object, what: str, *, least: int) -> None:
         raise InvalidInput(f"{what} must be an integer >= {least}{other(value)}")
 
 
+def seqs(value: object, what: str) -> tuple[int, int]:
+    """Returns the first and the last seq of a span."""
+    if not isinstance(value, tuple) or len(value) != 2:  # noqa: PLR2004 — a pair
+        raise InvalidInput(f"{what} must be a first and a last seq{other(value)}")
+    start, end = value
+    number(start, f"the first seq of {what}", least=1)
+    number(end, f"the last seq of {what}", least=start)
+    return start, end
+
+
 def seconds(value: object, what: str) -> None:
     if type(value) not in (int, float) or not cast("float", value) >= 0:
         raise InvalidInput(f"{what} must be a number of seconds >= 0{other(value)}")

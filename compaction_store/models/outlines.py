@@ -41,10 +41,10 @@ class Outline(AsDict):
         return sum(part.size for part in self.parts)
 
 
-def outlined(last_seq: int, folds: Iterable[Part]) -> tuple[Part, ...]:
+def outlined(last_seq: int, folds: Iterable[Part], first_seq: int = 1) -> tuple[Part, ...]:
     """Returns the parts of a view with these active records, in order, and the messages between them."""
     parts: list[Part] = []
-    expected = 1
+    expected = first_seq
     for fold in folds:
         if fold.seq > expected:
             parts.append(Part(expected, fold.seq - 1, None))

@@ -68,10 +68,13 @@ def _unreadable(fault: str, what: str, thread_id: str) -> Unreadable:
     return Unreadable(f"{what} cannot be read: {fault}; run verify{about(thread_id)}")
 
 
-def outline(thread_id: str, rows: Sequence[tuple[Any, ...]]) -> Outline:
-    """Makes an outline of the row of the view and those of its active records."""
+def outline(
+    thread_id: str, rows: Sequence[tuple[Any, ...]], span: tuple[int | None, int | None] = (None, None)
+) -> Outline:
+    """Makes an outline of the row of the view, or of a span of it, and those of its active records."""
     (at, last_seq, tokens, *_), *folds = rows
-    parts = outlined(last_seq, [Part(start_seq, end_seq, number) for *_, number, start_seq, end_seq in folds])
+    start, end = span[0] or 1, min(span[1] or last_seq, last_seq)
+    parts = outlined(end, [Part(start_seq, end_seq, number) for *_, number, start_seq, end_seq in folds], start)
     return Outline(thread_id, at, tokens, parts)
 
 

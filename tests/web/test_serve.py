@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 import compaction_store as cs
@@ -28,6 +30,35 @@ def test_the_printed_address_opens_the_pages(url: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) in (0, 130)
     assert '"page": "thread"' in log.read_text()
+
+
+_SESSION = """
+    ALTER FUNCTION compaction_store.outline RENAME TO its_outline;
+    CREATE FUNCTION compaction_store.outline(uuid, text, text, bigint, bigint, bigint)
+    RETURNS TABLE (at_pos bigint, last_seq bigint, tokens bigint, number bigint, start_seq bigint, end_seq bigint)
+    LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM set_config('application_name', concat_ws(' ', current_user, current_setting('transaction_read_only'),
+            current_setting('default_transaction_read_only'), current_setting('statement_timeout')), false);
+        RETURN QUERY SELECT * FROM compaction_store.its_outline($1, $2, $3, $4, $5, $6);
+    END
+    $$;
+    GRANT EXECUTE ON FUNCTION compaction_store.its_outline, compaction_store.outline TO compaction_store_auditor;
+"""
+
+
+@pytest.mark.usefixtures("store")
+def test_the_sessions_of_serve_are_the_auditor_s_read_only_and_have_a_timeout(
+    url: str, superuser: psycopg.Connection[Any]
+) -> None:
+    """A function that a page calls writes the state of its session where another session sees it."""
+    superuser.execute(_SESSION)
+    seen = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    with serving(url) as (_, address), httpx.Client(follow_redirects=True) as browser:
+        assert browser.get(address).status_code == 200
+        page = browser.get(f"{address.partition('?')[0]}view", params={"id": THREAD})
+        assert page.status_code == 200, page.text
+        assert superuser.execute(seen, ["compaction_store_auditor on on 20s"]).fetchone() == (1,)
 
 
 async def _settings(url: str) -> dict[str, str]:

@@ -240,10 +240,14 @@ def pos_at(connection: Connection, thread: ThreadKey, moment: datetime) -> int:
     return int(rows[0][0])
 
 
-def outline(connection: Connection, key: ThreadKey, at: int | None) -> list[tuple[Any, ...]]:
-    """Returns the pos, last seq and tokens of a view, then its active records in order."""
+def outline(
+    connection: Connection, key: ThreadKey, at: int | None, span: tuple[int | None, int | None]
+) -> list[tuple[Any, ...]]:
+    """Returns the pos, last seq and tokens of a view or of a span of it, then its active records in order."""
     return fetch(
-        connection, "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8)", (*key, at)
+        connection,
+        "SELECT * FROM compaction_store.outline(%b::uuid, %b::text, %b::text, %b::int8, %b::int8, %b::int8)",
+        (*key, at, *span),
     )
 
 

@@ -240,16 +240,19 @@ class AsyncReader:
             arguments.number(at, "at", least=1)
         return typed_rows.view(thread_id, await self._db.call(queries.view, key, at))
 
-    async def outline(self, thread_id: str, *, at: int | None = None) -> Outline:
+    async def outline(self, thread_id: str, *, at: int | None = None, span: tuple[int, int] | None = None) -> Outline:
         """Returns the present view, or that at a pos, without its messages: which records fold which spans.
 
-        Use it if a view may be too large to read completely, and `elements` to read parts of it. It also works for a
-        thread that `clear` has hidden.
+        Use it if a view may be too large to read completely, and `elements` to read parts of it. With `span`, two seqs
+        at which elements of the view begin and end, only the part of the view between them is read. It also works for
+        a thread that `clear` has hidden.
         """
         key = self._key(thread_id)
         if at is not None:
             arguments.number(at, "at", least=1)
-        return typed_rows.outline(thread_id, await self._db.call(queries.outline, key, at))
+        start, end = (None, None) if span is None else arguments.seqs(span, "span")
+        rows = await self._db.call(queries.outline, key, at, (start, end))
+        return typed_rows.outline(thread_id, rows, (start, end))
 
     async def elements(self, thread_id: str, parts: Iterable[Part]) -> list[Element]:
         """Returns the elements of these parts of an outline, in order."""

@@ -1,14 +1,16 @@
 -- Returns the active records of a thread at a pos: those in force whose span is not inside another one in force, in
 -- order. p_last_number is the head's, as for in_force. Outer records come before those inside them. After ten records
 -- inside one, the query starts again after that one: of a thousand rewinds, each inside the next, it reads about
--- ten and not all.
-CREATE FUNCTION compaction_store.active(p_thread_uid uuid, p_at bigint, p_last_number bigint)
+-- ten and not all. With p_from and p_to, two seqs at which elements of the view begin and end, only those between them.
+CREATE FUNCTION compaction_store.active(
+    p_thread_uid uuid, p_at bigint, p_last_number bigint, p_from bigint DEFAULT 1, p_to bigint DEFAULT NULL::bigint
+)
 RETURNS TABLE (number bigint, start_seq bigint, end_seq bigint, tokens_after bigint)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_next bigint := 1;
+    v_next bigint := p_from;
     v_inside integer;
 BEGIN
     LOOP
@@ -16,6 +18,7 @@ BEGIN
         FOR number, start_seq, end_seq, tokens_after IN
             SELECT f.number, f.start_seq, f.end_seq, f.tokens_after
             FROM compaction_store.in_force(p_thread_uid, p_at, p_last_number, v_next) AS f
+            WHERE p_to IS NULL OR f.start_seq <= p_to
             ORDER BY f.start_seq, f.end_seq DESC, f.number DESC
         LOOP
             IF end_seq < v_next THEN

@@ -1,6 +1,9 @@
 -- Returns a view at a pos without its messages: a row for each active record, in order, and a first row with no number.
+-- With p_start and p_end, two seqs at which elements of the view begin and end, only the part of the view between them.
 -- Like view, but it also works for a hidden thread.
-CREATE FUNCTION compaction_store.outline(p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint)
+CREATE FUNCTION compaction_store.outline(
+    p_thread_uid uuid, p_tenant text, p_thread_id text, p_at bigint, p_start bigint, p_end bigint
+)
 RETURNS TABLE (at_pos bigint, last_seq bigint, tokens bigint, number bigint, start_seq bigint, end_seq bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -11,6 +14,10 @@ AS $$
 DECLARE
     v_last_pos bigint;
     v_last_number bigint;
+    v_numbers bigint[];
+    v_starts bigint[];
+    v_ends bigint[];
+    v_folded bigint;
 BEGIN
     PERFORM set_config('compaction_store.tenant', p_tenant, true);
     p_thread_uid := coalesce(p_thread_uid, compaction_store.find_thread(p_tenant, p_thread_id));
@@ -28,14 +35,26 @@ BEGIN
         IF last_seq < 1 THEN
             RAISE EXCEPTION 'no message up to pos %', at_pos USING ERRCODE = 'CS005', DETAIL = v_last_pos::text;
         END IF;
-        tokens := compaction_store.span_tokens(p_thread_uid, at_pos, v_last_number, 1, last_seq);
     END IF;
     PERFORM compaction_store.refuse_unknown(p_thread_uid, at_pos, v_last_number);
+    SELECT array_agg(a.number), array_agg(a.start_seq), array_agg(a.end_seq), coalesce(sum(a.tokens_after), 0)
+    INTO v_numbers, v_starts, v_ends, v_folded
+    FROM compaction_store.active(p_thread_uid, at_pos, v_last_number, coalesce(p_start, 1), p_end) AS a;
+    IF at_pos < v_last_pos OR p_start IS NOT NULL THEN
+        -- As in span_tokens, which would look for the active records again.
+        SELECT v_folded + coalesce(sum(m.tokens), 0) INTO tokens
+        FROM unnest(
+            array_prepend(coalesce(p_start, 1) - 1, v_ends), array_append(v_starts, least(p_end, last_seq) + 1)
+        ) AS gap (low, high)
+        CROSS JOIN LATERAL (
+            SELECT sum(g.tokens) AS tokens FROM compaction_store.messages AS g
+            WHERE g.thread_uid = p_thread_uid AND g.seq > gap.low AND g.seq < gap.high
+        ) AS m
+        WHERE gap.high - gap.low > 1;
+    END IF;
     RETURN NEXT;
-    FOR number, start_seq, end_seq IN
-        SELECT a.number, a.start_seq, a.end_seq FROM compaction_store.active(p_thread_uid, at_pos, v_last_number) AS a
-    LOOP
-        RETURN NEXT;
-    END LOOP;
+    RETURN QUERY
+        SELECT NULL::bigint, NULL::bigint, NULL::bigint, f.number, f.start_seq, f.end_seq
+        FROM unnest(v_numbers, v_starts, v_ends) AS f (number, start_seq, end_seq);
 END
 $$;

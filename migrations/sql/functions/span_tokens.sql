@@ -17,13 +17,14 @@ BEGIN
     INTO v_starts, v_ends, v_folded
     FROM compaction_store.active(p_thread_uid, p_at, p_last_number) AS a
     WHERE a.start_seq >= p_start AND a.end_seq <= p_end;
-    -- The i-th gap lies between the end of record i - 1 and the start of record i.
+    -- The i-th gap lies between the end of record i - 1 and the start of record i. Most are empty.
     SELECT coalesce(sum(m.tokens), 0) INTO v_raw
     FROM unnest(array_prepend(p_start - 1, v_ends), array_append(v_starts, p_end + 1)) AS gap (low, high)
     CROSS JOIN LATERAL (
         SELECT sum(g.tokens) AS tokens FROM compaction_store.messages AS g
         WHERE g.thread_uid = p_thread_uid AND g.seq > gap.low AND g.seq < gap.high
-    ) AS m;
+    ) AS m
+    WHERE gap.high - gap.low > 1;
     RETURN v_folded + v_raw;
 END
 $$;
