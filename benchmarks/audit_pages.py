@@ -2,7 +2,8 @@
 
 Pages are asked for in this process, so nothing of a network is in the figures. The processor time is that of this
 process and of its one server session together, which must be on this machine; it is about what the first byte takes on
-a machine that does nothing else, because a page's statements follow one another.
+a machine that does nothing else, because a page's statements follow one another. `first` is the time of the first
+request of a page: the pages keep a chart until the thread changes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ async def _measure(url: str, name: str) -> None:
             await client.get("/", params={"token": access.token})
             pid = await reader._db.call(lambda connection: fetch(connection, "SELECT pg_backend_pid()")[0][0])  # noqa: SLF001
             for route, parameters in _addresses(await reader.thread(name, hidden=True)):
+                begun = time.perf_counter()
                 answer = await client.get(route, params=parameters)
+                first = (time.perf_counter() - begun) * 1000
                 before, server, taken = time.process_time(), _server_ms(pid), []
                 for _ in range(_ROUNDS):
                     begun = time.perf_counter()
@@ -69,7 +72,8 @@ async def _measure(url: str, name: str) -> None:
                 server = (_server_ms(pid) - server) / _ROUNDS
                 print(
                     f"{pages + server:7.1f} ms processor ({pages:.1f} pages, {server:.1f} server), "
-                    f"{statistics.median(taken):7.1f} ms median: {answer.status_code} {len(answer.content):7,} B "
+                    f"{statistics.median(taken):7.1f} ms median, {first:7.1f} first: "
+                    f"{answer.status_code} {len(answer.content):7,} B "
                     f"{route} {parameters}"
                 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.saying import said
 from compaction_store.models import Compaction, Element, Message, Payload
+from compaction_store.probes.names import NameReader
 
 #: The longest text of one message in a list.
 CUT = 4000
@@ -82,9 +83,9 @@ def _role(payload: Payload) -> str:
 class Sources:
     """The facts of a record's originals that its summary may have, unless there is too much to compare with."""
 
-    def __init__(self, record: Compaction, replaced: Iterable[str]) -> None:
+    def __init__(self, record: Compaction, replaced: Iterable[str], names: NameReader) -> None:
         self._is_too_long = (record.end_seq or 0) - (record.start_seq or 0) >= _MOST_COMPARED
-        self._facts = Facts(only=replaced)
+        self._facts = Facts(only=replaced, names=names)
         self._bytes = 0
 
     def add(self, message: Message) -> bool:
@@ -95,7 +96,7 @@ class Sources:
             self._is_too_long = True
             return False
         self._facts.add(text)
-        return True
+        return not self._facts.is_complete
 
     @property
     def facts(self) -> Facts | None:

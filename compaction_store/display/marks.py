@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from compaction_store.probes import named_at, quotations
-from compaction_store.probes.names import Name, keys
+from compaction_store.probes import quotations
+from compaction_store.probes.names import Name, NameReader, keys
 from compaction_store.probes.words import words
 
 Mark = Literal["", "kept", "lost", "new"]
@@ -48,17 +48,20 @@ class Facts:
     """The names and the quotations that texts have, to compare other texts with.
 
     With `only`, just those texts can be compared: what they do not have is not looked for, which saves most of the
-    time.
+    time. Facts that are compared with the same texts should share one reader of `names`, which reads each name once.
     """
 
-    def __init__(self, texts: Iterable[str] = (), *, only: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, texts: Iterable[str] = (), *, only: Iterable[str] | None = None, names: NameReader | None = None
+    ) -> None:
+        self._names = names or NameReader()
         self._keys: set[str] = set()
         # The keys that are still looked for, by the letters and digits that a text must have to have them.
         self._sought: dict[str, str] | None = None
         self._has_quotations = True
         if only is not None:
             compared = list(only)
-            self._sought = {name.key: _bare(name.key) for each in compared for name, _, _ in named_at(each)}
+            self._sought = {name.key: _bare(name.key) for each in compared for name in self._names.names(each)}
             self._has_quotations = any(True for each in compared for _ in quotations(each))
         self._words: list[str] = []
         for text in texts:
@@ -66,7 +69,7 @@ class Facts:
 
     def add(self, text: str) -> None:
         if self._may_have_more(text):
-            for name, _, _ in named_at(text):
+            for name in self._names.names(text):
                 self._keys.update(_all_keys(name))
             if self._sought is not None:
                 self._sought = {key: bare for key, bare in self._sought.items() if key not in self._keys}
@@ -74,6 +77,11 @@ class Facts:
             return
         # All words as one string, with a mark at both ends, in which quotations are searched.
         self._words.append(f" {' '.join(words(text))} ")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether further texts make no difference to the texts that can be compared."""
+        return self._sought is not None and not self._sought and not self._has_quotations
 
     def _may_have_more(self, text: str) -> bool:
         if self._sought is None:
@@ -105,7 +113,9 @@ class Facts:
         found = [
             (start, end, self._has_words(text[start:end])) for start, end in quotations(text)
         ]  # fmt: skip
-        found += [(start, end, self._has_name([name.key])) for name, start, end in named_at(text) if name.is_strong]
+        found += [
+            (start, end, self._has_name([name.key])) for name, start, end in self._names.at(text) if name.is_strong
+        ]
         last = 0
         # If two overlap, the first one counts; of two that begin at the same place, the longer one.
         for start, end, is_there in sorted(found, key=lambda each: (each[0], -each[1])):

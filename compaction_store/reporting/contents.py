@@ -37,6 +37,11 @@ class Contents:
         found: dict[str, Any] | None = self.manifest["checkpoint"]
         return found
 
+    @cached_property
+    def by_number(self) -> dict[int | None, Compaction]:
+        """The records by their numbers."""
+        return {record.number: record for record in self.records}
+
     def span(self, record: Compaction) -> list[Message]:
         """Returns the messages of a record's span."""
         if record.start_seq is None or record.end_seq is None:

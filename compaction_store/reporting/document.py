@@ -106,6 +106,7 @@ class ReportDocument(_Part):
 
     format: Format
     version: str
+    build: str
     made_at: str
     made_by: str
     tenant: str

@@ -9,6 +9,7 @@ from compaction_store import __version__
 from compaction_store.checkpoints import CheckpointLog
 from compaction_store.errors import Conflict, InvalidInput
 from compaction_store.models import Compaction, Element, Level, Message, Thread
+from compaction_store.reporting.builds import build
 from compaction_store.reporting.document import (
     FORMAT,
     Period,
@@ -50,8 +51,8 @@ def gather(
         raise InvalidInput(f"a report must be on at most {MOST_THREADS:,} threads, not {len(names):,}: give a period")
     found = [_thread(reader, name, period, content, checkpoints) for name in dict.fromkeys(names)]
     return ReportDocument(
-        format=FORMAT, version=__version__, made_at=datetime.now(UTC).isoformat(), made_by=made_by, tenant=tenant,
-        content=content, period=period, threads=found,
+        format=FORMAT, version=__version__, build=build(), made_at=datetime.now(UTC).isoformat(), made_by=made_by,
+        tenant=tenant, content=content, period=period, threads=found,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from compaction_store.display.marks import Facts, Piece
 from compaction_store.display.visible import shown
 from compaction_store.errors import MissingExtra
 from compaction_store.models import Compaction, Event, Message
+from compaction_store.probes.names import NameReader
 from compaction_store.reporting import contents, envelope
 from compaction_store.reporting.contents import Contents
 from compaction_store.reporting.document import Period, Reply, ReportDocument
@@ -36,6 +37,7 @@ class Shown:
     """A record, its originals, and what its summary kept, lost and invented."""
 
     record: Compaction
+    undone: list[tuple[str, Compaction]]
     originals: list[Said]
     more: int
     replaced: list[list[Piece]]
@@ -102,17 +104,25 @@ def _whole(message: Message, content: bool) -> Said:
 def _shown(found: Contents, record: Compaction, content: bool) -> Shown:
     span = found.span(record)
     replaced = replacements(record) if content and record.body is not None else []
-    sources = Sources(record, replaced)
+    names = NameReader()
+    sources = Sources(record, replaced, names)
     for message in span:
-        sources.add(message)
+        if not sources.add(message):
+            break
     facts = sources.facts if content else None
-    kept = Facts(replaced) if replaced else None
+    kept = Facts(replaced, names=names) if replaced else None
     return Shown(
-        record, [original(message, kept, content=content) for message in span[:MOST_ORIGINALS]],
+        record, _undone(found, record), [original(message, kept, content=content) for message in span[:MOST_ORIGINALS]],
         max(0, len(span) - MOST_ORIGINALS),
         [[Piece(text, "")] if facts is None else facts.marked(text, missing="new") for text in replaced],
         facts is not None and bool(replaced), _lost(span, kept),
     )  # fmt: skip
+
+
+def _undone(found: Contents, record: Compaction) -> list[tuple[str, Compaction]]:
+    """Returns the later records that revoked or superseded a record, each with the word for it."""
+    later = (("revoked", record.revoked_by), ("superseded", record.superseded_by))
+    return [(how, found.by_number[by]) for how, by in later if by in found.by_number]
 
 
 def _lost(span: list[Message], kept: Facts | None) -> list[str]:

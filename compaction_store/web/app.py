@@ -74,6 +74,8 @@ _MORE_FILTERS = ("run_id", "covering", "authority")
 _VERDICT = "/verdict"
 # The largest thread that the pages verify; larger ones are verified on the command line.
 _MOST_VERIFIED = 20_000
+# A chart has at most 130 kB.
+_MOST_CHARTS = 32
 # The longest search in seconds; longer ones are run on the command line.
 _LONGEST_SEARCH = 10.0
 
@@ -154,6 +156,7 @@ class _Pages:
         self._reviews = reviews
         self._form_tokens = FormTokens()
         self._verified: dict[str, tuple[datetime, Report]] = {}
+        self._charts: dict[tuple[str, bytes], str] = {}
         self._tenant = tenant
         self._content = content
         self._budget = budget
@@ -226,9 +229,17 @@ class _Pages:
         return self._html(request, "thread.html", {"title": f"Thread {name}", "chart": charts, **found})
 
     async def chart(self, request: Request, asked: Asked) -> Response:  # noqa: ARG002 — as all pages
-        name = asked.text("id")
-        line = await gathering.course(self._reader, name)
-        return Response(charts.svg(line, shown(f"Tokens of the view of thread {name}")), media_type="image/svg+xml")
+        found = await self._reader.thread(asked.text("id"), hidden=True)
+        # Only an entry of the thread can change its chart, such as an erasure, and every entry changes the head.
+        at = found.thread_id, found.head
+        drawn = self._charts.get(at)
+        if drawn is None:
+            line = await gathering.course(self._reader, found)
+            drawn = charts.svg(line, shown(f"Tokens of the view of thread {found.thread_id}"))
+            self._charts[at] = drawn
+            while len(self._charts) > _MOST_CHARTS:
+                self._charts.pop(next(iter(self._charts)))
+        return Response(drawn, media_type="image/svg+xml")
 
     async def view(self, request: Request, asked: Asked) -> Response:
         name, at, beside = asked.text("id"), asked.number("at", 1), asked.number("beside", 1)
@@ -329,10 +340,18 @@ class _Pages:
         self._seen(request, "certificate", thread_id=name, at=pos)
         newest = self._newest()
         signed = None if newest is None else await asyncio.to_thread(self._signed_pos, newest, found["thread"])
-        more = {"newest": newest, "signed_pos": signed, "now": datetime.now(UTC)}
+        more = {
+            "newest": newest, "signed_pos": signed, "now": datetime.now(UTC),
+            "verified": self._verification(found["thread"]),
+        }  # fmt: skip
         return self._html(
             request, "certificate.html", {"title": f"{found['event'].kind} of {name} at pos {pos}", **more, **found}
         )
+
+    def _verification(self, thread: Thread) -> tuple[datetime, Report] | None:
+        """Returns the last verification of a thread by these pages. Its name may have been another thread's before."""
+        found = self._verified.get(thread.thread_id)
+        return None if found is None or found[1].thread_uid != thread.thread_uid else found
 
     def _newest(self) -> Checkpoint | None:
         return None if self._checkpoints is None else self._checkpoints.last()
@@ -353,8 +372,9 @@ class _Pages:
             thread = await self._reader.thread(name, hidden=True)
             if thread.last_pos <= _MOST_VERIFIED:
                 report = await self._reader.verify(name, level=chosen, checkpoints=self._checkpoints)
-                self._verified = {name: (datetime.now(UTC), report), **self._verified}
-                self._verified = dict(list(self._verified.items())[: gathering.ROWS])
+                self._verified.pop(name, None)
+                newest_first = [(name, (datetime.now(UTC), report)), *self._verified.items()]
+                self._verified = dict(newest_first[: gathering.ROWS])
         newest = self._newest()
         found = {"thread": thread, "report": report, "newest": newest, "now": datetime.now(UTC), "id": name}
         more = {

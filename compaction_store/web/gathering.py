@@ -21,6 +21,7 @@ from compaction_store.integrity import erasure
 from compaction_store.messages.encoding import canonical
 from compaction_store.models import Compaction, Element, Event, Thread, Verdict
 from compaction_store.models.outlines import window
+from compaction_store.probes.names import NameReader
 from compaction_store.store import AsyncReader
 
 T = TypeVar("T")
@@ -129,12 +130,11 @@ def _marks(found: Thread, records: Iterable[Compaction], events: Iterable[Event]
     return sorted((mark for mark in marks if mark.pos <= last), key=lambda mark: mark.pos)
 
 
-async def course(reader: AsyncReader, thread_id: str) -> charts.Course:
+async def course(reader: AsyncReader, found: Thread) -> charts.Course:
     """Returns the course of a thread's view. Erased tokens are subtracted at the last erasure."""
-    found = await reader.thread(thread_id, hidden=True)
-    steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(thread_id)]
+    steps = [charts.Step(step.pos, step.change or 0) for step in await reader.token_steps(found.thread_id)]
     erased = found.last_pos
-    async for event in reader.events(thread_id, kind="redaction", newest_first=True):
+    async for event in reader.events(found.thread_id, kind="redaction", newest_first=True):
         erased = event.pos
         break
     return charts.whole_course(steps, tokens=found.view_tokens, last_pos=found.last_pos, erased_pos=erased)
@@ -202,25 +202,44 @@ async def record(reader: AsyncReader, thread_id: str, number: int, after: int, *
     verdicts, more_verdicts = await _verdicts(reader, thread_id)
     shared = {
         "record": found, "inside": await _inside(reader, found), "content": content,
+        "undone": await _undone(reader, found),
         "verdicts": [verdict for verdict in verdicts if verdict.number == number], "more_verdicts": more_verdicts,
     }  # fmt: skip
     if found.start_seq is None or found.end_seq is None:
         return shared | {"originals": None, "after": after, "replaced": [], "compared": False}
     replaced = replacements(found) if content else []
     start = max(after, found.start_seq - 1)
-    originals = await first(reader.replay(thread_id, after=start, until=found.end_seq))
-    kept = Facts(replaced)
-    sources = await _sources(reader, found, replaced) if content else None
+    # Seqs have no gaps, so this is the page and one more.
+    originals = await first(reader.replay(thread_id, after=start, until=min(found.end_seq, start + ROWS + 1)))
+    names = NameReader()
+    kept = Facts(replaced, names=names)
+    is_whole = start < found.start_seq and not originals.more
+    sources = Sources(found, replaced, names)
+    if content and is_whole:
+        # The page has all originals already.
+        for message in originals.rows:
+            sources.add(message)
+    elif content:
+        async for message in reader.originals(found):
+            if not sources.add(message):
+                break
+    facts = sources.facts if content else None
     return shared | {
         "originals": Listed([original(m, kept if replaced else None, content=content) for m in originals.rows],
                             originals.more),
         "last": originals.rows[-1].seq if originals.rows else 0,
         "after": after,
         "replaced": [
-            sources.marked(text, missing="new") if sources is not None else [Piece(text, "")] for text in replaced
+            facts.marked(text, missing="new") if facts is not None else [Piece(text, "")] for text in replaced
         ],
-        "compared": sources is not None and bool(replaced),
+        "compared": facts is not None and bool(replaced),
     }  # fmt: skip
+
+
+async def _undone(reader: AsyncReader, found: Compaction) -> list[tuple[str, Compaction]]:
+    """Returns the later records that revoked or superseded a record, each with the word for it."""
+    later = (("revoked", found.revoked_by), ("superseded", found.superseded_by))
+    return [(how, await reader.compaction(found.thread_id, by)) for how, by in later if by is not None]
 
 
 async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
@@ -228,7 +247,9 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
     if found.start_seq is None or found.end_seq is None:
         return []
     try:
-        before = await reader.outline(found.thread_id, at=found.pos - 1)
+        # The span of an observed record may begin or end inside an element.
+        span = None if found.outcome == "observed" else (found.start_seq, found.end_seq)
+        before = await reader.outline(found.thread_id, at=found.pos - 1, span=span)
     except UnknownEntry:
         return []
     return [
@@ -236,14 +257,6 @@ async def _inside(reader: AsyncReader, found: Compaction) -> list[int]:
         for part in before.parts
         if part.number is not None and found.start_seq <= part.seq and part.end_seq <= found.end_seq
     ]
-
-
-async def _sources(reader: AsyncReader, found: Compaction, replaced: list[str]) -> Facts | None:
-    sources = Sources(found, replaced)
-    async for message in reader.originals(found):
-        if not sources.add(message):
-            break
-    return sources.facts
 
 
 # ---- messages and replies
@@ -315,11 +328,19 @@ async def certificate(reader: AsyncReader, thread_id: str, pos: int) -> dict[str
     forks = named[:ROWS] if isinstance(named, list) else []
     names = await reader.names_of({uid for each in forks if (uid := _uid(each)) is not None})
     return {
-        "event": found, "thread": await reader.thread(thread_id, hidden=True),
+        "event": found, "thread": await reader.thread(thread_id, hidden=True), "release": await _release(reader, found),
         "seqs": _first_of(erased.seqs) if erased else [], "numbers": _first_of(erased.records) if erased else [],
         "forks": [(each, names.get(uid) if (uid := _uid(each)) is not None else None) for each in forks],
         "names": await _fork_names(reader, [found]),
     }  # fmt: skip
+
+
+async def _release(reader: AsyncReader, found: Event) -> Event | None:
+    """Returns the event that ended a hold, if there is one."""
+    if found.kind == "hold":
+        async for release in reader.events(found.thread_id, kind="release", after=found.pos):
+            return release
+    return None
 
 
 def _first_of(ranges: Iterable[tuple[int, int]]) -> list[int]:

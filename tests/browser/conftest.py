@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,26 @@ def served(url: str, store: cs.Store, tmp_path: Path) -> Iterator[str]:  # noqa:
 @pytest.fixture
 def context(browser: Browser, served: str) -> Iterator[BrowserContext]:
     """A browser's context that has been let in."""
-    opened = browser.new_context(base_url=served.partition("?")[0])
+    with _let_in(browser, served) as opened:
+        yield opened
+
+
+@pytest.fixture
+def reviewing(browser: Browser, url: str, store: cs.Store, tmp_path: Path) -> Iterator[BrowserContext]:  # noqa: ARG001 — fills the database
+    """The same where verdicts can be recorded."""
+    log = str(tmp_path / "access.jsonl")
+    with (
+        serving(url, "--review", "--actor", "jane@example.org", "--access-log", log) as (_, address),
+        _let_in(browser, address) as opened,
+    ):
+        yield opened
+
+
+@contextmanager
+def _let_in(browser: Browser, address: str) -> Iterator[BrowserContext]:
+    opened = browser.new_context(base_url=address.partition("?")[0])
     page = opened.new_page()
-    page.goto(served)
+    page.goto(address)
     page.close()
     yield opened
     opened.close()

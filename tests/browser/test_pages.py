@@ -47,11 +47,16 @@ def test_every_page_fits_and_has_no_serious_finding(context: BrowserContext, sch
         page.goto(address)
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        found = Axe().run(page).response["violations"]
-        serious = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
-        assert not serious, (name, scheme, width, [(each["id"], each["nodes"][0]["html"]) for each in found])
+        check_tree(page, (name, scheme, width))
         if SCREENSHOTS:
             page.screenshot(path=Path(SCREENSHOTS) / f"audit-{name}-{width}-{scheme}.png")
+
+
+def check_tree(page: Page, what: Any) -> None:
+    """Checks what a screen reader meets."""
+    found = Axe().run(page).response["violations"]
+    serious = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
+    assert not serious, (what, serious)
 
 
 def focused(page: Page) -> str:
@@ -74,6 +79,53 @@ def test_a_record_is_reached_with_the_keyboard_alone(context: BrowserContext) ->
     page.keyboard.press("Enter")
     page.wait_for_url("**/record?**")
     assert page.locator("h1").inner_text().startswith("Record")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_form_of_a_verdict_fits_and_has_no_serious_finding(
+    reviewing: BrowserContext, scheme: Any, width: int
+) -> None:
+    page = reviewing.new_page()
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(PAGES["record"])
+    page.get_by_label("bad").check()
+    page.get_by_label("note").fill("It promises a refund that no message has.")
+    page.get_by_role("button", name="Record the verdict").click()
+    page.wait_for_url("**/record?**")
+    drawn = "/sample?seed=1&kind=summary&outcome=applied&until=2100-01-01T00:00:00%2B00:00"
+    for name, address in (("verdict", PAGES["record"]), ("judged", drawn)):
+        page.goto(address)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        check_tree(page, (name, scheme, width))
+        if SCREENSHOTS:
+            if name == "verdict":
+                page.locator("section.review").scroll_into_view_if_needed()
+            page.screenshot(path=Path(SCREENSHOTS) / f"audit-{name}-{width}-{scheme}.png")
+
+
+def test_a_verdict_is_recorded_with_the_keyboard_alone(reviewing: BrowserContext, store: cs.Store) -> None:
+    page = reviewing.new_page()
+    page.goto(PAGES["record"])
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('name')") == "verdict":
+            break
+    # A group of radio buttons is one stop; arrows move in it and choose.
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.value") == "bad"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.keyboard.press("Tab")
+    page.keyboard.type("It promises a refund.")
+    page.keyboard.press("Tab")
+    assert focused(page) == "Record the verdict"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/record?**")
+    assert "It promises a refund." in page.locator("ul.verdicts").inner_text()
+    [event] = store.events(THREAD, kind="verdict")
+    assert (event.actor, event.body["verdict"]) == ("jane@example.org", "bad")
 
 
 def test_the_chart_is_drawn_and_its_marks_are_links(context: BrowserContext) -> None:
@@ -117,9 +169,7 @@ def test_a_report_fits_and_has_no_serious_finding(
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
     page.goto(file.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = Axe().run(page).response["violations"]
-    serious = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
-    assert not serious
+    check_tree(page, (scheme, width))
     if SCREENSHOTS:
         page.screenshot(path=Path(SCREENSHOTS) / f"audit-report-{width}-{scheme}.png")
     page.close()

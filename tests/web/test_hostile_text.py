@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import compaction_store as cs
 from web.audited import ADDRESSES, Client, visit
@@ -98,6 +100,25 @@ def _fill(store: cs.Store, payload: str, name: str) -> None:
     store.compact(name, callback, actor=payload, authority={payload: payload})
     store.hold(name, reason=payload, actor=payload)
     store.review(name, 1, "bad", note=payload, sample={"seed": payload, payload: payload}, actor=payload)
+
+
+def test_no_template_lets_text_through_unescaped() -> None:
+    """Only these are HTML: the style sheet of a report, a file of the package; the chart, which escapes; and the tags
+    around a marked name, which are constants.
+    """
+    package = Path(cs.__file__).parent
+    templates = [*package.rglob("*.html")]
+    assert len(templates) > 10
+    for template in templates:
+        text = template.read_text()
+        assert not re.search(r"\|\s*safe|autoescape|Markup|\|\s*forceescape|<script|<style>(?!\n{{ css }}\n)", text), (
+            template
+        )
+    made = {
+        file.name: file.read_text().count("Markup(") for file in package.rglob("*.py") if "Markup(" in file.read_text()
+    }
+    assert made == {"page.py": 2, "templates.py": 3}
+    assert "autoescape=True" in (package / "display" / "templates.py").read_text()
 
 
 def test_a_tenant_and_every_filter_may_be_hostile(url: str) -> None:

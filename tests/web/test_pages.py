@@ -12,6 +12,7 @@ import pytest
 from support.later_releases import POS, add_event, add_record, folded
 
 import compaction_store as cs
+from compaction_store.display import charts
 from web.audited import ADDRESSES, SUMMARY, THREAD, Client, visit
 
 _MOST_BYTES = 300_000
@@ -148,6 +149,73 @@ def test_a_record_without_a_text_says_what_became_of_its_span(url: str, store: c
     assert sum("was removed from the view" in text for text in texts.values()) == 1
 
 
+def test_a_record_says_who_undid_it_when_why_and_on_whose_authority(url: str, store: cs.Store) -> None:
+    assert "Superseded by record 3" in text_of(shown(url, "/record", id=THREAD, number=1))
+    store.revoke(THREAD, 3, reason="it promises a refund", actor="ines", authority={"ticket": "T-9"})
+    page = shown(url, "/record", id=THREAD, number=3)
+    undone = text_of(page).partition("Revoked by record 5")[2]
+    assert re.search(r"time[-0-9]{10} [0-9:]{8}\.\d{3} UTC", undone)
+    for part in (
+        "actorines",
+        "reasonit promises a refund",
+        'authority{"ticket":"T-9"}',
+        f"login{store.compaction(THREAD, 5).login}",
+    ):
+        assert part in undone
+    assert re.search(r'<h2>Revoked by <a href="/record\?[^"]*number=5">', page)
+
+
+def test_a_rejected_attempt_shows_the_reason_that_was_stated_and_that_its_text_was_not_kept(
+    url: str, store: cs.Store
+) -> None:
+    store.compact(THREAD, lambda ctx: ctx.compact(9, 10, "so long " * 900, reason="the nightly run"))
+    number = store.thread(THREAD).last_number
+    page = text_of(shown(url, "/record", id=THREAD, number=number))
+    assert "Reason the nightly run" in page.replace("Reasonthe", "Reason the")
+    assert "its text was not kept" in page
+    assert "NotSmaller" in page
+    assert "asked for: the nightly run" in text_of(shown(url, "/records", outcome="rejected"))
+    assert f"record {number}" in text_of(shown(url, "/search", q="the nightly run"))
+
+
+def test_a_hold_shows_its_release(url: str, store: cs.Store) -> None:
+    pos = next(event.pos for event in store.events(THREAD, kind="hold"))
+    assert "Nothing has ended this hold" in text_of(shown(url, "/certificate", id=THREAD, pos=pos))
+    done = store.release(THREAD, reason="settled", actor="legal", authority={"case": "815"})
+    store.hold(THREAD, reason="another", actor="legal")
+    store.release(THREAD, reason="over", actor="legal")
+    page = shown(url, "/certificate", id=THREAD, pos=pos)
+    told = text_of(page).partition("The release")[2].partition("The entry")[0]
+    assert f"ended at pos {done.pos}." in told
+    for part in ("actorlegal", "reasonsettled", 'authority{"case":"815"}'):
+        assert part in told
+    assert html.escape(f"pos={done.pos}") in page
+
+
+def test_a_certificate_says_what_was_verified(url: str, store: cs.Store) -> None:
+    pos = next(event.pos for event in store.events(THREAD, kind="redaction"))
+
+    async def steps(client: Client) -> None:
+        async def told() -> str:
+            return text_of((await client.get("/certificate", params={"id": THREAD, "pos": pos})).text)
+
+        assert "is proved" not in await told()
+        assert "have not verified the thread since they were started" in await told()
+        await client.get("/integrity", params={"id": THREAD})
+        entries = store.thread(THREAD).last_pos
+        assert re.search(
+            rf"No findings: these pages verified the thread at .* {entries} entries up to its head", await told()
+        )
+        store.append(THREAD, {"role": "user", "content": "one more"})
+        assert f"{entries} entries; entries were added since" in await told()
+        await client.get("/integrity", params={"id": THREAD})
+        assert f"{entries + 1} entries up to its head" in await told()
+        listed = text_of((await client.get("/integrity")).text)
+        assert listed.count(THREAD) == 1
+
+    visit(url, steps)
+
+
 def test_a_failed_attempt_did_not_change_the_view(url: str, store: cs.Store) -> None:
     def fails(_: Any) -> str:
         raise TimeoutError
@@ -243,6 +311,33 @@ def test_a_thread_opens_any_of_its_messages_by_its_seq(url: str, store: cs.Store
     # This one is in no view: a record covers it.
     assert "Order #44910 is not" in shown(url, "/message", id=THREAD, seq=1)
     assert "have none" in text_of(shown(url, "/sample"))
+
+
+def test_a_chart_is_drawn_again_only_after_the_thread_changed(
+    url: str, store: cs.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    svg = charts.svg
+    monkeypatch.setattr(charts, "svg", lambda line, title: drawn.append(title) or svg(line, title))
+
+    async def steps(client: Client) -> None:
+        async def chart(name: str = THREAD) -> str:
+            return (await client.get("/chart.svg", params={"id": name})).text
+
+        first = await chart()
+        assert await chart() == first
+        assert len(drawn) == 1
+        await chart("other")
+        store.release(THREAD, reason="settled", actor="legal")
+        store.redact(THREAD, [12], reason="asked for", actor="privacy desk")
+        after = await chart()
+        assert after != first
+        assert await chart() == after
+        assert len(drawn) == 3
+        store.erase("other", reason="asked for")
+        assert (await client.get("/chart.svg", params={"id": "other"})).status_code in (404, 410)
+
+    visit(url, steps)
 
 
 @pytest.mark.usefixtures("store")

@@ -18,6 +18,7 @@ import compaction_store as cs
 from compaction_store import offline
 from compaction_store.errors import InvalidInput
 from compaction_store.reporting import ReportDocument, envelope, gather, gathering
+from compaction_store.reporting.builds import build
 from compaction_store.reporting.page import render
 from compaction_store.reporting.verification import verify_report
 from web.audited import THREAD
@@ -176,11 +177,41 @@ def test_what_is_no_report_is_a_finding_and_no_crash(data: bytes, tmp_path: Path
     assert offline.main([str(tmp_path / "file")]) == 1
 
 
-def test_a_report_of_another_version_says_that_its_page_was_not_compared(store: cs.Store) -> None:
-    later = changed(render(made(store, THREAD)), lambda data: data.update(version="99.0"))
+@pytest.mark.parametrize("of", [{"version": "99.0"}, {"build": "f" * 64}])
+def test_a_page_of_another_build_is_compared_and_if_it_differs_the_build_is_named(
+    store: cs.Store, of: dict[str, str]
+) -> None:
+    later = changed(render(made(store, THREAD)), lambda data: data.update(of))
     checked = verify_report(later)
+    assert (checked.findings, checked.notes) == ([], [])
+    lines = later.rsplit(b"\n", 2)[0]
+    checked = verify_report(
+        envelope.ended(lines.replace(b"<h1>Audit report</h1>", b"<h1>The audit report</h1>") + b"\n")
+    )
     assert checked.findings == []
-    assert any("version 99.0" in note for note in checked.notes)
+    [told] = checked.notes
+    assert "version 99.0" in told if "version" in of else "build ffffffffffff" in told
+    assert f"this is build {build()[:12]}" in told
+
+
+def test_a_report_says_who_undid_a_record_and_why(store: cs.Store) -> None:
+    store.revoke(THREAD, 3, reason="it promises a refund", actor="ines", authority={"ticket": "T-9"})
+    told = text(render(made(store, THREAD)))
+    assert re.search(
+        r'Revoked by record 5 kind\W?revocation time\W?[-0-9]{10} [0-9:.]{12} UTC pos\W?23 actor\W?ines login\W?\w+ '
+        r'reason\W?it promises a refund authority\W?{"ticket":"T-9"}', told,
+    ), told  # fmt: skip
+    assert verify_report(render(made(store, THREAD))).findings == []
+    assert "refund authority" not in text(render(made(store, THREAD, content=False)))
+
+
+def test_a_report_says_what_a_rejected_attempt_was_for(store: cs.Store) -> None:
+    store.append("tried", [{"role": "user", "content": f"Order {n}."} for n in range(3)])
+    store.compact("tried", lambda ctx: ctx.compact(1, 2, "much too long " * 900, reason="the nightly run"))
+    told = text(render(made(store, "tried")))
+    assert "asked for: the nightly run" in told
+    assert "Reason: the nightly run" in told
+    assert "its text was not kept" in told
 
 
 def test_findings_that_a_bundle_does_not_have_are_noted(store: cs.Store) -> None:
