@@ -233,11 +233,16 @@ def test_a_tenant_with_a_payload_as_its_name_is_as_inert(browser: Browser, url: 
 
 def _transcript(folder: Path) -> Path:
     """Writes a session of Claude Code whose orders, files and summaries are payloads."""
-    own, lines = str(uuid.UUID(int=7, version=4)), []
+    own = str(uuid.UUID(int=7, version=4))
+    lines: list[str] = []
 
     def add(**fields: Any) -> None:
         at = f"2026-11-01T{10 + len(lines) // 3600:02d}:{len(lines) // 60 % 60:02d}:{len(lines) % 60:02d}.000Z"
-        known = {"uuid": str(uuid.UUID(int=len(lines) + 1, version=4)), "sessionId": own, "timestamp": at}
+        known: dict[str, Any] = {
+            "uuid": str(uuid.UUID(int=len(lines) + 1, version=4)),
+            "sessionId": own,
+            "timestamp": at,
+        }
         known |= {"parentUuid": json.loads(lines[-1])["uuid"] if lines else None, "isSidechain": False}
         lines.append(json.dumps(known | {"version": "2.0.0"} | fields))
 

@@ -318,7 +318,12 @@ def test_a_chart_is_drawn_again_only_after_the_thread_changed(
 ) -> None:
     drawn: list[str] = []
     svg = charts.svg
-    monkeypatch.setattr(charts, "svg", lambda line, title: drawn.append(title) or svg(line, title))
+
+    def draw(line: charts.Course, title: str) -> str:
+        drawn.append(title)
+        return svg(line, title)
+
+    monkeypatch.setattr(charts, "svg", draw)
 
     async def steps(client: Client) -> None:
         async def chart(name: str = THREAD) -> str:
