@@ -31,7 +31,7 @@ TOOLS: Any = [
         },
     }
 ]
-# So small that a dozen questions fill it. For a real model, use its context window, and the tools' size as overhead.
+# A dozen questions fill this window. For a real model, use its context window, and the size of the tools as overhead.
 BUDGET = TokenBudget(context_window=2400, reserve_output=400)
 
 
@@ -44,7 +44,7 @@ def turn(store: Store, client: anthropic.Anthropic, thread: str, question: str) 
     """Answers one question: calls the model until it calls no more tools."""
     store.append(thread, {"role": "user", "content": question})
     while True:
-        # Compacts the view first if it is over its budget. Even if that fails, the result fits the window.
+        # `fit` compacts the view first if it is over its budget. Even if that fails, the view that it returns fits.
         request = store.fit(thread, BUDGET, actor="agent").for_anthropic(tools=TOOLS, cache="5m")
         reply = client.beta.messages.create(model=MODEL, max_tokens=400, **request)
         # Store the SDK's object as it is, with a receipt for the request that the model was sent.

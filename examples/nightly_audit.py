@@ -2,11 +2,11 @@
 
     python examples/nightly_audit.py [FOLDER] > report.md
 
-FOLDER (by default `heads`) has the heads of all threads from the last nights. Keep it where nobody with write access to
-the database can write: only a comparison with these heads shows a recomputed chain, a cut-off end or a missing thread.
-The exit code is 1 if there is a finding.
+The program keeps the heads of all threads in FOLDER, which is `heads` by default. Keep this folder where nobody with
+write access to the database can write. Only a comparison with older heads shows a recomputed chain, a cut-off end or a
+missing thread. The exit code is 1 if there is a finding.
 
-It uses $COMPACTION_STORE_URL, or else the embedded Postgres, and needs only the auditor's role.
+The program uses $COMPACTION_STORE_URL, or else the embedded Postgres. It needs only the auditor's role.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ TOOLS: Any = [
         },
     }
 ]
-# So small that a dozen questions fill it. For a real model, use its context window, and the tools' size as overhead.
+# A dozen questions fill this window. For a real model, use its context window, and the size of the tools as overhead.
 BUDGET = TokenBudget(context_window=2000, reserve_output=400)
 KEEP = 6
 

@@ -2,9 +2,9 @@
 
     python examples/recalling_agent.py [TURNS]
 
-A turn is a reply that calls a tool, and the result. Two kinds of compaction take turns: with a prompt, and with the
-API's own signed block. It is in $COMPACTION_STORE_URL, or else in the embedded Postgres. Without $ANTHROPIC_API_KEY, a
-local fake model answers.
+A turn is a reply that calls a tool, and the tool's result. The agent alternates two kinds of compaction: with a prompt,
+and with the API's own signed block. The thread is in $COMPACTION_STORE_URL, or else in the embedded Postgres. Without
+$ANTHROPIC_API_KEY, a local fake model answers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIND_ORDER: Any = {
         "required": ["number"],
     },
 }
-# So small that some thirty turns fill it.
+# Some thirty turns fill this window.
 BUDGET = TokenBudget(context_window=4800, reserve_output=400, overhead=800)
 KEPT_QUESTIONS = 2
 

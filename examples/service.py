@@ -3,8 +3,8 @@
     pip install fastapi uvicorn
     python examples/service.py        # then: curl localhost:8000/threads/t-1/view
 
-It uses $COMPACTION_STORE_URL, or else the embedded Postgres. Put your own authentication before it: every client that
-reaches it can read and write all threads of its tenant.
+The service uses $COMPACTION_STORE_URL, or else the embedded Postgres. Put your own authentication in front: every
+client that can reach the service can read and write all threads of its tenant.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def compact_what_is_due(store: AsyncStore) -> None:
-    """Compacts due threads. Any number of processes may do this: a thread is compacted by one at a time.
+    """Compacts due threads. Any number of processes may do this at the same time: only one of them compacts a thread.
 
     `compaction-store worker` does the same in a separate process.
     """
