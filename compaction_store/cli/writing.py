@@ -148,7 +148,9 @@ def _parsed(line: bytes, number: int) -> Any:
     except UnicodeDecodeError:
         failure = "it is not UTF-8"
     except json.JSONDecodeError as error:
-        failure = f"{error.msg[0].lower()}{error.msg[1:]} at column {error.colno}"
+        # Some messages of the parser end with "at" already.
+        message = f"{error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")
+        failure = f"{message} at column {error.colno}"
     except ValueError as error:
         failure = str(error)
     raise InvalidMessage(f"line {number:,} must be JSON: {failure}")

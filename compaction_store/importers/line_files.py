@@ -119,7 +119,9 @@ def parsed(data: bytes | None) -> Any:
     except UnicodeDecodeError:
         failure = "it is not UTF-8"
     except json.JSONDecodeError as error:
-        failure = f"it is not JSON: {error.msg[0].lower()}{error.msg[1:]} at column {error.colno:,}"
+        # Some messages of the parser end with "at" already.
+        message = f"{error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")
+        failure = f"it is not JSON: {message} at column {error.colno:,}"
         if not data.endswith(b"\n"):
             failure = f"{failure}; the file ends before the line does"
     except RecursionError:

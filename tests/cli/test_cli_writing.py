@@ -47,6 +47,7 @@ def test_messages_are_appended_as_an_object_a_list_or_lines(
         ("[" * 100_000, "deep"),
         ('"text"', "a message must be a JSON object"),
         ("\0", "line 1 must be JSON"),
+        ('{"content":"one', "unterminated string starting at column 12"),
         ('{"content":"one"}\n' * 1001, "1,000"),
     ],
 )

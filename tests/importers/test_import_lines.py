@@ -21,7 +21,7 @@ from compaction_store.models import Observed, ToLoad
 
 GOOD = b'{"role":"user","content":"fine"}'
 BAD = {
-    "it is not JSON": b'{"role":"user","content":"SECRET',
+    "it is not JSON: invalid control character at column 33": b'{"role":"user","content":"SECRET',
     "it is not JSON: expecting": b'{"SECRET": nope}',
     "it is not a JSON object": b'["SECRET"]',
     "it is not UTF-8": b'{"content":"SECRET \xff"}',
