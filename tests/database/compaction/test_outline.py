@@ -28,7 +28,7 @@ def _fill(store: cs.Store, seed: int) -> None:
                 store.compact("t", lambda ctx, span=span: ctx.compact(*span, "short", allow={"last_user", "larger"}))
             elif kind == "revoke":
                 active = [record.number for record in store.compactions("t") if record.status == "active"]
-                store.revoke("t", choose.choice(active), reason="wrong")
+                store.revoke("t", choose.choice(active or [1]), reason="wrong")
             elif kind == "rewind":
                 store.rewind("t", choose.choice(elements[len(elements) // 2 :]).end_seq, reason="a wrong turn")
             else:
