@@ -1,1 +1,1 @@
-"""Adapters, one module for each framework. Nothing else imports the framework, which is an extra of the same name."""
+"""Adapters for agent frameworks. Only these modules import a framework, and each framework is an optional extra."""

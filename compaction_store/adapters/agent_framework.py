@@ -1,4 +1,4 @@
-"""A history provider of the Microsoft Agent Framework whose sessions are threads of the store."""
+"""A history provider for the Microsoft Agent Framework that keeps each session as a thread of the store."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ try:
     from agent_framework import HistoryProvider, Message
 except ImportError as error:
     raise MissingExtra("the history provider of the Microsoft Agent Framework", "agent-framework") from error
-# Outside the try: if a release moves this function, the error says so.
+# Not in the try block: if a release moves this function, the ImportError must name it.
 from agent_framework._sessions import filter_new_messages
 
-# The types of contents that the store knows by another type, and the names of their fields there.
+# Maps a type of content to the store's type of block, and the content's field names to those of the block.
 _BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
     "function_call": ("tool_use", {"id": "content_id", "call_id": "id", "arguments": "input"}),
     "function_result": ("tool_result", {"call_id": "tool_use_id", "result": "content"}),
@@ -30,11 +30,11 @@ _CONTENTS = {block: (content, {new: old for old, new in names.items()}) for cont
 
 
 class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framework is an extra
-    """Keeps the history of each session as the thread of the same name.
+    """A history provider that keeps the history of each session as the thread of the same name.
 
-    With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
-    With `budget`, a history that is over it is first compacted, by the callbacks that are registered with the store,
-    and `actor` is recorded. `options` are those of every history provider, such as `store_outputs`.
+    A `Store` is called in a worker thread, from any event loop. An `AsyncStore` must be used on the event loop on which
+    it was opened. If `budget` is given and a history exceeds it, the callbacks that are registered with the store first
+    compact the history, and `actor` is recorded. `options` are passed to `HistoryProvider`, such as `store_outputs`.
     """
 
     DEFAULT_SOURCE_ID = "compaction_store"
@@ -75,7 +75,7 @@ class StoreHistoryProvider(HistoryProvider):  # type: ignore[misc]  # the framew
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Appends the messages, except leading ones that the history already ends with."""
+        """Appends the messages. Leading messages are skipped if the history already ends with them."""
         del state, kwargs
         name = _checked(session_id)
         payloads = [to_payload(message) for message in messages]
@@ -99,7 +99,7 @@ def _checked(session_id: str | None) -> str:
 
 
 def to_payload(message: Any) -> Payload:
-    """Converts a message for the store: its contents become blocks whose text and calls the store can read."""
+    """Converts a message for the store. Its contents become blocks whose text and tool calls the store can read."""
     if not isinstance(message, Message):
         raise InvalidInput(f"a message must be a Message, not {type(message).__name__}")
     found = message.to_dict()

@@ -9,7 +9,7 @@ from compaction_store.messages.encoding import MAX_BATCH, MAX_BATCH_BYTES, encod
 
 
 def batches(payloads: Sequence[Any]) -> Iterator[slice]:
-    """Yields the parts to append one after the other: one part, unless the messages are too many or too large."""
+    """Yields slices of the messages, each small enough for one append."""
     start = size = 0
     for place, payload in enumerate(payloads):
         own = encode(payload).size

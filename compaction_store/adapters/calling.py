@@ -1,4 +1,4 @@
-"""How an adapter with async methods calls a store of either kind."""
+"""Lets an adapter with async methods call a `Store` or an `AsyncStore`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from compaction_store.store import AsyncStore, Store
 
 
 def checked_store(store: object) -> Any:
-    """Returns a store of either kind, and refuses anything else."""
+    """Returns `store`. Raises InvalidInput if it is neither a `Store` nor an `AsyncStore`."""
     if not isinstance(store, Store | AsyncStore):
         raise InvalidInput(f"store must be a Store or an AsyncStore, not {type(store).__name__}")
     return store
 
 
 class Calls:
-    """Calls the methods of a store: those of a `Store` run in a thread, those of an `AsyncStore` on the loop."""
+    """A caller of a store's methods. It calls a `Store` in a worker thread and an `AsyncStore` on the event loop."""
 
     def __init__(self, store: Store | AsyncStore) -> None:
         self.store = checked_store(store)
@@ -29,7 +29,7 @@ class Calls:
         return await function(*given, **options)
 
     async def listed(self, method: str, *given: Any, **options: Any) -> list[Any]:
-        """Returns all that a method yields."""
+        """Calls a method that yields values, and returns the values as a list."""
         function = getattr(self.store, method)
         if isinstance(self.store, Store):
             return await in_thread(lambda: list(function(*given, **options)))

@@ -1,7 +1,8 @@
-"""A session store of the Claude Agent SDK that keeps each transcript as a thread of the store.
+"""A session store for the Claude Agent SDK that keeps each transcript as a thread of the store.
 
-A line of a user or an assistant is stored as the message in it, with the rest of the line in its field `line`; any
-other line is stored in `line` alone. A compact boundary becomes a record that folds what Claude Code replaced.
+A line with a user or assistant message is stored as that message; the message's field `line` has the rest of the line.
+Any other line is stored whole in the field `line`. A compact boundary becomes a compaction record for the messages that
+Claude Code replaced.
 """
 
 from __future__ import annotations
@@ -25,28 +26,32 @@ except ImportError as error:
 
 OnDelete = Literal["hide", "erase"]
 _BOUNDARY = "provider:compact_boundary"
-# How many threads are remembered, so that they are not read again.
+# The sizes of two caches: the states of transcripts, and the summaries that the SDK derives.
 _TRANSCRIPTS, _SUMMARIES = 64, 1000
 
 
 class _Known(NamedTuple):
-    """The known state of a thread: its end, the seq of each line that has a uuid, and boundaries without a record."""
+    """The cached state of a thread.
+
+    `seqs` maps the uuid of a line to its seq. `boundaries` maps the seq of a compact boundary to its line, until the
+    boundary has a compaction record.
+    """
 
     thread: Thread | None
     last_seq: int
     head: bytes | None
     seqs: dict[str, int]
     boundaries: dict[int, Payload]
-    #: For each such boundary, the message line that came next: it may be the summary.
+    #: Maps the seq of a boundary to the first message line after the boundary, which may be the summary.
     following: dict[int, Payload]
 
 
 class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
-    """Keeps transcripts as threads, each named by `thread_id`, in the tenant of the store.
+    """A session store that keeps transcripts as threads of the store's tenant.
 
-    With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
-    `on_delete` decides whether `delete` hides the transcript or erases its thread for good. `actor` is recorded with
-    compactions and deletions.
+    The function `thread_id` returns the name of a transcript's thread. A `Store` is called in a worker thread, from any
+    event loop. An `AsyncStore` must be used on the event loop on which it was opened. `on_delete` decides whether
+    `delete` hides the transcript or erases its thread for good. `actor` is recorded with compactions and deletions.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
@@ -76,7 +81,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         _remember(self._known, name, await self._compact(name, known), _TRANSCRIPTS)
 
     async def load(self, key: Any) -> list[Any] | None:
-        """Returns all lines, including those that a compaction replaced: Claude Code itself leaves them out."""
+        """Returns all lines, including lines that a compaction replaced, because Claude Code itself skips those."""
         return await self._lines(thread_id(**key))
 
     async def list_sessions(self, project_key: str) -> list[Any]:
@@ -86,8 +91,8 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
     async def list_session_summaries(self, project_key: str) -> list[Any]:
         """Returns the summaries that the SDK derives from the lines.
 
-        They repeat parts of messages, so they are not stored: an erasure would miss them. A transcript is read again
-        only if it has changed since this object last listed it.
+        The summaries are not stored, because they repeat parts of messages and an erasure would miss them. A transcript
+        is read again only if it has changed since the last call.
         """
         found = []
         for names, thread in await self._threads(project_key):
@@ -103,14 +108,14 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return found
 
     async def delete(self, key: Any) -> None:
-        """Hides or erases a transcript, as `on_delete` says. For a session, its subagents' transcripts too."""
+        """Hides or erases a transcript, as `on_delete` says. A session is deleted with its subagents' transcripts."""
         name = thread_id(**key)
         names = [name]
         if not key.get("subpath"):
             prefix = (key["project_key"], key["session_id"])
             names += [thread.thread_id for _, thread in await self._threads(*prefix)]
         method, options = ("erase", {}) if self._on_delete == "erase" else ("clear", {"hide": True})
-        # The session is deleted last: if the process ends before that, it is still listed and can be deleted again.
+        # Delete the session last: if the process ends earlier, the session is still listed and can be deleted again.
         for each in reversed(names):
             self._known.pop(each, None)
             self._summaries.pop(each, None)
@@ -132,7 +137,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return known
 
     async def _compact(self, name: str, known: _Known) -> _Known:
-        """Records each boundary once the next message is there: if there is a summary, it is that message."""
+        """Writes a compaction record for each boundary after which a message line has come: it may be the summary."""
         for seq, line in [(seq, line) for seq, line in known.boundaries.items() if seq in known.following]:
             while True:
                 view = await self._call("view", name)
@@ -152,15 +157,15 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
             known.boundaries.pop(seq, None)
             known.following.pop(seq, None)
             thread = await self._call("thread", name, hidden=True)
-            # Lines that others have appended since are not known yet: with the old head, the next append detects the
-            # conflict.
+            # If another writer has appended lines, keep the old head: the next append then fails with a conflict, and
+            # the lines are read.
             known = known._replace(head=thread.head if thread.last_seq == known.last_seq else known.head)
         return known
 
     # ---- reading
 
     async def _read(self, name: str) -> _Known:
-        """Reads a thread's new lines since the last call, or all lines."""
+        """Returns the state of a thread. If a state is cached, reads only the lines after it."""
         thread = await self._thread(name)
         if thread is None:
             return _Known(None, 0, None, {}, {}, {})
@@ -193,7 +198,7 @@ class StoreSessions(SessionStore):  # type: ignore[misc]  # the SDK is an extra
         return [_entry(each.payload) for each in found if each.payload is not None and "line" in each.payload]
 
     async def _threads(self, *names: str) -> list[tuple[list[str], Thread]]:
-        """Returns the threads below a project or a session."""
+        """Returns the threads of a project or of a session, with the parts of their names."""
         prefix, found = _name(names)[:-1] + ", ", []
         for thread in await self._call.listed("threads", after=prefix):
             if not thread.thread_id.startswith(prefix):

@@ -1,7 +1,7 @@
 """A session service of Google's Agent Development Kit (ADK) that keeps each session as a thread of the store.
 
-A compaction by the ADK becomes a record that folds the events it covers. The state of an app, and of a user, is a
-separate thread to which changes are appended, so two sessions never overwrite each other's changes.
+A compaction by the ADK becomes a compaction record for the events that it covers. The state of each app and of each
+user is a separate thread. Changes of the state are appended, so two sessions never overwrite each other's changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _FOLD_STATE = 200
 
 
 class _Stored(NamedTuple):
-    """A session's initial state, and its events with their seqs; a compaction has seq 0."""
+    """A session as it is stored: the message that started it, and its events with their seqs.
+
+    The ADK's compactions are among the events. Their seq is 0, because they are not messages of the thread.
+    """
 
     started: Payload
     events: list[tuple[int, Payload]]
@@ -54,11 +57,11 @@ class _Stored(NamedTuple):
 
 
 class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the framework is an extra
-    """Keeps sessions as threads, each named by `thread_id`.
+    """A session service that keeps sessions as threads.
 
-    With a `Store`, calls run in a thread; an `AsyncStore` works on the loop that it was opened on. `on_delete` decides
-    whether `delete_session` hides the session or erases its thread for good. `actor` is recorded with compactions and
-    deletions.
+    The function `thread_id` returns the name of a session's thread. A `Store` is called in a worker thread. An
+    `AsyncStore` must be used on the event loop on which it was opened. `on_delete` decides whether `delete_session`
+    hides the session or erases its thread for good. `actor` is recorded with compactions and deletions.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "clear", actor: str | None = None) -> None:
@@ -92,7 +95,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        """Returns the session with all events, including those that compactions cover: the ADK leaves these out."""
+        """Returns the session, including events that a compaction covers, because the ADK itself skips those."""
         thread = await self._thread(thread_id(app_name, user_id, session_id))
         if thread is None:
             return None
@@ -111,7 +114,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         )  # fmt: skip
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Returns the sessions of an app, or of one of its users, without events, by the time of the last update."""
+        """Returns the sessions of an app, or of one user, without their events, in the order of their last update."""
         found = []
         for thread in await self._call.listed("threads", after=_prefix(app_name, user_id)):
             if not thread.thread_id.startswith(_prefix(app_name, user_id)):
@@ -144,7 +147,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return await self._state(app_name, user_id)
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Appends an event, even if others have written to the session since it was read: both events are stored."""
+        """Appends an event. If another process has written to the session meanwhile, both events are stored."""
         if event.partial:
             return event
         name = thread_id(session.app_name, session.user_id, session.id)
@@ -159,10 +162,10 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         session.last_update_time = event.timestamp
         return await super().append_event(session, event)
 
-    # ---- on the store
+    # ---- access to the store
 
     async def _compact(self, name: str, payload: Payload) -> bool:
-        """Writes a record that folds the events of a compaction; returns False if there is nothing to fold."""
+        """Writes a compaction record for an ADK compaction. Returns False if the view has nothing to replace."""
         compaction = payload["actions"]["compaction"]
         while True:
             thread = await self._thread(name)
@@ -172,7 +175,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             view = await self._call("view", name)
             first, last = compaction["startTimestamp"], compaction["endTimestamp"]
             seqs = {seq for seq, event in stored.events if first <= event["timestamp"] <= last}
-            # An earlier compaction that is covered only in part stays, as in the ADK's requests.
+            # Keep an earlier compaction that this one covers only in part. The ADK's requests keep it too.
             whole = [set(range(element.seq, element.end_seq + 1)) <= seqs for element in view.elements]
             begin, stop = _longest(whole)
             if begin == stop:
@@ -189,7 +192,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
                 continue
 
     async def _stored(self, thread: Thread) -> _Stored | None:
-        """Reads a session from its thread: everything after the last deletion."""
+        """Reads a session from its thread. Messages before the last deletion are ignored."""
         name, after = thread.thread_id, thread.hidden_seq or 0
         messages = await self._call.listed("replay", name, after=after)
         if not messages:
@@ -215,7 +218,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
         return _merge(*await asyncio.gather(self._state(app_name), self._state(app_name, user_id)), own)
 
     async def _state(self, *names: str) -> Payload:
-        """Returns the state of an app or a user. Folds many changes into one, so that the view stays short."""
+        """Returns the state of an app or a user. Replaces many changes by one, so that the view stays short."""
         try:
             view = await self._call("view", _name(names))
         except ThreadNotFound:
@@ -225,7 +228,7 @@ class StoreSessionService(BaseSessionService):  # type: ignore[misc]  # the fram
             state.update(message["state"] if message else {})
         if len(view.elements) > _FOLD_STATE:
             folded = {"type": _STATE, "state": state}
-            # Another process has folded it already.
+            # On a conflict, another process has changed the view: a later call replaces the changes.
             with suppress(Conflict):
                 await self._call("adopt", _name(names), [folded], view=view, reason="state", actor=self._actor)
         return state
@@ -254,7 +257,7 @@ def _prefix(app_name: str, user_id: str | None) -> str:
 
 
 def _scoped(state: Payload) -> tuple[Payload, Payload, Payload]:
-    """Returns the parts of a state: the app's and the user's without their prefixes, and the session's own."""
+    """Splits a state into the app's, the user's and the session's part. Drops the prefixes and temporary keys."""
     app, user, temp = State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX
     apps = {key.removeprefix(app): value for key, value in state.items() if key.startswith(app)}
     users = {key.removeprefix(user): value for key, value in state.items() if key.startswith(user)}
@@ -278,7 +281,7 @@ def _event(payload: Payload) -> Event:
 
 
 def _longest(flags: Sequence[bool]) -> tuple[int, int]:
-    """Returns where the longest run of true flags begins and ends."""
+    """Returns the start and the end of the longest run of true flags."""
     best = start = end = 0
     for place, flag in enumerate(flags, 1):
         best = best + 1 if flag else 0

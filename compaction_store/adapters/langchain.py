@@ -1,4 +1,4 @@
-"""A chat message history of LangChain that is a thread of the store."""
+"""A chat message history for LangChain that keeps its messages in a thread of the store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OnClear = Literal["clear", "erase"]
 
 
 class StoreChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc]  # the framework is an extra
-    """Keeps the messages of a session as the thread named `session_id`.
+    """A chat message history that keeps the messages of a session in the thread named `session_id`.
 
-    It needs a `Store`, because the framework's interface has synchronous methods; the asynchronous ones run them in a
-    thread. `on_clear` decides whether `clear` hides the messages or erases the thread for good. With `budget`, a
-    history that is over it is first compacted, by the callbacks that are registered with the store. `actor` is recorded
-    with both. `message_types` are the application's own classes of messages, if it has any.
+    The store must be a `Store`, because LangChain's interface is synchronous: its async methods run the synchronous
+    ones in a thread. `on_clear` decides whether `clear` hides the messages or erases the thread for good. If `budget`
+    is given and the history exceeds it, the callbacks that are registered with the store first compact the history.
+    `actor` is recorded with clearings and compactions. `message_types` are the application's own message classes.
     """
 
     def __init__(

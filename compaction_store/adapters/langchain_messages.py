@@ -1,6 +1,7 @@
-"""Converts LangChain's messages for the store: to chat messages, with their other fields under "langchain".
+"""Converts LangChain messages to chat messages, and back. Fields that a chat message lacks are kept under "langchain".
 
-`import` stores them in the same form. Only fields with default values are left out, so every message can be restored.
+The command `import` stores messages in the same form. Only fields with default values are left out, so every message
+can be restored.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _CALL = {"id", "name", "args", "type"}
 
 
 def message_types(given: Any) -> MessageTypes:
-    """Returns an application's own classes of messages by their names."""
+    """Maps the names of an application's own message classes to the classes."""
     found = {}
     for kind in given:
         if not (isinstance(kind, type) and issubclass(kind, lc.BaseMessage)):
@@ -46,15 +47,15 @@ def message_types(given: Any) -> MessageTypes:
 def to_payload(message: Any, types: MessageTypes | None = None) -> Payload:
     """Converts a message for the store.
 
-    A class that is not LangChain's must be one of `types`. If `types` is None, any class and any value is accepted, and
-    a value that is not JSON is replaced by the name of its class.
+    The class of the message must be LangChain's or one of `types`. If `types` is None, any class and any value is
+    accepted, and a value that is not JSON is replaced by the name of its class.
     """
     if not isinstance(message, lc.BaseMessage):
         raise InvalidInput(f"a message must be a LangChain message, not {type(message).__name__}")
     own = type(message)
     if types is not None and own is not _KINDS.get(message.type) and types.get(own.__name__) is not own:
-        raise InvalidInput(f"message_types must have the class of the message: {own.__name__}")
-    # model_dump warns about values of undeclared types, and quotes them.
+        raise InvalidInput(f"message_types must include {own.__name__}, the class of the message")
+    # Without `warnings=False`, model_dump would quote values of undeclared types in warnings.
     found = message.model_dump(exclude_defaults=True, warnings=False)
     found = _json(found, _described if types is None else _refused)
     found.pop("type", None)
@@ -103,7 +104,7 @@ def is_summary(payload: Payload) -> bool:
 
 
 def usage(message: Any) -> Payload | None:
-    """Returns the tokens that the model's API reported for a reply, as the store keeps them."""
+    """Returns the token usage that the model's API reported for a reply, as meta for the store; None without usage."""
     found = getattr(message, "usage_metadata", None)
     if not isinstance(found, dict) or not isinstance(found.get("input_tokens"), int):
         return None
@@ -137,7 +138,7 @@ def _json(value: Any, other: Callable[[Any], Any]) -> Any:
     if value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):
         return value
     if isinstance(value, str):
-        # A TextAccessor or an Enum member.
+        # The value is of a subclass of str, such as a TextAccessor or an Enum member.
         return str.__str__(value)
     return other(value)
 

@@ -1,4 +1,4 @@
-"""A middleware for LangChain's agents: the model gets the store's view, and its reply is appended with the receipt."""
+"""A middleware for LangChain agents that sends the model the store's view and appends the reply with a receipt."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class _Sent(NamedTuple):
 
 
 class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework is an extra
-    """Keeps an agent's messages as a thread, and sends the model the thread's view in place of the state's messages.
+    """A middleware that keeps an agent's messages in a thread and sends the model the view of this thread.
 
-    The thread is named by `thread_id`, or else by the run's `thread_id`. With `budget`, a view that is over it is first
-    compacted, by the callbacks that are registered with the store; the agent's state keeps all messages. `actor` is
-    recorded with every change of the view. With a `Store`, the agent may be invoked with and without `await`.
+    The name of the thread is `thread_id`, or else the `thread_id` of the run. If `budget` is given and the view exceeds
+    it, the callbacks that are registered with the store first compact the view; the agent's state keeps all messages.
+    `actor` is recorded with every change of the view. With a `Store`, the agent may be invoked with or without `await`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         return response
 
     def _prepared(self, request: Any) -> Work[_Sent]:
-        """Records the state's messages, and puts the messages of the view into the request."""
+        """Stores the messages of the agent's state, and puts the messages of the view into the request."""
         thread_id = self._name()
         messages = request.state["messages"]
         state = [to_payload(message) for message in messages]
@@ -84,7 +84,7 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         view = yield from self._threads.view(thread_id)
         if view is not None and self._budget is not None:
             view = yield from self._threads.call("fit", thread_id, self._budget, actor=self._actor)
-        # A message of the state is sent unchanged, including values that have no JSON form.
+        # Send the state's own message object where the view has this message: the stored form may lack values.
         given = {name(payload): (payload, message) for payload, message in zip(state, messages, strict=True)}
         shown = []
         for each in () if view is None else view.messages:
@@ -94,9 +94,9 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
         return _Sent(request.override(messages=shown), thread_id, view, state)
 
     def _appended(self, sent: _Sent, response: Any) -> Work[None]:
-        """Appends the reply, with the view that it was written from as its receipt."""
+        """Appends the reply. Its receipt names the view that the model was sent."""
         for message in response.result:
-            # Otherwise the state would add an id later, and the message would differ.
+            # The agent's state would add a missing id later, and the message would then differ from the stored one.
             message.id = message.id or str(uuid4())
         replies = [to_payload(message) for message in response.result]
         if replies:
@@ -109,5 +109,5 @@ class StoreMiddleware(AgentMiddleware):  # type: ignore[misc]  # the framework i
             return self._thread_id
         found = get_config().get("configurable", {}).get("thread_id")
         if found is None:
-            raise InvalidInput("thread_id must be given: to the middleware, or in the run's config")
+            raise InvalidInput("thread_id must be given to the middleware or in the run's config")
         return str(found)

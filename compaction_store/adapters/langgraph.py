@@ -1,4 +1,4 @@
-"""A checkpointer of LangGraph that wraps another one, and keeps the messages of each thread in the store."""
+"""A LangGraph checkpointer that wraps another checkpointer and keeps the messages of each thread in the store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ try:
     from langgraph.checkpoint.base import BaseCheckpointSaver
 except ImportError as error:
     raise MissingExtra("the checkpointer of LangGraph", "langgraph") from error
-# Outside the try: if a release moves this function, the error says so.
+# Not in the try block: if a release moves this class, the ImportError must name it.
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 OnDelete = Literal["clear", "erase"]
-# Not every checkpointer has these methods; LangGraph looks for them on the class.
+# Methods that a checkpointer may lack. LangGraph looks for them on the class, so a wrapper must lack the same ones.
 _OPTIONAL = ("delete_for_runs", "copy_thread", "prune")
 
 
@@ -31,10 +31,10 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
     """A checkpointer that records the messages of its threads.
 
     `inner` keeps the checkpoints, and the graph works with them as before. In addition, the list in `channel` is kept
-    as the thread named by `thread_id`. If the graph removes or summarizes messages, or abandons them by going back to
-    an older checkpoint, a record takes them out of the thread's view, and they stay stored. `on_delete` decides whether
-    `delete_thread` hides the messages of this thread or erases the thread for good. `actor` is recorded with every
-    change of the view.
+    as the thread named by LangGraph's `thread_id`. If the graph removes or summarizes messages, or abandons them by
+    going back to an older checkpoint, a record removes them from the view, and they stay in the thread. `on_delete`
+    decides whether `delete_thread` hides the messages of the thread or erases the thread for good. `actor` is recorded
+    with every change of the view.
     """
 
     def __new__(cls, inner: Any = None, *_given: Any, **_options: Any) -> Self:
@@ -65,7 +65,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         self._on_delete = on_delete
         self._actor = actor
 
-    # ---- what is recorded
+    # ---- methods that write to the store
 
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         self._drive(self._recorded(config, checkpoint, new_versions))
@@ -92,9 +92,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
         await drive_async(self._copied(source_thread_id, target_thread_id))
 
     def _recorded(self, config: Any, checkpoint: Any, new_versions: Any) -> Work[None]:
-        """Records the messages of a checkpoint before the inner `put`, so that the store has every message of the
-        graph.
-        """
+        """Stores the messages of a checkpoint. Runs before the inner `put`, so no checkpoint has unknown messages."""
         about = config["configurable"]
         value = checkpoint["channel_values"].get(self._channel)
         value = value.value if isinstance(value, _DeltaSnapshot) else value
@@ -181,7 +179,7 @@ class StoreSaver(BaseCheckpointSaver):  # type: ignore[misc]  # the framework is
 
 @cache
 def _without(kind: type[StoreSaver], names: tuple[str, ...]) -> type[StoreSaver]:
-    """Returns a class that hides some methods from LangGraph."""
+    """Returns a subclass in which LangGraph sees the methods `names` as not implemented."""
     return type(kind.__name__, (kind,), {name: getattr(BaseCheckpointSaver, name) for name in names}) if names else kind
 
 

@@ -1,4 +1,4 @@
-"""A logger for LiteLLM that stores the calls of a gateway: each session is a thread of the store.
+"""A logger for LiteLLM that stores the calls of a gateway. Each session is a thread of the store.
 
 Calls wait in a queue, and a worker thread stores them, so no request waits for the store. While the store is down, the
 queue grows up to a limit. A call that was lost, or could not be stored, is recorded as a gap when the store is back.
@@ -32,9 +32,10 @@ except ImportError as error:
     raise MissingExtra("the logger of LiteLLM", "litellm") from error
 
 _LOG = logging.getLogger(__name__)
-# Seconds between two attempts to reach the store.
+# Seconds to wait after each failed attempt to reach the store. The last number repeats.
 _PAUSES = (0.1, 0.5, 1, 2, 5)
-# If the database refuses a call so often, and takes the record of a gap, the call is at fault.
+# After this many refusals by the database, a call is recorded as a gap: if the database accepts the gap, the call is
+# at fault.
 _TRIES = 5
 
 
@@ -47,14 +48,14 @@ class _Gap(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """A message of the logger's own thread, with the key under which it is appended."""
+    """A message for the logger's own thread, with its idempotency key."""
 
     key: str
     payload: Payload
 
 
 class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an extra
-    """Stores the chat calls of LiteLLM's SDK or proxy, each in the thread of its session.
+    """A logger that stores the chat calls of LiteLLM's SDK or proxy, each in the thread of its session.
 
     `store` is a `Store`, or a function that opens one. The function is called again until it succeeds, so the gateway
     can start while the store is down. `thread_id` gets LiteLLM's `kwargs` and returns the name of the call's session,
@@ -91,7 +92,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         self._bytes = 0
         self._gaps: dict[tuple[str | None, str], _Gap] = {}
         self._notes: deque[_Note] = deque()
-        # How many calls the worker has dealt with, and how many gaps it has written down.
+        # The numbers of calls and gaps that the worker has handled. They make the idempotency keys of notes unique.
         self._calls = self._written = 0
         self._changed = threading.Condition()
         self._busy = self._closing = False
@@ -99,9 +100,9 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         self._worker: threading.Thread | None = None
         atexit.register(self.close)
 
-    # ---- what LiteLLM calls
+    # ---- methods that LiteLLM calls
 
-    # It names the arguments in one place, and gives them in order in another.
+    # LiteLLM passes these arguments by name in one place and by position in another: keep their names and order.
     def log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:  # noqa: ARG002
         self._put(kwargs, response_obj, start_time)
 
@@ -117,14 +118,14 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
     # ---- the queue
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Waits until every call so far is stored or recorded as lost; returns False if time ran out."""
+        """Waits until every queued call is stored or recorded as a gap. Returns False if the time runs out."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: not (self._waiting or self._gaps or self._notes or self._busy), timeout
             )
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Stores the calls that wait, and ends the worker; returns whether all were stored. It is called at exit."""
+        """Stores the queued calls and ends the worker. Returns whether none is left. It runs when Python exits."""
         with self._changed:
             self._closing, self._deadline = True, time.monotonic() + timeout
             self._changed.notify_all()
@@ -132,7 +133,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         if worker is not None:
             worker.join(timeout + 1)
         elif self._waiting or self._gaps:
-            # The first call came when the interpreter was about to end and started no threads any more.
+            # The first call came while Python was exiting and could start no thread: store it here.
             self._work()
         with self._changed:
             left = len(self._waiting) + sum(gap.calls for gap in self._gaps.values())
@@ -142,7 +143,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         return not left
 
     def _put(self, kwargs: Any, response: Any, start: Any) -> None:
-        """Queues a call. An error in it never reaches the request."""
+        """Queues a call. Errors are logged, and never reach the request."""
         at = start if isinstance(start, datetime) else datetime.now(UTC)
         try:
             call = call_of(kwargs, response, at.astimezone(UTC), self._thread_id)
@@ -231,7 +232,7 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         except Exception as error:
             if isinstance(error, DatabaseError) and not isinstance(error, ThreadDamaged) and tries < _TRIES:
                 raise
-            # If the store does not take this either, the call waits.
+            # If the store refuses the gap too, the call stays in the queue.
             reason = type(error).__name__
             lost = _lost(call.session, reason, _Gap(1, call.at, call.at))
             self._append(store, self._note(f"call {self._calls} {reason}", lost))
@@ -242,11 +243,11 @@ class StoreLogger(CustomLogger):  # type: ignore[misc]  # the framework is an ex
         return _Note(f"{self._run} {key}", what | {"run": self._run})
 
     def _append(self, store: Store, note: _Note) -> None:
-        """Appends a note; a note that was appended before, by a call whose outcome is not known, is not repeated."""
+        """Appends a note. Its key prevents a second copy if an earlier attempt succeeded without an answer."""
         store.append(self._log_thread, note.payload, key=note.key)
 
     def _insisted(self, work: Callable[[int], Any]) -> Any:
-        """Repeats a function until it succeeds; returns None if the logger is closed before."""
+        """Calls `work` until it succeeds. Returns None if the time for closing the logger runs out first."""
         tries = 0
         while True:
             try:

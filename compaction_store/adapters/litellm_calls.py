@@ -1,8 +1,8 @@
-"""Reads a call of LiteLLM: its messages as the client sent them, and the reply in the same form.
+"""Reads a LiteLLM call: the messages as the client sent them, and the reply in the same form.
 
-Where a provider cannot compact a long request to `/v1/messages`, LiteLLM does it. It asks a model for a summary, which
-is a separate call, and sends the summary in the system prompt in place of the messages. The messages and the reply that
-a logger gets do not show this; only the request that was sent does.
+If a provider cannot compact a long request to `/v1/messages`, LiteLLM compacts it. LiteLLM asks a model for a summary
+in a separate call, and then sends the summary in the system prompt in place of the messages. A logger sees this only in
+the request that was sent, not in the client's messages or in the reply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compaction_store.models import Payload
 
 _TYPES = {"completion", "acompletion", "anthropic_messages", "responses", "aresponses"}
 _REDACTED = "redacted-by-litellm"
-# LiteLLM's own words. A test compares them with the release that is installed.
+# Texts from LiteLLM's source. A test compares them with the installed release.
 SUMMARY_PREFIX = "Previous conversation summary: "
 SUMMARY_WANTED = "You must wrap your summary in a <summary></summary> block."
 _SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.IGNORECASE | re.DOTALL)
@@ -51,7 +51,7 @@ class Call(NamedTuple):
 def call_of(
     kwargs: Mapping[str, Any], response: Any, at: datetime, session_of: Callable[[dict[str, Any]], str | None] | None
 ) -> Call | None:
-    """Reads what a logger gets of a call; returns None if the call is not a chat."""
+    """Returns a call from the arguments that LiteLLM passes to a logger; None if the call is not a chat."""
     if kwargs.get("call_type") not in _TYPES:
         return None
     about = kwargs.get("litellm_params") or {}
@@ -69,7 +69,7 @@ def call_of(
         meta["failed"] = type(kwargs.get("exception")).__name__
     choices = _field(response, "choices")
     if isinstance(choices, list) and len(choices) > 1:
-        # The conversation goes on with one reply. The others are kept beside it.
+        # The conversation continues with the first choice. Its meta keeps the others.
         meta["choices"] = [_plain(message) for each in choices[1:] if (message := _field(each, "message")) is not None]
     session = _session(about) if session_of is None else session_of(dict(kwargs))
     if session is not None:
@@ -97,7 +97,7 @@ def _sent(kwargs: Mapping[str, Any]) -> list[Any]:
 
 
 def _system(about: Mapping[str, Any], kwargs: Mapping[str, Any], sent: Sequence[Any]) -> list[Payload]:
-    """Returns the system prompt of a request to `/v1/messages`, where it is not one of the messages."""
+    """Returns the system prompt of a request to `/v1/messages`, which has it in a field beside the messages."""
     request = about.get("proxy_server_request") or {}
     found = (request.get("body") or {}).get("system") or (kwargs.get("optional_params") or {}).get("system")
     first = (kwargs.get("input") or [None])[0]
@@ -125,7 +125,7 @@ def _replies(response: Any, is_anthropic: bool) -> list[Any]:
 
 
 def _as_blocks(message: Any) -> Payload:
-    """Returns a reply in the form in which the client gets it from `/v1/messages`."""
+    """Converts a reply to the form that `/v1/messages` returns to the client."""
     plain = _plain(message)
     blocks: list[Any] = list(plain.get("thinking_blocks") or [])
     if plain.get("content"):
@@ -164,7 +164,7 @@ def _text(message: Any) -> str:
 
 
 def _plain(message: Any) -> Payload:
-    """Returns a message without its null fields."""
+    """Returns a message as a dict without null fields."""
     if callable(dump := getattr(message, "model_dump", None)):
         found = dump(exclude_none=True, warnings=False)
         found.pop("provider_specific_fields", None)
@@ -191,7 +191,7 @@ def _loaded(text: Any) -> Any:
 def compared(payload: Payload) -> Payload:
     """Returns the part of a message that stays the same when a client sends it back.
 
-    Left out are ids of replies, cache hints and thinking, because a client may leave them out too.
+    Ids of replies, cache hints and thinking are left out, because a client may leave them out too.
     """
     found: Payload = {"role": payload.get("role"), "content": _content(payload.get("content"))}
     if calls := payload.get("tool_calls"):
@@ -236,9 +236,8 @@ def has_compaction(payload: Payload) -> bool:
 
 
 def after_compaction(messages: list[Payload]) -> list[Payload]:
-    """Returns the messages that a provider reads: the system prompt, and all from the last compaction block on.
-
-    The block becomes a separate message.
+    """Returns the messages that a provider does not ignore: the system prompt, and everything from the last compaction
+    block on. The block becomes a separate message.
     """
     place = max((place for place, each in enumerate(messages) if has_compaction(each)), default=None)
     if place is None:

@@ -1,7 +1,7 @@
-"""Finds the thread of a call of LiteLLM, and stores the call in it.
+"""Finds the thread of a LiteLLM call, and stores the call in it.
 
 A client sends the whole conversation with each call, so new messages are found by comparison with the thread. Calls of
-one session that have no message in common, such as a request for a title or those of a subagent, get separate threads.
+one session that have no message in common get separate threads, such as a subagent's calls or a request for a title.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from compaction_store.models import Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import Store
 
-# How many sessions, calls without one, and summaries are remembered.
+# The sizes of the caches: sessions, calls without a session, and summaries.
 _SESSIONS, _CALLS, _SUMMARIES = 1000, 20_000, 100
-# In a session with this many threads, a new conversation continues the last thread.
+# A session has at most this many threads. After that, a new conversation continues the first thread.
 _MOST = 50
 
 
 class _Known(NamedTuple):
-    """A thread of a session, and the names of its messages."""
+    """A thread of a session, and the digests of its messages."""
 
     thread_id: str
     names: frozenset[str]
 
 
 class Sessions:
-    """Knows which thread each call belongs to. None gets the thread `reserved`."""
+    """A writer of calls that finds the thread of each call. It never writes to the thread `reserved`."""
 
     def __init__(self, store: Store, actor: str | None, reserved: str) -> None:
         self._reserved = reserved
         self._threads = Threads(store, actor, has_compaction, compared)
         self._actor = actor
         self._sessions: OrderedDict[str, list[_Known]] = OrderedDict()
-        # Of calls without a session: the thread of each request, and of each request with its reply.
+        # For calls without a session: these map the digest of a request, and of a request with its reply, to a thread.
         self._asked: OrderedDict[bytes, str] = OrderedDict()
         self._answered: OrderedDict[bytes, str] = OrderedDict()
         self._summaries: OrderedDict[str, Payload] = OrderedDict()
 
     def store_call(self, call: Call) -> Work[None]:
-        """Stores what is new in a call. A call that was stored before changes nothing."""
+        """Stores the new messages of a call. A call that is already stored changes nothing."""
         if call.summary is not None:
             _remember(self._summaries, call.summary, {**call.meta, **({"usage": call.usage} if call.usage else {})})
             return
@@ -81,7 +81,7 @@ class Sessions:
         self._note(call, thread_id, state, replies)
 
     def _adopt(self, thread_id: str, call: Call, summary: str) -> Work[None]:
-        """Records a compaction by LiteLLM: its block replaces the messages that were not sent."""
+        """Records a compaction by LiteLLM. A block with the summary replaces the messages that were not sent."""
         sent = [compared(json.loads(text)) for text in call.sent[1:]]
         while True:
             view: View = yield from self._threads.call("view", thread_id)
@@ -145,7 +145,7 @@ class Sessions:
             return self._asked[digests[-1]]
         for digest in reversed(digests):
             if digest in self._answered:
-                # Another conversation with the same beginning gets its own thread, so the digest is removed.
+                # Remove the digest, so that another conversation with the same beginning gets its own thread.
                 return self._answered.pop(digest)
         return f"litellm-{uuid4()}"
 
@@ -162,7 +162,7 @@ class Sessions:
 
 
 def _summary(call: Call, known: OrderedDict[str, Payload]) -> str | None:
-    """Returns the summary that LiteLLM sent in place of messages; None if the client had it already."""
+    """Returns the summary that LiteLLM sent in place of messages; None if the client had sent this summary."""
     if not call.sent:
         return None
     text: str = json.loads(call.sent[0])["content"].removeprefix(SUMMARY_PREFIX)
@@ -181,7 +181,7 @@ def _is_sent(messages: tuple[Payload | None, ...], sent: list[Payload]) -> bool:
 
 
 def _begins(known: list[Payload], state: list[Payload]) -> bool:
-    """Returns whether a view has a call already, because it begins with the call's messages."""
+    """Returns whether the messages of a view begin with those of a call, so that the call is already stored."""
     return bool(state) and known[: len(state)] == list(map(compared, state))
 
 
@@ -191,7 +191,7 @@ def _names(messages: list[Payload]) -> frozenset[str]:
 
 
 def _digests(scope: str, messages: list[Payload]) -> Iterator[bytes]:
-    """Yields a digest of each beginning of a list of messages."""
+    """Yields a digest of the first message, of the first two messages, and so on."""
     digest = hashlib.sha256(scope.encode(errors="surrogatepass"))
     for each in messages:
         digest.update(name(compared(each)).encode(errors="surrogatepass") + b"\n")

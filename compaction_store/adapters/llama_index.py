@@ -1,7 +1,7 @@
-"""A chat store of LlamaIndex whose keys are threads of the store.
+"""A chat store for LlamaIndex that keeps the messages of each key in a thread of the store.
 
-Deleted messages leave the view and stay in the thread. A list that is set is compared with the view: new messages at
-its end are appended, and those that replace a part before its end, such as a summary, are adopted as a record.
+Deleted messages leave the view and stay in the thread. `set_messages` compares the new list with the view: it appends
+new messages at the end, and records a change before the end, such as a summary, as a replacement.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class _Item(NamedTuple):
 
 
 class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is an extra
-    """Keeps the messages of each key as a thread of the same name.
+    """A chat store that keeps the messages of each key in the thread of the same name.
 
-    It needs a `Store`, because the framework's interface has synchronous methods; the asynchronous ones run them in a
-    thread. `on_delete` decides whether `delete_messages` hides the messages or erases the thread for good. `actor` is
-    recorded with every change of the view.
+    The store must be a `Store`, because LlamaIndex's interface is synchronous: its async methods run the synchronous
+    ones in a thread. `on_delete` decides whether `delete_messages` hides the messages or erases the thread for good.
+    `actor` is recorded with every change of the view.
     """
 
     _store: Store = PrivateAttr()
@@ -64,7 +64,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return "StoreChatStore"
 
     def set_messages(self, key: str, messages: Sequence[Any]) -> None:
-        """Makes these the messages of the view. The messages that they replace stay in the thread."""
+        """Makes the view equal to `messages`. Messages that leave the view stay in the thread."""
         given = [to_payload(message) for message in messages]
         while True:
             try:
@@ -82,7 +82,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         self._store.append(key, to_payload(message))
 
     def delete_messages(self, key: str) -> list[Any] | None:
-        """Hides the messages, or erases the thread, as `on_delete` says; returns the messages."""
+        """Hides the messages or erases the thread, as `on_delete` says. Returns the messages that the view had."""
         view = self._view(key)
         if not _items(view):
             return None
@@ -93,7 +93,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return [from_payload(item.payload) for item in _items(view)]
 
     def delete_message(self, key: str, idx: int) -> Any:
-        """Takes one message out of the view, and returns it; None if there is none at this index."""
+        """Removes a message from the view and returns it; returns None if no message has this index."""
         while True:
             view = self._view(key)
             items = _items(view)
@@ -116,7 +116,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         found = self._store.threads()
         return [thread.thread_id for thread in found if thread.view_tokens != 0 and not thread.erased_pos]
 
-    # ---- on the store
+    # ---- access to the store
 
     def _set(self, key: str, given: list[Payload]) -> bool:
         view = self._view(key)
@@ -130,7 +130,10 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return True
 
     def _take_back(self, key: str, view: View, given: list[Payload]) -> bool:
-        """Revokes a `delete_messages` if `set_messages` then sets the same messages, as a memory's `get` does."""
+        """Revokes the last deletion if `given` begins or ends like the deleted messages. Returns whether it did so.
+
+        The `get` of a LlamaIndex memory deletes messages and sets them again.
+        """
         for record in self._store.compactions(key, kind="clear", newest_first=True):
             if record.status != "active" or record.reason != _DELETED:
                 return False
@@ -142,7 +145,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         return False
 
     def _change(self, key: str, view: View, items: list[_Item], given: list[Payload]) -> None:
-        """Makes the view equal to these messages."""
+        """Makes the view equal to `given`."""
         now = [item.payload for item in items]
         start = _common(now, given)
         if start == len(now):
@@ -153,7 +156,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
         new = given[start : len(given) - kept]
         if kept and self._adopt(key, view, items, start, end, new):
             return
-        # No later message stays, or the change cannot be a replacement: hide the rest of the view and append the new
+        # If no later message stays, or the range cannot be replaced, hide the rest of the view and append the new
         # messages.
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         self._store.rewind(key, items[first].element.seq - 1, view=view, reason="set_messages", actor=self._actor)
@@ -161,7 +164,7 @@ class StoreChatStore(BaseChatStore):  # type: ignore[misc]  # the framework is a
 
     def _adopt(self, key: str, view: View, items: list[_Item], start: int, end: int, new: list[Payload]) -> bool:
         if start == end or not new:
-            # A replacement must not be empty on either side, so include the neighbouring message in it.
+            # Neither the replaced messages nor the new ones may be empty, so add the next message to both.
             new, end = [*new, items[end].payload], end + 1
         first = next(place for place, item in enumerate(items) if item.element is items[start].element)
         last = max(place for place, item in enumerate(items) if item.element is items[end - 1].element)
@@ -205,26 +208,24 @@ def _common(one: Sequence[Payload], other: Sequence[Payload]) -> int:
 
 def _as_given(payload: Payload) -> Payload:
     if not isinstance(payload.get("content"), list):
-        # The store's own summary.
+        # The message is a summary that the store wrote: bring it to the form of the others.
         return to_payload(from_payload(payload))
     return as_given(payload)
 
 
 def to_payload(message: Any) -> Payload:
-    """Converts a message for the store: its blocks become the content, in a form whose text and calls the store can
-    read.
-    """
+    """Converts a message for the store. Its blocks become content blocks whose text and calls the store can read."""
     if not isinstance(message, ChatMessage):
         raise InvalidInput(f"a message must be a ChatMessage, not {type(message).__name__}")
     try:
         found = message.model_dump(mode="json")
     except ValueError:
-        # The error quotes the value.
+        # Hide the original error, because it quotes the value.
         raise InvalidInput("a message must have a JSON form: a value in it has none") from None
     payload = {"role": found["role"], "content": [_block(block) for block in found["blocks"]]}
     if found["additional_kwargs"]:
         payload["additional_kwargs"] = found["additional_kwargs"]
-    # The store looks for calls in this field, so that it never separates a call from its result.
+    # Copy the calls to the field in which the store looks for them, so that it never separates a call from its result.
     names = ("tool_call_id",) if any(b["type"] == "tool_use" for b in payload["content"]) else _CALLS
     return payload | {name: found["additional_kwargs"][name] for name in names if found["additional_kwargs"].get(name)}
 

@@ -1,6 +1,7 @@
-"""An MCP server: an agent lists a tenant's threads, reads their messages and asks how they were compacted.
+"""An MCP server that lets an agent list a tenant's threads, read their messages and see how they were compacted.
 
-It writes nothing. Every result is bounded in tokens, and says how to continue. An error's text quotes no message.
+The server writes nothing. Each result has a limit in tokens, and a partial result says how to continue. Error texts
+quote no messages.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ except ImportError as error:
     raise MissingExtra("the MCP server", "mcp") from error
 
 _LOG = logging.getLogger(__name__)
-# Errors of a call. Their texts name threads, seqs and rules, and never quote messages.
+# Errors in a call's arguments. The model gets their texts, which name threads, seqs and rules but quote no messages.
 _OF_CALLS = (
     BadCall, CompactionNotFound, InvalidInput, MessageNotFound, PositionNotFound, ThreadErased, ThreadNotFound,
 )  # fmt: skip
@@ -50,7 +51,7 @@ _INSTRUCTIONS = (
 
 
 class McpTools:
-    """The server's tools over one reader; with a `thread_id`, for that thread alone."""
+    """The tools of the MCP server. If `thread_id` is given, they show only that thread."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class McpTools:
         if thread_id is None:
             thread_id = given.pop("thread_id", None)
             if not isinstance(thread_id, str):
-                raise BadCall("thread_id must be given: the name of a thread")
+                raise BadCall("thread_id must be the name of a thread")
         recall: AsyncRecallTools = recall_tools(
             self._reader, thread_id, max_tokens=self._max_tokens, counter=self._counter
         )
@@ -223,7 +224,7 @@ def _listed(record: Compaction) -> Payload:
 
 
 def server(served: McpTools) -> Server[Any]:
-    """Returns an MCP server with these tools: for `run_stdio`, or for its `streamable_http_app`."""
+    """Returns an MCP server that offers the tools."""
 
     async def list_tools(_context: Any, _parameters: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=served.definitions())
@@ -241,7 +242,7 @@ def server(served: McpTools) -> Server[Any]:
 
 
 async def run_stdio(served: McpTools) -> None:
-    """Serves one client over stdin and stdout, until it closes them."""
+    """Serves one client over stdin and stdout until the client closes them."""
     made = server(served)
     async with stdio_server() as (incoming, outgoing):
         await made.run(incoming, outgoing, made.create_initialization_options())

@@ -1,4 +1,4 @@
-"""The tools of the MCP server besides those of recall: their names, descriptions and arguments."""
+"""The definitions of the MCP server's own tools. The recall tools, which it offers too, are defined in `recall`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A session of the OpenAI Agents SDK whose history is a thread of the store.
+"""A session for the OpenAI Agents SDK that keeps its history in a thread of the store.
 
-If the SDK pops items, clears the session or lets OpenAI compact it, the items leave the view and stay in the thread.
+Items that are popped, cleared or compacted leave the view and stay in the thread, unless `on_clear` is "erase".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
     from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 except ImportError as error:
     raise MissingExtra("the session of the OpenAI Agents SDK", "openai-agents") from error
-# Outside the try: if a release moves these, the error says so.
+# Not in the try block: if a release moves these names, the ImportError must name them.
 from agents.memory.session import _await_mutation, _CompactionSnapshot
 
 OnClear = Literal["clear", "erase"]
@@ -29,7 +29,7 @@ _METHODS = ("get_items", "add_items", "pop_item", "clear_session")
 
 
 class _Item(NamedTuple):
-    """An item of the view, the element it belongs to, and its place in the element."""
+    """An item of the view, its element, and its place in the element."""
 
     payload: Payload
     element: Element
@@ -37,11 +37,11 @@ class _Item(NamedTuple):
 
 
 class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
-    """Keeps the session named `session_id` as the thread of this name.
+    """A session that keeps its items in the thread named `session_id`.
 
-    With a `Store`, calls run in a thread, so that the session works on any event loop, as in `Runner.run_sync`; an
-    `AsyncStore` works on the loop that it was opened on. `on_clear` decides whether `clear_session` hides the items or
-    erases the thread for good. `actor` is recorded with every change of the view.
+    A `Store` is called in a worker thread, so the session works on any event loop, such as that of `Runner.run_sync`.
+    An `AsyncStore` must be used on the event loop on which it was opened. `on_clear` decides whether `clear_session`
+    hides the items or erases the thread for good. `actor` is recorded with every change of the view.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
             await _await_mutation(self._call("append", list(items[part])))
 
     async def pop_item(self) -> Any:
-        """Rewinds the thread to before the newest item, and returns the item."""
+        """Removes the newest item from the view and returns it; returns None if there is no item."""
         return await _await_mutation(self._pop())
 
     async def clear_session(self) -> None:
@@ -91,9 +91,9 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> _CompactionSnapshot | None:
-        """Returns the newest items, and a function that adopts OpenAI's replacement of the items from an index on.
+        """Returns the newest `limit` items, and a function that replaces the items from an index on by OpenAI's output.
 
-        Nothing is pruned: all items stay in the thread.
+        `prune_prefix` is ignored, because all items stay in the thread.
         """
         del prune_prefix
         if not self._is_plain():
@@ -117,19 +117,17 @@ class StoreSession(SessionABC):  # type: ignore[misc]  # the SDK is an extra
         return await self._replace(view, present[0], items)
 
     def _is_plain(self) -> bool:
-        """Returns whether no subclass changes reading or writing: the hooks would bypass such changes."""
+        """Returns whether the session has the methods of this class. The hooks would bypass a subclass's methods."""
         return all(getattr(type(self), name) is getattr(StoreSession, name) for name in _METHODS)
 
-    # ---- on the store
+    # ---- access to the store
 
     async def _replace(self, view: View, first: _Item, output: list[Any]) -> bool:
-        """Adopts items as the replacement of the view from a seq on. Returns False if the view has changed in the
-        meantime.
-        """
+        """Replaces the items of the view from `first` on by `output`. Returns False if the view has changed."""
         now = await self._view()
         if now is None or (now.pos, now.head) != (view.pos, view.head):
             return False
-        # An element may have several items, such as the output of an earlier compaction: the earlier items stay.
+        # An element may have several items, such as the output of an earlier compaction: keep those before `first`.
         kept = [payload for payload in first.element.messages[: first.place] if payload is not None]
         start = first.element.seq
         try:

@@ -1,7 +1,7 @@
-"""Conversations of Pydantic AI, each kept as a thread of the store, and a capability that records what compacts them.
+"""A conversation store for Pydantic AI that keeps each conversation as a thread of the store.
 
-An entry is a message of the thread; its meta has the entry's id and that of the entry before it. The conversation's
-record is in the meta of the last message, so that both are written by one append. A record that is written without an
+An entry is a message of the thread. The message's meta has the ids of the entry and of its parent entry. The
+conversation's record is in the meta of the last message, so one append writes both. A record that is written without an
 entry, or is too long for a meta, becomes a separate message, which is then hidden. The view of the thread is the
 conversation's history: entries that a branch abandons are hidden, and entries that it returns to are appended again.
 """
@@ -45,15 +45,15 @@ except ImportError as error:
     raise MissingExtra("the conversation store of Pydantic AI", "pydantic-ai") from error
 
 OnDelete = Literal["hide", "erase"]
-# A meta may take 8 KiB, of which the ids take some.
+# A meta may have 8 KiB. This leaves room for the ids.
 _LONGEST_RECORD = 7000
-_ONE_QUERY = 2000  # the most messages that one query reads
+_ONE_QUERY = 2000  # the maximum number of messages that one query reads
 _HIDDEN = {"rewind", "clear"}
 _RECORDS = TypeAdapter(ConversationRecord)
 
 
 class _State(NamedTuple):
-    """The present state of a conversation's thread; `last` is its last message."""
+    """The present state of a conversation: its thread, its record, and the last message of the thread."""
 
     thread: Thread | None
     record: Any
@@ -61,11 +61,11 @@ class _State(NamedTuple):
 
 
 class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framework is an extra
-    """Keeps each conversation as the thread of the same name. Its messages are never changed or deleted.
+    """A conversation store that keeps each conversation as the thread of the same name.
 
-    With a `Store`, calls run in a thread, on any event loop; an `AsyncStore` works on the loop that it was opened on.
-    `on_delete` decides whether `delete` hides the messages or erases the thread for good. `actor` is recorded with
-    every change of the view.
+    A `Store` is called in a worker thread, from any event loop. An `AsyncStore` must be used on the event loop on which
+    it was opened. `on_delete` decides whether `delete_record` hides the messages or erases the thread for good. `actor`
+    is recorded with every change of the view.
     """
 
     def __init__(self, store: Store | AsyncStore, *, on_delete: OnDelete = "hide", actor: str | None = None) -> None:
@@ -76,7 +76,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         self.actor = actor
         self._on_delete = on_delete
 
-    # ---- what the framework calls
+    # ---- methods that the framework calls
 
     async def read_record(self, conversation_id: str) -> Any:
         return (await self._state(conversation_id)).record
@@ -136,7 +136,7 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
     # ---- writing
 
     async def _write(self, state: _State, record: Any, new: list[Stored]) -> bool:
-        """Appends the entries with the record; returns False if the view had to be changed first."""
+        """Appends the entries with the record. Returns False if it only changed the view, and must be called again."""
         name = record.conversation_id
         parent = new[0].parent_id if new else record.head_id
         is_last = state.last is not None and state.thread is not None and state.last.pos == state.thread.last_pos
@@ -169,11 +169,14 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return True
 
     async def _align(self, state: _State, record: Any, parent: str | None) -> tuple[int, list[Stored]] | None:
-        """Makes the view end at an entry. Returns the seq at its end, and the entries that must be appended again."""
+        """Returns the seq up to which the view has the history of an entry, and the entries that it lacks.
+
+        If the view goes on after this history, rewinds it and returns None.
+        """
         name = record.conversation_id
         messages = await self._messages(name) if state.thread is not None else []
         if messages and not any(entry_id(each) or each.redacted or OURS in (each.payload or {}) for each in messages):
-            raise InvalidInput(f"thread {name!r} must have no messages but those of Pydantic AI")
+            raise InvalidInput(f"thread {name!r} must have messages of Pydantic AI only")
         path = [] if parent is None else walk(parent, messages)
         if path is None and parent is not None:
             try:
@@ -208,8 +211,9 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return end, path[place:]
 
     async def _hide(self, name: str, after: int, reason: str) -> None:
-        """Hides everything after a seq. If another writer came first, the messages are hidden already, or a new message
-        must stay.
+        """Hides all messages after a seq, unless another writer came first.
+
+        That writer has hidden the messages already, or has added one that must stay visible.
         """
         view = await self.view(name)
         try:
@@ -239,21 +243,21 @@ class StoreConversations(ConversationStore):  # type: ignore[misc]  # the framew
         return _State(thread, None, last)
 
     async def path(self, conversation_id: str) -> list[Stored]:
-        """Returns the entries of a conversation's history, as they are stored."""
+        """Returns the entries of a conversation's history in their stored form."""
         state = await self._state(conversation_id)
         if state.record is None or state.record.head_id is None:
             return []
         return walk(state.record.head_id, await self._messages(conversation_id)) or []
 
     async def adopt(self, view: View, messages: list[Payload], start_seq: int, end_seq: int, reason: str) -> None:
-        """Records the replacement of a part of a view."""
+        """Records that `messages` replace a range of a view."""
         await self._call(
             "adopt", view.thread_id, messages, view=view, start_seq=start_seq, end_seq=end_seq, reason=reason,
             actor=self.actor,
         )  # fmt: skip
 
     async def _thread_of(self, wanted: str) -> str:
-        """Searches all threads for an entry. Needed only for an id that this store did not return."""
+        """Searches all threads for an entry. An id that this store returned names its thread and needs no search."""
         for thread in await self._call.listed("threads", hidden=True):
             if any(entry_id(message) == wanted for message in await self._messages(thread.thread_id)):
                 found: str = thread.thread_id

@@ -1,4 +1,4 @@
-"""A capability of Pydantic AI that records another capability's compactions, so that they are paid for once."""
+"""A capability for Pydantic AI that records another capability's compactions, so that later runs reuse them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 class _Shown(NamedTuple):
-    """A message of the view, and the element it belongs to."""
+    """A message of the view, and the element that has the message."""
 
     message: Any
     element: Element
@@ -29,11 +29,11 @@ class _Shown(NamedTuple):
 
 @dataclass
 class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framework is an extra
-    """Sends the view of the conversation's thread, and records the messages that the wrapped capability replaces.
+    """A capability that sends the view of the conversation's thread and records compactions by another capability.
 
-    `wrapped` is a capability that compacts the messages of a request, or a history processor. Its replacement for
-    stored messages is adopted as one record: later runs, in any process, begin with it. Messages that it only leaves
-    out, and its changes to messages that are not saved yet, are not recorded.
+    `wrapped` is a capability that compacts the messages of a request, or a history processor. If it replaces stored
+    messages, the replacement becomes one record, and later runs in any process begin with it. Messages that it omits
+    without a replacement, and its changes to messages that are not saved yet, are not recorded.
     """
 
     wrapped: Any
@@ -66,8 +66,9 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         return request
 
     async def _put_view(self, ctx: Any, request: Any) -> tuple[View | None, list[_Shown]]:
-        """Replaces the stored messages at the start of the request by the view. Returns the view if the request begins
-        with it.
+        """Replaces the stored messages at the start of the request by the view, and returns the view and its messages.
+
+        Returns None and no messages if the request does not begin with stored messages.
         """
         name = ctx.conversation_id
         view = None if name is None else await self.conversations.view(name)
@@ -99,7 +100,7 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
         end = len(before) - kept
         if not start < end <= len(shown) or start >= len(after) - kept:
             return
-        # An element may have several messages: those that stay are repeated beside the new ones.
+        # An element is replaced as a whole, so the replacement repeats its messages that stay.
         first = next(place for place, each in enumerate(shown) if each.element is shown[start].element)
         last = max(place for place, each in enumerate(shown) if each.element is shown[end - 1].element)
         given = [*before[first:start], *after[start : len(after) - kept], *before[end : last + 1]]
@@ -114,10 +115,9 @@ class StoredCompaction(WrapperCapability):  # type: ignore[misc]  # the framewor
 
 
 def _end(messages: list[Any], known: list[Any]) -> int | None:
-    """Returns how many of the messages have the parts of the known ones; None if the messages do not begin with those
-    parts.
+    """Returns how many messages at the start have the same parts as `known`; None if the parts differ.
 
-    The framework joins consecutive requests, so messages cannot be compared one by one.
+    Parts are compared, because the framework joins consecutive requests into one message.
     """
     wanted, place = _parts(known), 0
     for count, message in enumerate(messages):

@@ -1,7 +1,7 @@
 """Converts Pydantic AI's messages for the store.
 
-Their parts become blocks whose text and tool calls the store can read, so it counts their tokens, searches their text
-and never separates a call from its result. Nothing is left out, so every message can be restored.
+The parts of a message become blocks whose text and tool calls the store can read. The store needs them to count tokens,
+to search text and to keep a call with its result. Nothing is left out, so every message can be restored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BLOCKS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 class EntryId(str):  # noqa: SLOT000 — it has an attribute
-    """The id of an entry that was read from the store. With the thread in it, the history takes one read."""
+    """The id of an entry, with the name of the entry's thread, so that no search for the thread is needed."""
 
     thread_id: str
 
@@ -45,7 +45,7 @@ class EntryId(str):  # noqa: SLOT000 — it has an attribute
 
 
 class Stored(NamedTuple):
-    """An entry as it is stored: `payload` is its message. An entry that is not stored yet has the seq 0."""
+    """An entry in its stored form. `payload` is the message, and `seq` is 0 if the entry is not stored yet."""
 
     entry_id: str
     parent_id: str | None
@@ -66,7 +66,7 @@ def entry_id(message: Message) -> str | None:
 
 
 def record_of(message: Message) -> tuple[bool, Payload | None]:
-    """Returns whether a message has a conversation's record, and the record: None for a deleted conversation."""
+    """Returns whether a message has a conversation's record, and that record. It is None if it marks a deletion."""
     if message.payload is not None and OURS in message.payload:
         return True, message.payload[OURS]
     found = _ours(message)
@@ -74,7 +74,7 @@ def record_of(message: Message) -> tuple[bool, Payload | None]:
 
 
 def walk(head_id: str, messages: Sequence[Message]) -> list[Stored] | None:
-    """Returns the entries up to an entry, as far as the messages have them; None if they lack the entry itself."""
+    """Returns the history that ends at an entry, as far back as `messages` have it; None if they lack the entry."""
     places = {entry_id(message): place for place, message in enumerate(messages)}
     path: list[Stored] = []
     current: str | None = head_id
@@ -83,7 +83,7 @@ def walk(head_id: str, messages: Sequence[Message]) -> list[Stored] | None:
         parent = _ours(message).get("parent")
         path.append(Stored(current, parent, message.payload or {}, message.seq))
         if parent is not None and parent not in places:
-            # An erased message has lost its id: go on with the one before it.
+            # The parent may be an erased message, which has lost its id: continue with the message before it.
             before = place - 1
             while before >= 0 and messages[before].redacted:
                 before -= 1
@@ -96,12 +96,12 @@ def dumped(adapter: Any, value: Any) -> Any:
     try:
         return adapter.dump_python(value, mode="json")
     except PydanticSerializationError:
-        # The error quotes the value.
+        # Hide the original error, because it quotes the value.
         raise InvalidInput("a conversation must have a JSON form: a value in it has none") from None
 
 
 def to_payload(message: Any) -> Payload:
-    """Converts a message for the store: its parts become blocks whose text and calls the store can read."""
+    """Converts a message for the store. Its parts become blocks whose text and tool calls the store can read."""
     [found] = dumped(ModelMessagesTypeAdapter, [message])
     blocks = [_block(part) for part in found.pop("parts")]
     return {"role": _ROLES[found["kind"]], "content": blocks, **found}

@@ -1,4 +1,4 @@
-"""Stores system messages as user messages and back: the store accepts no system message as a replacement."""
+"""Converts system messages to user messages and back, because the store accepts no system message as a replacement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def as_user(payload: Payload) -> Payload:
 
 
 def as_given(payload: Payload) -> Payload:
-    """Undoes `as_user`."""
+    """Reverses `as_user`."""
     if _ROLE not in payload:
         return payload
     return {name: value for name, value in payload.items() if name != _ROLE} | {"role": payload[_ROLE]}

@@ -1,8 +1,8 @@
-"""Makes a thread's view follow a framework's states: new messages are appended, removed ones leave the view.
+"""Makes a thread's view follow a framework's states: new messages are appended, and removed messages leave the view.
 
 A state is the list that the framework would send, such as the messages of a LangGraph thread or of a request. Each
-range of messages that the state removed or replaced becomes one record; the messages stay in the thread. A part of the
-view that the store itself compacted counts as the messages that it was made from.
+range of messages that a state removes or replaces becomes one record; the messages stay in the thread. Where the store
+itself compacted the view, a state is compared with the original messages.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from compaction_store.models import Element, Payload
 from compaction_store.rendering.view import View
 from compaction_store.store import AsyncStore, Store
 
-# The number of threads whose last state is remembered, so that new messages are found without reading the view.
+# The number of threads whose last state is cached, so that new messages are found without reading the view.
 _KNOWN = 64
-# If a state has more differences than this, one rewind replaces them.
+# After this many replacements, one rewind makes the remaining changes.
 _ADOPTIONS = 8
 # After this many conflicts with other writers, give up.
 _CONFLICTS = 100
@@ -35,7 +35,11 @@ Covered = Mapping[int, frozenset[str]]
 
 
 class Item(NamedTuple):
-    """A message of the view, with its element. An erased message is None, and so is the message of a removal."""
+    """A message of the view, with its element.
+
+    `payload` is None if the message was erased. An element without messages, such as a removal, is one item, with
+    `is_message` set to False.
+    """
 
     payload: Payload | None
     element: Element
@@ -45,8 +49,8 @@ class Item(NamedTuple):
 class Change(NamedTuple):
     """One step towards a state: the items of the view from `start` up to, but not including, `end` are replaced.
 
-    The messages `new` of the state replace the items `gone`; the items beside these are repeated. If `end` is None, all
-    items from `start` are hidden.
+    The messages `new` of the state replace the items `gone`, and the other items of the range are repeated. If `end` is
+    None, all items from `start` on are hidden.
     """
 
     start: int
@@ -58,8 +62,8 @@ class Change(NamedTuple):
 class Threads:
     """Keeps a store's threads equal to the states of a framework's threads.
 
-    `is_summary` says whether a message was put in place of all others by the framework. `compared` returns the part of
-    a message to compare by, for frameworks whose states have the same message in different forms.
+    `is_summary` returns whether the framework has put a message in place of all messages before it. `compared` returns
+    the part of a message that is compared, for frameworks whose states have the same message in different forms.
     """
 
     def __init__(
@@ -109,7 +113,7 @@ class Threads:
         return (yield Call(partial(getattr(self.store, method), *given, **options)))
 
     def remember(self, thread_id: str, head: bytes, state: list[Payload]) -> None:
-        """Remembers the state of a thread, which is valid as long as the thread has this head."""
+        """Caches the state of a thread. The cached state is valid as long as the thread has this head."""
         self._known[thread_id] = (head, list(map(self._compared, state)))
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
@@ -148,7 +152,7 @@ class Threads:
         self, thread_id: str, state: list[Payload], place: int, head: bytes | None, meta: Payload | None
     ) -> Work[None]:
         for part in batches(state[place:]):
-            # Another writer may make the thread, such as a middleware beside a checkpointer.
+            # Another writer may create the thread first, such as a middleware beside a checkpointer.
             expected: dict[str, Any] = {"expected_seq": 0} if head is None else {"expected_head": head}
             appended = yield from self.call("append", thread_id, state[place:][part], meta=meta, **expected)
             head = appended.head
@@ -164,9 +168,7 @@ class Threads:
         return None if thread.erased_pos else thread.head
 
     def _covered(self, view: View, state: list[Payload]) -> Work[Covered]:
-        """Returns the identities of the messages that each of the store's own compactions folds, by the compaction's
-        number.
-        """
+        """Maps the number of each of the store's own compactions to the identities of the messages that it replaces."""
         there = {name(payload) for payload in state}
         found: dict[int, frozenset[str]] = {}
         for element in view.elements:
@@ -216,13 +218,14 @@ def difference(
     covered: Covered,
     is_summary: Callable[[Payload], bool] | None,
 ) -> tuple[Change | None, int]:
-    """Returns the first step from the view to the state; the last step appends the messages that are missing at the
-    end. Without `is_summary`, the step is a rewind.
+    """Returns the first change from the view to the state, and the place in the state where they begin to differ.
+
+    The change is None if the view only lacks messages at its end. Without `is_summary`, the change is a rewind.
     """
     i, j = _common(items, state, covered)
     if i == len(items):
         return None, j
-    # The items of one element are replaced together, so unchanged items beside the difference are repeated.
+    # An element is replaced as a whole, so its unchanged items are repeated.
     first = next(place for place, item in enumerate(items) if item.element is items[i].element)
     found = None if is_summary is None else _replacement(items, state, i, j, is_summary)
     if found is None:
@@ -239,12 +242,12 @@ def payloads(items: Sequence[Item]) -> list[Payload]:
 
 
 def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tuple[int, int]:
-    """Returns the number of equal items at the start of the view and of the state."""
+    """Returns the numbers of items of the view, and of messages of the state, before the first difference."""
     i = j = 0
     while i < len(items):
         payload, element, is_message = items[i]
         if is_message and payload is None:
-            # The message was erased here, but not in the state.
+            # The message was erased in the store, but not in the state.
             i += 1
             if j < len(state) and not (i < len(items) and items[i].payload == state[j]):
                 j += 1
@@ -266,7 +269,10 @@ def _common(items: Sequence[Item], state: list[Payload], covered: Covered) -> tu
 def _replacement(
     items: Sequence[Item], state: list[Payload], i: int, j: int, is_summary: Callable[[Payload], bool]
 ) -> tuple[slice, slice] | None:
-    """Returns which items are replaced, and by what, if later ones stay or the state begins with a summary there."""
+    """Returns the items to replace and the messages that replace them.
+
+    Returns None if no later item stays and the next message of the state is not a summary.
+    """
     places = {name(item.payload): place for place, item in enumerate(items) if place >= i and item.payload is not None}
     for other in range(j, len(state)):
         place = places.get(name(state[other]))
@@ -274,7 +280,7 @@ def _replacement(
             continue
         if place > i and other > j:
             return slice(i, place), slice(j, other)
-        # A replacement must not be empty on either side, so include the neighbouring message in it.
+        # Neither the replaced items nor the new messages may be empty, so add the next message to both.
         return slice(i, place + 1), slice(j, other + 1)
     if j < len(state) and is_summary(state[j]):
         return slice(i, len(items)), slice(j, j + 1)

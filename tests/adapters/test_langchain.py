@@ -192,7 +192,7 @@ def test_calls_are_not_parted_from_their_results(store: Store) -> None:
 
 def test_an_applications_own_message_needs_its_class(store: Store) -> None:
     given = NoteMessage(content="n", colour="blue", id="1")
-    with pytest.raises(InvalidInput, match="message_types must have the class of the message: NoteMessage"):
+    with pytest.raises(InvalidInput, match="message_types must include NoteMessage, the class"):
         StoreChatMessageHistory("k", store).add_messages([given])
     history = StoreChatMessageHistory("k", store, message_types=[NoteMessage])
     history.add_messages([given])

@@ -135,7 +135,7 @@ def test_a_server_for_one_thread_shows_no_other(url: str) -> None:
 def test_wrong_calls_say_what_must_be(url: str) -> None:
     async def check() -> None:
         async with connected(url) as client:
-            assert "thread_id must be given" in await refused(client, "recall_search", query="Chur")
+            assert "thread_id must be the name" in await refused(client, "recall_search", query="Chur")
             assert "no such thread" in await refused(client, "explain_message", thread_id="nowhere", seq=1)
             assert "no seq 99" in await refused(client, "explain_message", thread_id="parcels", seq=99)
             assert "seq must be" in await refused(client, "seen_by_reply", thread_id="parcels", seq=0)
