@@ -1,8 +1,8 @@
-"""Finds what an API would refuse in a list of messages, without calling it.
+"""Checks messages against the rules of a provider's API, without calling the API.
 
-Every problem found is one that the API is known to refuse. Rules that depend on the model, on a beta or on other parts
-of the request are not checked, so an empty result does not mean that the API accepts the request. No content is ever
-quoted.
+The API is known to refuse every problem that is reported. Rules that depend on the model, on a beta or on other parts
+of the request are not checked, so an empty result does not mean that the API accepts the request. Problems never quote
+content.
 
 Shapes, types of blocks and required fields are those of the SDKs' types (anthropic 2.12, openai 3.54), and a test
 compares the two. Other rules come from the providers' documentation or from the APIs' errors; each function says which.

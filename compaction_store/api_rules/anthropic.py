@@ -1,4 +1,4 @@
-"""Finds what Anthropic's Messages API refuses."""
+"""The rules of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _shape(required: str, optional: str = "") -> tuple[tuple[str, ...], frozense
 
 _SERVER_RESULT = _shape("content tool_use_id", "cache_control")
 _CALLED_RESULT = _shape("content tool_use_id", "cache_control caller")
-# For each type of block: the fields that it must have, and the others that it may have.
+# For each type of block: the fields that it must have, and all fields that it may have.
 BLOCKS = {
     "text": _shape("text", "cache_control citations"),
     "image": _shape("source", "cache_control transformations"),
@@ -71,14 +71,14 @@ _Turn = list[_Part]
 def refused_by_anthropic(
     messages: Sequence[Payload | None], *, system: Any = None, manual_thinking: bool = False
 ) -> list[Problem]:
-    """Finds what Anthropic's Messages API would refuse in these messages, including the blocks of its betas.
+    """Returns the problems for which Anthropic's Messages API would refuse these messages. Blocks of betas are known.
 
-    Rules from the SDK's types: the roles, the blocks and their fields, at most 100,000 messages; consecutive messages
-    of one role are one turn. Rules from the documentation: tool results come first in the user's next turn; the result
-    of a server's tool comes in the turn of its call, or later if the turn was paused; where system messages and
-    compaction blocks may be. Rules from the API's errors: ids are unique, no text is blank, no turn ends in thinking.
-    With `manual_thinking` (a fixed budget of thinking, not adaptive), a turn with thinking must begin with thinking,
-    and so must the turn whose calls were just answered.
+    The SDK's types define the roles, the blocks, their fields and the limit of 100,000 messages; consecutive messages
+    of one role are one turn. The documentation says where system messages and compaction blocks may be, that tool
+    results come first in the user's next turn, and that the result of a server's tool comes in the turn of its call, or
+    later if the turn was paused. The API's errors show that ids must be unique, that no text may be blank and that no
+    turn may end in thinking. With `manual_thinking` (a fixed thinking budget instead of adaptive thinking), a turn with
+    thinking must begin with thinking, and so must the turn whose calls were just answered.
     """
     problems = Problems(messages)
     if len(messages) > MOST_MESSAGES:
@@ -119,13 +119,13 @@ def _system_prompt(problems: Problems, system: Any) -> None:
 
 
 def _message(problems: Problems, index: int, message: Payload | None, *, last: bool) -> Iterator[_Part]:
-    """Yields the message's blocks of known types."""
+    """Checks a message, and yields its blocks of known types."""
     role = problems.role(index, message, _ROLES)
     if role is None or message is None:
         return
     if not message.keys() <= (_SYSTEMS_FIELDS if role == "system" else _FIELDS):
         problems.add(index, "extra_field", "the message has fields that it must not have")
-    # Only a last reply, which the model begins, and a system message with options may be empty.
+    # Only two kinds of messages may be empty: a last assistant message, and a system message with options.
     may_be_empty = (role == "assistant" and last) or bool(role == "system" and message.get("output_config"))
     for block in _content(problems, index, message.get("content"), may_be_empty):
         kind = type_of(block)
@@ -151,7 +151,7 @@ def _content(problems: Problems, index: int, content: Any, may_be_empty: bool) -
 
 
 def _to_be_continued(problems: Problems, last: int, parts: list[_Part]) -> None:
-    """Checks that a last reply, which the model is to continue, does not end in whitespace."""
+    """Checks that a last assistant message, which the model would continue, does not end in whitespace."""
     if parts and parts[-1][:3] == (last, "assistant", "text"):
         text = parts[-1].block.get("text")
         if isinstance(text, str) and text != text.rstrip():
@@ -199,7 +199,7 @@ def _values(problems: Problems, index: int, kind: str, block: Payload) -> None:
 
 
 def _system_places(problems: Problems, parts: list[_Part]) -> None:
-    """Checks that a system message follows a user's turn, and precedes an assistant's or ends the list."""
+    """Checks that a system message follows a user's turn, and is the last message or precedes an assistant's turn."""
     turns = [(role, next(turn).message) for role, turn in groupby(parts, lambda part: part.role)]
     for place, (role, index) in enumerate(turns):
         before = turns[place - 1][0] if place else None
@@ -211,9 +211,9 @@ def _system_places(problems: Problems, parts: list[_Part]) -> None:
 def _after_compaction(problems: Problems, parts: list[_Part]) -> list[_Part]:
     """Returns the parts that the API does not ignore.
 
-    A compaction block that was requested is signed, and must be the only one and come first. A block that a threshold
-    triggered is not signed and may be anywhere. The API ignores everything before the last such block, and blocks
-    without content.
+    A compaction block that the client requested is signed. It must be the only one and come first. A block that a
+    threshold triggered is not signed and may be anywhere: the API ignores everything before the last such block. The
+    API also ignores blocks without content.
     """
     places = [place for place, part in enumerate(parts) if part.kind == "compaction" and part.block.get("content")]
     if not any(parts[place].block.get("signature") for place in places):
@@ -279,13 +279,13 @@ def _server_tools(problems: Problems, turns: list[_Turn]) -> None:
 
 
 def _thinking(problems: Problems, turns: list[_Turn], manual: bool) -> None:
-    """Checks that thinking does not end a turn and, if it is manual, that it begins the turn."""
+    """Checks that no turn ends in thinking and, with manual thinking, that a turn with thinking begins with it."""
     for place, turn in enumerate(turns):
         if turn[0].role != "assistant":
             continue
         if turn[-1].kind in _THINKING:
             problems.add(turn[-1].message, "thinking_last", "the last block of a turn is thinking")
-        # The current turn is the last one, or the one before it if the last one holds only results of its calls.
+        # The current turn is the last turn, or the turn before it if the last turn has only results of its calls.
         going_on = all(part.kind == "tool_result" for later in turns[place + 1 : place + 3] for part in later)
         wanted = going_on or any(part.kind in _THINKING for part in turn)
         if manual and wanted and turn[0].kind not in _THINKING:

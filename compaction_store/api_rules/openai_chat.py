@@ -1,4 +1,4 @@
-"""Finds what OpenAI's Chat Completions API refuses."""
+"""The rules of OpenAI's Chat Completions API."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LONGEST_ID = 40
 
 
 def refused_by_openai(messages: Sequence[Payload | None]) -> list[Problem]:
-    """Finds what OpenAI's Chat Completions API would refuse in these messages.
+    """Returns the problems for which OpenAI's Chat Completions API would refuse these messages.
 
-    Rules from the SDK's types: roles, parts of the content, the fields of calls; an assistant message has content or
-    calls. Rules from the API's errors: the results of a message's calls follow it directly, one for each call and no
-    others; a list of calls is not empty; ids have at most 40 characters.
+    The SDK's types define the roles, the parts of the content and the fields of calls; an assistant message must have
+    content or calls. The API's errors show three more rules. The results of a message's calls must follow the message
+    directly, one for each call and no others. A list of calls must not be empty. Ids have at most 40 characters.
     """
     problems = Problems(messages)
     waiting: dict[str, int] = {}

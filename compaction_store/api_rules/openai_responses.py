@@ -1,4 +1,4 @@
-"""Finds what OpenAI's Responses API refuses."""
+"""The rules of OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from compaction_store.api_rules.problems import Problem, Problems, text_of, type
 from compaction_store.messages.tool_pairs import CALLS, RESULTS
 from compaction_store.models import Payload
 
-# For each type of item: the fields that it must have. The SDK's types also require ids or statuses of some, but the API
-# accepts items without them.
+# For each type of item: the fields that it must have. The SDK's types also require the id or status of some items, but
+# the API accepts these items without them.
 ITEMS = {
     kind: tuple(fields.split())
     for kind, fields in {
@@ -55,13 +55,13 @@ LONGEST_ID = 64
 
 
 def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem]:
-    """Finds what OpenAI's Responses API would refuse in these items, sent as the whole input.
+    """Returns the problems for which OpenAI's Responses API would refuse these items as its whole input.
 
-    Rules from the SDK's types: the items and their fields, the roles, a compaction trigger only at the end. Rules from
-    the API's errors: every output follows its call and every call has an output, and the same for approvals; reasoning
-    is followed by the item that it led to; a reply has parts of output, other messages parts of input; no item occurs
-    twice; ids of calls have at most 64 characters. An item reference may refer to a call, so outputs without a call are
-    not reported if there is one.
+    The SDK's types define the items, their fields and the roles, and allow a compaction trigger only at the end. The
+    API's errors show the other rules. Every call needs an output, and every output must follow its call; the same holds
+    for approvals. Reasoning must be followed by the item that it led to. A reply has parts of output, and any other
+    message has parts of input. No item may occur twice. Ids of calls have at most 64 characters. If the input has an
+    item reference, outputs without a call are not reported, because the reference may refer to the call.
     """
     problems = Problems(items)
     kinds = [_kind(item) for item in items]
@@ -93,7 +93,7 @@ def refused_by_openai_responses(items: Sequence[Payload | None]) -> list[Problem
 
 
 def _kind(item: Payload | None) -> str | None:
-    """Returns the item's type, which messages and references may leave out; None if it is unknown."""
+    """Returns the type of an item; None if the type is unknown. Messages and references need not state their type."""
     if not isinstance(item, dict):
         return None
     if item.get("type") is None:
@@ -118,7 +118,7 @@ def _answers(kind: str, item: Payload, called: Collection[tuple[str, str]]) -> t
 
 
 def _leads_on(kinds: Sequence[str | None], items: Sequence[Payload | None], index: int) -> bool:
-    """Says whether the next item can be what reasoning led to: it must be the model's."""
+    """Returns whether the item after reasoning can be its result: the model must have written that item."""
     if index + 1 == len(items):
         return False
     kind, item = kinds[index + 1], items[index + 1]

@@ -1,4 +1,4 @@
-"""A reason why an API would refuse a message, and the collection of such reasons."""
+"""Collects the reasons why an API would refuse messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_store.models import Payload
 
 @dataclass(frozen=True, slots=True)
 class Problem(AsDict):
-    """A reason to refuse the messages. `index` is that of the message, or None if it concerns the whole request."""
+    """A reason to refuse messages. `index` is the index of the message; None if the problem is the whole request's."""
 
     index: int | None
     rule: str
@@ -34,7 +34,7 @@ class Problems:
                 self.add(index, "missing_field", f"{field} is missing")
 
     def role(self, index: int, message: Payload | None, known: frozenset[str]) -> str | None:
-        """Returns the message's role; None, after adding a problem, if it has no known role."""
+        """Returns the role of a message. If the role is not known, adds a problem and returns None."""
         if not isinstance(message, dict):
             self.add(index, "no_object", "the message is erased, or is not an object")
             return None
@@ -49,7 +49,7 @@ class Problems:
 
 
 def text_of(name: Any) -> str:
-    """Returns an id, or an empty text if it is not text: another rule reports that."""
+    """Returns an id; an empty text if the id is not text, which another rule reports."""
     return name if isinstance(name, str) else ""
 
 

@@ -1,7 +1,7 @@
-"""Recognizes the error of a request that was too long for the model, whichever SDK raised it.
+"""Recognizes errors of any SDK that mean that a request was too long for the model.
 
-Providers agree on no code and no type, so their texts are compared. A text is used for that only: it may quote the
-request, and is neither stored nor repeated.
+Providers share no error code or type, so the texts of errors are compared too. A text may quote the request, so it is
+neither stored nor repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 _CODES = frozenset({"context_length_exceeded", "request_too_large", "model_context_window_exceeded"})
 _TYPES = frozenset({"ContextWindowExceededError", "ContextWindowExceeded", "ContextWindowOverflowException"})
 _TOO_LARGE = 413
-# A limit on tokens a minute is not a limit on the length of a request.
+# Errors with these codes are about tokens per minute or load, not about the length of a request.
 _THROTTLED = frozenset({429, 503, 529})
 _RATE = re.compile(r"rate limit|throttl|too many requests|per min", re.IGNORECASE)
 _TEXTS = re.compile(
@@ -33,7 +33,7 @@ _TEXTS = re.compile(
     re.IGNORECASE,
 )
 _TOKENS, _LIMIT = r"(?P<tokens>[\d,]+)", r"(?P<limit>[\d,]+)"
-#: Error texts with the length of the request and its limit.
+#: Error texts that state the length of the request and its limit.
 _FIGURES = tuple(
     re.compile(text, re.IGNORECASE)
     for text in (
@@ -52,14 +52,14 @@ _LONGEST_TEXT = 10_000
 
 
 class TooLong(NamedTuple):
-    """A request was refused as too long. The figures are the provider's, in its tokens, if it gave them."""
+    """The refusal of a request as too long. The figures are in the provider's tokens, or None if it gave none."""
 
     tokens: int | None
     limit: int | None
 
 
 def too_long(error: BaseException) -> TooLong | None:
-    """Returns the figures of a refusal for length; None for any other error."""
+    """Returns a `TooLong` if the error means that the request was too long; None for any other error."""
     for each in _chain(error):
         if getattr(each, "status_code", None) in _THROTTLED:
             return None
@@ -72,7 +72,7 @@ def too_long(error: BaseException) -> TooLong | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error and its causes: frameworks wrap the SDK's."""
+    """Yields an error and its causes, because frameworks wrap the errors of SDKs."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen and len(seen) < _LONGEST_CHAIN:
@@ -95,7 +95,7 @@ def _is_named(error: BaseException) -> bool:
 def _text(error: BaseException) -> str:
     try:
         return str(error)[:_LONGEST_TEXT]
-    except Exception:  # noqa: BLE001 — another's __str__ may fail in any way
+    except Exception:  # noqa: BLE001 — a foreign __str__ may raise anything
         return ""
 
 
