@@ -1,4 +1,4 @@
-"""Exports a thread: from its rows to the lines of a bundle. No I/O of its own."""
+"""Converts the rows of a thread to the lines of a bundle. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _hex(value: bytes | None) -> str | None:
 
 
 def _line(entry: Entry) -> Line:
-    """Makes the line of an entry, without its content."""
+    """Returns the line of an entry without its content."""
     kind = entry.kind
     hashes = {"commitment": entry.commitment.hex(), "entry": entry.entry.hex(), "salt": None}
     if kind == "message":
@@ -56,7 +56,7 @@ def _with_content(line: Line, entry: Entry) -> Line:
 
 
 class _RowsOfKind:
-    """The rows of one kind up to the head, a page at a time. Rows of another tenant are left out."""
+    """The rows of one kind up to the head, read page by page. Rows of other tenants are left out."""
 
     def __init__(self, kind: Kind, last: int) -> None:
         self.kind = kind
@@ -84,7 +84,7 @@ def check_options(bodies: object, checkpoint: object) -> None:
         raise InvalidInput(f"bodies must be True, False or a callable, not {type(bodies).__name__}")
     if checkpoint is not None and not is_checkpoint(checkpoint):
         raise InvalidInput(
-            f"checkpoint must be a dict of note, proof, leaf_index and key, in this order{other(checkpoint)}"
+            f"checkpoint must be a dict with note, proof, leaf_index and key, in this order{other(checkpoint)}"
         )
 
 
@@ -100,10 +100,10 @@ def export(
     checkpoint: Mapping[str, Any] | None,
     about: str,
 ) -> Generator[RowRequest | bytes, Any, None]:
-    """Yields the lines of the bundle, and requests for rows between them. Holds one page of each kind.
+    """Yields the lines of the bundle and, between them, requests for rows. Keeps one page of each kind in memory.
 
-    `name` is the salt of the thread's name and the commitment to it. Entries that are appended during the export are
-    left out. An erasure during the export raises `Conflict`.
+    `name` is the salt of the thread's name and the commitment to the name. Entries that are appended during the export
+    are left out. If an entry is erased during the export, raises `Conflict`.
     """
     digest = sha256()
     line = dump({

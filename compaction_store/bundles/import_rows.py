@@ -1,7 +1,7 @@
-"""Verifies a bundle to its end and writes it as rows for COPY, before anything is sent to the database.
+"""Verifies a whole bundle and converts it to rows for COPY, before anything is sent to the database.
 
-The rows are kept in memory, and beyond a few megabytes in unnamed temporary files that end with the process. So a
-bundle of any length takes little memory, no transaction waits for slow input, and a COPY can be retried.
+The first megabytes of the rows stay in memory, and the rest goes to unnamed temporary files that end with the process.
+So a bundle of any length takes little memory, no transaction waits for slow input, and a COPY can be retried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from compaction_store.models import Imported
 KINDS = ("message", "compaction", "event")
 _IN_MEMORY = 8 * 1024 * 1024
 _BLOCK_BYTES = 64 * 1024
-# Ten times the measured time in which the database checks an entry.
+# Ten times the measured time that the database takes to check an entry.
 _SECONDS_AN_ENTRY = 0.0005
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
@@ -78,7 +78,7 @@ _ENTRY: _Columns = {
     "pos": ("pos", _large), "created_at": ("microseconds", _moment), "salt": ("salt", _bytes),
     "commitment": ("commitment", _bytes), "entry": ("entry", _bytes),
 }  # fmt: skip
-# The columns of each kind: the field of the line that each comes from, and how the value is encoded.
+# For each column of each kind: the field of the line that has its value, and the function that encodes the value.
 _COLUMNS: dict[str, _Columns] = {
     "message": {
         **_ENTRY, "ordinal": ("seq", _large), "redacted_pos": ("redacted_pos", _large), "tokens": ("tokens", _small),
@@ -107,7 +107,7 @@ _COLUMNS: dict[str, _Columns] = {
 COLUMNS = {kind: ("type", "thread_uid", *columns) for kind, columns in _COLUMNS.items()}
 
 
-# How each column is decoded again, as a value for JSON.
+# Maps each function that encodes a column to a function that decodes it to a JSON value.
 _READ: dict[Callable[[Any], bytes], Callable[[bytes], Any]] = {
     _text: lambda value: value.decode(),
     _bytes: lambda value: "\\x" + value.hex(),
@@ -127,7 +127,7 @@ def _field(file: IO[bytes]) -> bytes | None:
 
 
 class Staged:
-    """A bundle that is being imported: `add` takes its lines, `finish` ends them, then `blocks` returns its rows."""
+    """A bundle during its import: `add` takes a line, `finish` checks the end, and then `blocks` yields the rows."""
 
     def __init__(self, tenant: str) -> None:
         self.count = 0
@@ -149,7 +149,7 @@ class Staged:
 
     @property
     def manifest(self) -> Line:
-        assert self._verifier.manifest is not None  # noqa: S101 — a bundle without one is refused at its first line
+        assert self._verifier.manifest is not None  # noqa: S101 — a bundle without a manifest is refused at its first line
         return self._verifier.manifest
 
     @property
@@ -171,7 +171,7 @@ class Staged:
 
     @property
     def seconds(self) -> float:
-        """The time to add to the deadline for a slow network and a slow database."""
+        """The seconds to add to the deadline for a slow network and a slow database."""
         return self.size / load_chunk.SLOWEST_BYTES_A_SECOND + self.count * _SECONDS_AN_ENTRY
 
     def add(self, data: object) -> None:
@@ -199,14 +199,14 @@ class Staged:
         )  # fmt: skip
 
     def blocks(self, kind: str) -> Iterator[bytes]:
-        """Yields the COPY data of a kind, from the start on every call."""
+        """Yields the COPY data of a kind. Each call begins at the start."""
         file = self._files[kind]
         file.seek(0)
         while block := file.read(_BLOCK_BYTES):
             yield block
 
     def rows(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yields the rows of a kind as JSON fields, from the start on every call. Times are in microseconds."""
+        """Yields the rows of a kind as JSON fields, with times in microseconds. Each call begins at the start."""
         file = self._files[kind]
         file.seek(len(_SIGNATURE))
         while (count := file.read(2)) != _TRAILER:

@@ -1,7 +1,7 @@
-"""The lines of a bundle: their fields, and the one way to write them. Pure.
+"""Parses and writes the lines of a bundle. Performs no I/O.
 
-A bundle is a manifest, every entry in the order of its pos, and an end mark; without the end mark it is incomplete.
-`docs/bundles.md` states the format in words, and `offline.py` checks it with code of its own.
+A bundle has a manifest, every entry in the order of its pos, and an end mark. A bundle without an end mark is
+incomplete. `docs/bundles.md` describes the format, and `offline.py` checks it independently.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _SALT = re.compile(r"[0-9a-f]{32}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
-# The lists of kinds and outcomes are open, as in the tables.
+# Later versions may add kinds and outcomes, so any name of this form is accepted. The tables accept the same names.
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
 
 
-# ---- the one form of every line
+# ---- the valid values of each field
 
 
 def _integer(value: object) -> bool:
@@ -50,7 +50,7 @@ def _hash(value: object) -> bool:
 
 
 def _salt(value: object) -> bool:
-    # With another length, bytes could move between salt and content under the same commitment.
+    # If the length could differ, bytes could be moved between the salt and the content under the same commitment.
     return value is None or (type(value) is str and _SALT.fullmatch(value) is not None)
 
 
@@ -67,7 +67,7 @@ def _exactly(only: str) -> Callable[[object], bool]:
 
 
 def is_checkpoint(value: object) -> bool:
-    """Says whether a value is a checkpoint as a manifest carries it: a note, and the proof that the thread is in it."""
+    """Returns whether a value has the form of the checkpoint in a manifest: a note, a proof, an index and a key."""
     return (
         type(value) is dict
         and tuple(value) == ("note", "proof", "leaf_index", "key")
@@ -122,7 +122,7 @@ def _refuse_constant(_name: str) -> None:
 
 
 def _whole(digits: str) -> int:
-    # Python's time to parse grows with the square of the number of digits.
+    # Refuse long numbers: the time that Python takes to parse digits grows with the square of their number.
     if len(digits) > _MOST_DIGITS:
         raise ValueError
     return int(digits)
@@ -132,7 +132,7 @@ _decode = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse_constant).de
 
 
 def parse(line: bytes) -> Line:
-    """Parses a line. Raises ValueError, which says what is wrong with the form of the line and never quotes it."""
+    """Parses a line. If the line is malformed, raises a ValueError that says why and never quotes the line."""
     if len(line) > LONGEST_LINE:
         raise ValueError("the line is too long")
     if not line.endswith(b"\n"):

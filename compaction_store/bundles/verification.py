@@ -1,7 +1,8 @@
-"""Verifies a bundle line by line: the form of each line, and the chain by the same walk as a stored thread's. Pure.
+"""Verifies a bundle line by line. Performs no I/O.
 
-A finding names its line and its pos and never quotes the line. A line that cannot be read ends the check, because
-nothing is known about what should follow it; the report says so.
+The form of each line is checked, and the chain by the same walk that checks a stored thread. A finding has the number
+of its line and its pos, and never quotes the line. A line that cannot be read ends the check, because the lines after
+it cannot be placed in the chain; the report says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from compaction_store.models import Finding, Report
 
 
 class BundleVerifier:
-    """Verifies a bundle: `feed` is given its lines, `finish` returns the report."""
+    """A verifier of one bundle: `feed` takes each line, and `finish` returns the report."""
 
     def __init__(
         self, *, pos: int | None = None, head: bytes | None = None, public_keys: Sequence[bytes | str] = ()
@@ -48,7 +49,7 @@ class BundleVerifier:
         self._walk.findings.add(None, what, line)
 
     def feed(self, data: bytes) -> Line | None:
-        """Checks the next line; returns it if it is an entry that could be read."""
+        """Checks the next line. Returns the parsed line if it is an entry, else None."""
         self.lines += 1
         line = None if self._is_broken else self._read(data)
         if line is None:
@@ -122,7 +123,7 @@ class BundleVerifier:
             self._find("the end mark names another head than the manifest", self.lines)
 
     def finish(self) -> Report:
-        """Returns the report, once every line was fed."""
+        """Returns the report. All lines must have been fed."""
         manifest, walk = self.manifest, self._walk
         if not self._is_ended and not self._is_broken:
             self._find("the bundle has no end: part of it is missing", self.lines + 1)
@@ -155,7 +156,7 @@ class BundleVerifier:
         return notes
 
     def _covered(self, proved: Proved) -> str:
-        """Returns a note on what the checkpoint proves of the bundle."""
+        """Returns a note for the report: the signer of the checkpoint, its time, and the pos that it covers."""
         newer = self._walk.pos - proved.pos
         later = f"; {newer:,} of the entries are newer" if newer > 0 else ""
         signed = f"{proved.checkpoint.origin} signed pos {proved.pos} and its entry"
@@ -178,7 +179,7 @@ def _entry(line: Line, tenant: str, number: int) -> Entry:
 
 
 def check_lines(lines: object) -> None:
-    """Refuses a text or a mapping before it is iterated as lines."""
+    """Raises InvalidInput for a text or a mapping, which would otherwise be iterated as if it were lines."""
     if isinstance(lines, str | bytes | bytearray | Mapping):
         raise InvalidInput(_not_lines(lines))
 
@@ -200,11 +201,12 @@ def verify_bundle(
     head: bytes | None = None,
     public_keys: Iterable[bytes | str] = (),
 ) -> Report:
-    """Verifies a bundle, given as its lines, without any database. The report lists every finding.
+    """Verifies the lines of a bundle without a database. The report lists every finding.
 
-    `head` is an entry that you kept elsewhere, the one at `pos` or else the last one: it differs if the chain was
-    recomputed. With `public_keys`, which must not come from the bundle, the bundle must carry a checkpoint that one of
-    them signed and that contains the thread; `covered` in the report is the pos that it covers.
+    `head` is the hash of an entry that you kept elsewhere: of the entry at `pos` or, without `pos`, of the last entry.
+    It differs if the chain was recomputed. If `public_keys` are given, which must not come from the bundle, the bundle
+    must carry a checkpoint that one of these keys signed and that contains the thread. `covered` in the report is the
+    last pos that the checkpoint covers.
     """
     check_lines(lines)
     if not isinstance(lines, Iterable):

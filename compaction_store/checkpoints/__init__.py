@@ -1,4 +1,4 @@
-"""Checkpoints: where every thread stood at one moment, signed and kept where the database cannot change it."""
+"""Checkpoints: signed lists of the last entry of every thread, kept where the database's users cannot change them."""
 
 from compaction_store.checkpoints.keys import Signer, SigningKey
 from compaction_store.checkpoints.log import CheckpointLog

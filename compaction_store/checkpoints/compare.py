@@ -1,4 +1,4 @@
-"""Compares threads with an earlier checkpoint: to verify them, and before a new checkpoint is signed. Pure."""
+"""Compares threads with an earlier checkpoint, to verify them or to sign a new checkpoint. Reads no database."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MOST_FINDINGS = 1000
 
 
 class NewestCheckpoint:
-    """The newest checkpoint of a log and its list of heads, a file that stays open until `close`.
+    """The newest checkpoint of a log, with its list of heads, which stays open until `close`.
 
-    Without a log it knows no entries and changes no report.
+    If the log is None, there is no entry to compare with, and reports stay unchanged.
     """
 
     def __init__(self, log: CheckpointLog | None, *, whole: bool = False) -> None:
-        """With `whole`, checks every note of the log, and that each one follows the previous one."""
+        """Opens the newest checkpoint. With `whole`, also checks every note of the log and the order of the notes."""
         self._has_log = log is not None
         self.checkpoint: Checkpoint | None = None
         self._heads: HeadsFile | None = None
@@ -41,18 +41,18 @@ class NewestCheckpoint:
             self._heads.close()
 
     def entry(self, thread_uid: UUID) -> KnownEntry | None:
-        """Returns the last pos that the thread had at the checkpoint, and the entry there."""
+        """Returns the last pos and entry of a thread at the checkpoint; None if the checkpoint lacks the thread."""
         found = None if self._heads is None else self._heads.find(thread_uid)
         return None if found is None else KnownEntry(found[1].pos, found[1].entry)
 
     def expected(self, tenant: str, after: UUID | None) -> ExpectedThreads:
-        """Returns the tenant's threads after a uid, to be ticked off during a walk over all threads."""
+        """Returns the tenant's threads after a thread_uid, which a walk over all threads then ticks off."""
         wanted = tenant_hash(tenant)
         heads = (head for head in self._heads or () if head.tenant == wanted)
         return ExpectedThreads((head for head in heads if after is None or head.thread_uid > after), self)
 
     def gone(self, pos: int) -> Finding:
-        """Makes the finding for a thread of the checkpoint that is gone."""
+        """Returns the finding for a thread that the checkpoint has and the database lacks."""
         return Finding(None, f"the thread was at pos {pos} at the checkpoint of {self._time}, and is gone")
 
     @property
@@ -60,8 +60,9 @@ class NewestCheckpoint:
         return "no time" if self.checkpoint is None else self.checkpoint.time.isoformat()
 
     def annotate(self, report: Report, known: KnownEntry | None) -> Report:
-        """Returns the report with level checkpoint if the thread is in the checkpoint, and with a note on the number of
-        newer entries.
+        """Adds a note to a thread's report: the number of entries that are newer than the checkpoint.
+
+        If the thread is not in the checkpoint, the note says so and the level of the report is schema.
         """
         if not self._has_log:
             return report
@@ -76,10 +77,9 @@ class NewestCheckpoint:
 
 
 class ExpectedThreads:
-    """The threads of a checkpoint, ticked off as a walk over all threads comes to each. Both are in the order of
-    thread_uid.
+    """The threads of a checkpoint, which a walk over all threads ticks off. Both are in the order of thread_uid.
 
-    A thread that is stored but was not walked in this run is a finding too: its entry was not compared.
+    A thread that the walk skipped is a finding even if it is stored, because its entry was not compared.
     """
 
     def __init__(self, heads: Iterator[Head], newest: NewestCheckpoint) -> None:
@@ -90,7 +90,7 @@ class ExpectedThreads:
         self._missed = 0
 
     def walked(self, thread_uid: UUID) -> None:
-        """Ticks off a thread. The threads that should have come before it are missing."""
+        """Ticks off a thread. Expected threads before it that were not walked become findings."""
         while self._next is not None and self._next.thread_uid <= thread_uid:
             if self._next.thread_uid != thread_uid:
                 self._miss(self._next)
@@ -113,7 +113,7 @@ class ExpectedThreads:
 
 
 class EarlierHeads:
-    """The heads of an earlier checkpoint, compared with the heads of now. Both are in the order of thread_uid."""
+    """The heads of an earlier checkpoint, to compare with the present heads. Both are in the order of thread_uid."""
 
     def __init__(self, earlier: Iterable[Head]) -> None:
         self._earlier = iter(earlier)
@@ -125,7 +125,7 @@ class EarlierHeads:
             self._findings.append(f"thread_uid {earlier.thread_uid}, pos {earlier.pos}: {what}")
 
     def compare(self, head: Head) -> Head | None:
-        """Compares a thread. If it has grown, returns its earlier head, for `compare_entry`."""
+        """Compares a thread with its earlier head. If the thread has grown, returns that head for `compare_entry`."""
         while self._next is not None and self._next.thread_uid < head.thread_uid:
             self._gone(self._next)
         earlier = self._next
@@ -145,12 +145,12 @@ class EarlierHeads:
         self._next = next(self._earlier, None)
 
     def compare_entry(self, earlier: Head, entry: bytes | None) -> None:
-        """Compares an earlier head with the entry that is at its pos now."""
+        """Compares an earlier head with the present entry at the same pos."""
         if entry != earlier.entry:
             self._find(earlier, "another entry is there now")
 
     def finish(self) -> list[str]:
-        """Returns the findings. Threads that were not compared are gone."""
+        """Returns the findings. Earlier threads that were not compared are reported as gone."""
         while self._next is not None:
             self._gone(self._next)
         return self._findings

@@ -1,4 +1,4 @@
-"""The list of heads that a checkpoint is made over: one line for each thread, in the order of their thread_uid.
+"""Reads and writes the list of heads that a checkpoint covers: one line for each thread, in the order of thread_uid.
 
 Every line has the same width, so a binary search finds a thread without reading the whole file.
 """
@@ -21,13 +21,13 @@ from compaction_store.errors import InvalidCheckpoint, InvalidInput
 PREFIX = b"compaction-store/head/v1\x00"
 DATA = struct.Struct(f">{len(PREFIX)}s16sq32s")
 _TENANT = b"compaction-store/tenant/v1\x00"
-# thread_uid, hash of the tenant, pos and entry, each with a space or a newline after it.
+# The widths of thread_uid, hash of the tenant, pos and entry, each with the space or newline after it.
 _WIDTH = 32 + 1 + 16 + 1 + 19 + 1 + 64 + 1
 _READ_LINES = 4096
 
 
 class Head(NamedTuple):
-    """The last pos of a thread and the entry there. It contains only a hash of the tenant."""
+    """The last pos of a thread and its entry. `tenant` is a hash of the tenant's name."""
 
     thread_uid: UUID
     tenant: bytes
@@ -35,7 +35,7 @@ class Head(NamedTuple):
     entry: bytes
 
     def data(self) -> bytes:
-        """Returns the bytes that the thread's leaf is the hash of. The entry binds the tenant."""
+        """Returns the bytes to hash for the thread's leaf. They lack the tenant, because the entry depends on it."""
         return DATA.pack(PREFIX, self.thread_uid.bytes, self.pos, self.entry)
 
 
@@ -56,14 +56,14 @@ def _head(line: bytes) -> Head:
         uid, tenant, pos, entry = line.decode("ascii").split(" ")
         head = Head(UUID(uid), bytes.fromhex(tenant), int(pos), bytes.fromhex(entry.rstrip("\n")))
     except ValueError:
-        raise InvalidCheckpoint("a list of heads has a line that is not the line of a head") from None
+        raise InvalidCheckpoint("a list of heads has a malformed line") from None
     if _line(head) != line:
-        raise InvalidCheckpoint("a list of heads has a line that is not the line of a head")
+        raise InvalidCheckpoint("a list of heads has a malformed line")
     return head
 
 
 class HeadsFile:
-    """A file of heads, which is searched on disk and never read into memory."""
+    """A file of heads, which is searched on disk and never read whole into memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,7 +96,7 @@ class HeadsFile:
         return self.between(0, self.size)
 
     def between(self, start: int, end: int) -> Iterator[Head]:
-        """Yields the heads from index `start` to before `end`."""
+        """Yields the heads from index `start` up to, but not including, `end`."""
         while start < end:
             self._file.seek(start * _WIDTH)
             data = self._file.read(min(_READ_LINES, end - start) * _WIDTH)
@@ -109,7 +109,7 @@ class HeadsFile:
         return next(self.between(index, index + 1))
 
     def find(self, thread_uid: UUID) -> tuple[int, Head] | None:
-        """Returns the index and the head of a thread, or None."""
+        """Returns the index and the head of a thread; None if the file does not have the thread."""
         low, high = 0, self.size
         while low < high:
             middle = (low + high) // 2
@@ -126,7 +126,7 @@ class HeadsFile:
 
 
 class HeadsWriter:
-    """Writes a file of heads under a temporary name. `keep` renames it to its hash, which is known only at the end."""
+    """A writer of a file of heads. The file has a temporary name until `keep` names it after its hash."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -151,7 +151,7 @@ class HeadsWriter:
         return self._digest.hexdigest()
 
     def keep(self) -> Path:
-        """Syncs the file to disk, then renames it. It replaces an equal file of an earlier checkpoint."""
+        """Syncs the file to disk and renames it. An earlier checkpoint's file with the same content is replaced."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -166,7 +166,7 @@ class HeadsWriter:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names of new files in a folder survive a crash of the machine."""
+    """Syncs a folder to disk, so that the names of its new files survive a crash of the machine."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Ed25519 keys: signers, and the check of a public key. `cryptography` is imported on first use."""
+"""Ed25519 keys: signers, and checks of public keys and signatures. `cryptography` is imported on first use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from compaction_store.errors import InvalidInput, MissingExtra
 KEY_BYTES = 32
 _ED25519 = b"\x01"
 _FIELD = 2**255 - 19
-# The points of small order: if one of these is the key, the same signature is valid for any text.
+# The y coordinates of the points of small order. With such a point as the key, one signature is valid for any text.
 _ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 WEAK = frozenset({0, 1, _FIELD - 1, _ORDER_8, _FIELD - _ORDER_8})
 _KEY_NAME = re.compile(r"[!-*,-~]{1,100}")
 
 
 class Signer(Protocol):
-    """Signs notes by Ed25519: a `SigningKey`, or your own class around a key that never leaves its device."""
+    """A signer of notes by Ed25519: a `SigningKey`, or your own class around a key that never leaves its device."""
 
     @property
     def name(self) -> str: ...
@@ -32,7 +32,7 @@ class Signer(Protocol):
 
 
 class SigningKey:
-    """An Ed25519 key in memory and the name it signs under, such as "example.org/audit"."""
+    """An Ed25519 key in memory, with the name of the signer, such as "example.org/audit"."""
 
     def __init__(self, name: str, private: Any) -> None:
         if type(name) is not str or not _KEY_NAME.fullmatch(name):
@@ -52,14 +52,14 @@ class SigningKey:
 
     @classmethod
     def from_bytes(cls, name: str, private: bytes) -> Self:
-        """Makes the key from the 32 bytes that `private_bytes` returned."""
+        """Restores a key from the 32 bytes that `private_bytes` returned."""
         if type(private) is not bytes or len(private) != KEY_BYTES:
             given = f"{len(private)} bytes" if type(private) is bytes else type(private).__name__
             raise InvalidInput(f"private must be the {KEY_BYTES} bytes of a private key, not {given}")
         return cls(name, _ed25519().Ed25519PrivateKey.from_private_bytes(private))
 
     def private_bytes(self) -> bytes:
-        """Returns the secret. Keep it where nobody who may write to the database can read it."""
+        """Returns the private key. Keep it where nobody who can write to the database can read it."""
         private: bytes = self._private.private_bytes_raw()
         return private
 
@@ -92,7 +92,7 @@ def key_hash(name: str, key: bytes) -> bytes:
 
 
 def public_key(given: object) -> bytes:
-    """Returns the 32 bytes of a public key, given as bytes or in hexadecimal."""
+    """Returns the 32 bytes of a public key that was given as bytes or in hexadecimal. Weak keys raise InvalidInput."""
     key = given
     if isinstance(given, str):
         try:
@@ -110,5 +110,5 @@ def public_key(given: object) -> bytes:
         )
     y = int.from_bytes(key, "little") % 2**255
     if y >= _FIELD or y in WEAK:
-        raise InvalidInput("a public key must be canonical and not of small order, as the keys of a signer are")
+        raise InvalidInput("a public key must be canonical and must not be of small order")
     return key

@@ -1,7 +1,8 @@
-"""A log of checkpoints: one JSON line each, only ever appended to, with the lists of heads in files beside it.
+"""An append-only log of checkpoints: a file with one JSON line for each checkpoint, and lists of heads beside the file.
 
-A line is on disk before `append` returns, and if two processes append after the same line, one fails. Keep the folder
-where nobody who may write to the database can write: a changed database is found because it no longer matches the log.
+`append` returns when the line is on disk. If two processes append after the same line, one of them fails. Keep the
+folder where nobody who can write to the database can write: a change of the database is found because the database then
+no longer matches the log.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ _TAIL = 64 * 1024
 
 
 class CheckpointLog:
-    """The checkpoints in a file. Each is checked with the given public keys when it is read.
+    """The checkpoints in a file. Each checkpoint is checked with the given public keys when it is read.
 
-    The first checkpoint makes the file. The lists of heads are in the same folder, each named by its hash. The lists of
-    older checkpoints may be deleted; the notes may not.
+    The first checkpoint creates the file. The lists of heads are in the same folder, and each is named after its hash.
+    The lists of older checkpoints may be deleted; the notes must be kept.
     """
 
     def __init__(self, path: str | os.PathLike[str], *keys: bytes | str) -> None:
         self.path = Path(path)
         self.keys = tuple(map(public_key, keys))
         if not keys:
-            raise InvalidInput("keys must be at least one public key that may have signed the log")
+            raise InvalidInput("keys must have at least one public key that may have signed the log")
 
     def __repr__(self) -> str:
         return f"CheckpointLog({str(self.path)!r})"
 
     def __iter__(self) -> Iterator[Checkpoint]:
-        """Yields every checkpoint, oldest first; raises `InvalidCheckpoint` if one does not follow the one before."""
+        """Yields every checkpoint, oldest first. If one does not follow its predecessor, raises `InvalidCheckpoint`."""
         previous: Checkpoint | None = None
         for number, line in enumerate(self._lines(), 1):
             checkpoint = self._read(line, number)
@@ -52,7 +53,7 @@ class CheckpointLog:
     def _lines(self) -> Iterator[bytes]:
         try:
             with self.path.open("rb") as file:
-                # A last line without its newline was never finished: that checkpoint was not made.
+                # Skip a last line without a newline: a crash interrupted the writing of that checkpoint.
                 yield from (line for line in file if line.endswith(b"\n"))
         except FileNotFoundError:
             return
@@ -65,7 +66,7 @@ class CheckpointLog:
         return notes.read(note, *self.keys)
 
     def last(self) -> Checkpoint | None:
-        """Returns the newest checkpoint, without reading those before it."""
+        """Returns the newest checkpoint without reading the older ones; None if the log is empty."""
         try:
             with self.path.open("rb") as file:
                 line = _last_line(file)
@@ -74,20 +75,20 @@ class CheckpointLog:
         return self._read(line, "last") if line else None
 
     def heads(self, checkpoint: Checkpoint) -> HeadsFile:
-        """Opens a checkpoint's list of heads, after checking that it is the one that was signed."""
+        """Opens a checkpoint's list of heads, and checks that this list was signed."""
         heads = HeadsFile(self.path.parent / file_name(checkpoint.heads))
         try:
             if heads.size != checkpoint.size or heads.hash() != checkpoint.heads:
-                raise InvalidCheckpoint(f"the list of heads {heads.path.name} is not the one that was signed")
+                raise InvalidCheckpoint(f"the list of heads {heads.path.name} has changed since it was signed")
         except BaseException:
             heads.close()
             raise
         return heads
 
     def proof(self, thread_uid: UUID, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
-        """Makes the proof that a thread is in a checkpoint, by default the newest: for `export(…, checkpoint=…)`.
+        """Returns the proof that a checkpoint, by default the newest, contains a thread: for `export(…, checkpoint=…)`.
 
-        The proof reveals no other thread.
+        The proof reveals nothing about other threads.
         """
         chosen = checkpoint or self.last()
         if chosen is None:
@@ -104,7 +105,7 @@ class CheckpointLog:
         return HeadsWriter(self.path.parent)
 
     def append(self, checkpoint: Checkpoint) -> None:
-        """Appends a checkpoint; raises `Conflict` if the last one in the file is not the one it follows."""
+        """Appends a checkpoint. If the file's last checkpoint is not its predecessor, raises `Conflict`."""
         line = json.dumps({"note": checkpoint.note}, ensure_ascii=False).encode() + b"\n"
         with self.path.open("a+b") as file, _locked(file):
             there = _last_line(file)
@@ -120,7 +121,7 @@ class CheckpointLog:
 
 
 def _last_line(file: BinaryIO) -> bytes:
-    """Returns the last finished line; empty if there is none."""
+    """Returns the last complete line; empty bytes if the file has none."""
     end = _end_of_lines(file)
     size = _TAIL
     while True:
@@ -134,7 +135,7 @@ def _last_line(file: BinaryIO) -> bytes:
 
 
 def _end_of_lines(file: BinaryIO) -> int:
-    """Returns the offset after the last finished line."""
+    """Returns the offset after the last complete line."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - _TAIL)

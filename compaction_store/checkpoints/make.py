@@ -1,7 +1,6 @@
-"""Makes a checkpoint: compares the database with the last one, and signs only if no thread contradicts it. No database
-access here.
+"""Makes a checkpoint: compares the database with the last checkpoint, and signs only if every thread agrees with it.
 
-`postgres.checkpointing` holds the transaction and reads the heads.
+`postgres.checkpointing` holds the transaction and reads the heads; this module does not access the database.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ Sink = Callable[[Checkpoint, Path], Any]
 
 
 class StoredHeads(Protocol):
-    """The threads in the database, as of one moment."""
+    """The threads that the database has at one moment."""
 
     def pages(self) -> Iterable[list[tuple[UUID, str, int, bytes]]]:
-        """Yields thread_uid, tenant, last pos and the entry there, in the order of thread_uid."""
+        """Yields pages of thread_uid, tenant, last pos and last entry, in the order of thread_uid."""
 
     def entries_at(self, heads: Sequence[tuple[UUID, int]]) -> list[bytes | None]:
-        """Returns the entry of each thread at a pos; None if it has none there."""
+        """Returns the entry of each thread at the given pos; None for a thread that has no entry there."""
 
 
 @dataclass
 class CheckpointRequest:
-    """The arguments of `Store.checkpoint`, and the checkpoint once it is made: a retry must not make a second one."""
+    """The arguments of `Store.checkpoint`. `made` keeps the checkpoint, so that a retry does not make a second one."""
 
     tenant: str | None
     signer: Signer
@@ -56,14 +55,14 @@ class CheckpointRequest:
         for sink in self.sinks:
             if not callable(sink):
                 raise InvalidInput(
-                    f"a sink must be a callable of the checkpoint and the path of its list of heads{other(sink)}"
+                    f"a sink must be a callable that takes a checkpoint and the path of its list of heads{other(sink)}"
                 )
         if not is_async and any(map(inspect.iscoroutinefunction, self.sinks)):
-            raise InvalidInput("a sink must not be async here: an async sink needs AsyncStore")
+            raise InvalidInput("a sink must not be async: only AsyncStore can call an async sink")
 
 
 def make(request: CheckpointRequest, stored: StoredHeads) -> tuple[Checkpoint, Path]:
-    """Signs a checkpoint and appends it to the log; returns it with the path of its list of heads."""
+    """Signs a checkpoint and appends it to the log. Returns the checkpoint and the path of its list of heads."""
     log, signer = request.log, request.signer
     previous = log.last()
     origin = notes.origin(signer, request.tenant)
@@ -81,7 +80,7 @@ def make(request: CheckpointRequest, stored: StoredHeads) -> tuple[Checkpoint, P
 
 
 def _compare(stored: StoredHeads, earlier: EarlierHeads, writer: HeadsWriter) -> None:
-    """Writes every head, and refuses if a thread no longer has the entry that it had at the last checkpoint."""
+    """Writes every head. Raises `CheckpointRefused` if a thread lost or changed its entry of the last checkpoint."""
     hashes: dict[str, bytes] = {}
     for page in stored.pages():
         grown = []

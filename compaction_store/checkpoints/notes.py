@@ -1,8 +1,7 @@
-"""Signed notes: the threads' heads at one moment as one hash, signed with a key that the database server does not have.
-Pure.
+"""Writes and reads signed notes. A note has one hash over the heads of all threads at one moment. Performs no I/O.
 
-The hash is the root of a Merkle tree over the heads. The note has the form of C2SP's signed notes and names the note
-before it, so that no note can be inserted or left out.
+The key that signs must not be on the database server. The hash is the root of a Merkle tree over the heads. The note
+has the format of C2SP's signed notes, and names the note before it, so that no note can be inserted or left out.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ _SIGNATURE = re.compile(r"— ([!-*,-~]{1,100}) ([A-Za-z0-9+/]+={0,2})\n")
 class Checkpoint(AsDict):
     """A signed note over the heads of `size` threads.
 
-    `heads` is the SHA-256 of the file that lists them, `previous` the `digest` of the note before; the first has None.
+    `heads` is the SHA-256 of the file that lists the heads. `previous` is the `digest` of the note before this one, or
+    None in the first note.
     """
 
     note: str = field(repr=False)
@@ -51,26 +51,26 @@ class Checkpoint(AsDict):
 
 
 def origin(signer: Signer, tenant: str | None) -> str:
-    """Returns the origin of a note: the signer's name, with the tenant unless the note is over all tenants."""
+    """Returns the origin of a note: the signer's name and, unless the note covers all tenants, the tenant."""
     return signer.name if tenant is None else f"{signer.name}/{quote(tenant, safe='')}"
 
 
 def sign(
     signer: Signer, tenant: str | None, tree: Tree, heads: str, previous: Checkpoint | None, now: datetime
 ) -> Checkpoint:
-    """Signs the note over a tree of heads. It follows the previous note."""
+    """Signs a note over a tree of heads. The note names `previous`, the note before it."""
     moment = now.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
     text = "".join((
         f"{origin(signer, tenant)}\n{tree.size}\n{base64.b64encode(tree.root()).decode()}\n",
         f"time {moment}Z\nheads {heads}\nprevious {'none' if previous is None else previous.digest}\n",
     ))  # fmt: skip
     signature = base64.b64encode(key_hash(signer.name, signer.key) + signer.sign(text.encode())).decode()
-    # Reading it back checks the signature that the signer returned.
+    # Read the note back, which checks the signature that the signer returned.
     return read(f"{text}\n— {signer.name} {signature}\n", signer.key)
 
 
 def _signed(note: str) -> tuple[str, str]:
-    """Splits a note into the signed text and the lines of signatures below it."""
+    """Splits a note into the signed text and the lines with signatures."""
     text, gap, signatures = note.rpartition("\n\n")
     if not gap:
         raise InvalidCheckpoint("the text is not a signed note")

@@ -1,5 +1,6 @@
-"""Proves that a thread is in a checkpoint: about twenty hashes for a million threads, which reveal nothing about other
-threads. Pure.
+"""Makes and checks proofs that a thread is in a checkpoint. Performs no I/O.
+
+For a million threads, a proof has about twenty hashes, which reveal nothing about other threads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from compaction_store.errors import InvalidCheckpoint
 
 
 class Proved(NamedTuple):
-    """The result of a proof: at the checkpoint, the thread ended at that pos with that entry."""
+    """The result of a checked proof: at the checkpoint, the thread's last entry was `entry` at `pos`."""
 
     checkpoint: Checkpoint
     pos: int
@@ -26,7 +27,7 @@ class Proved(NamedTuple):
 
 
 def proof(checkpoint: Checkpoint, head: Head, index: int, hashes: Sequence[bytes]) -> dict[str, Any]:
-    """Makes the proof that an export carries. The first hash is the data of the thread's leaf, the others its path."""
+    """Returns the proof for an export. Its first part is the data of the thread's leaf, and the others are the path."""
     return {
         "note": checkpoint.note, "proof": [part.hex() for part in (head.data(), *hashes)], "leaf_index": index,
         "key": checkpoint.key.hex(),
@@ -34,9 +35,9 @@ def proof(checkpoint: Checkpoint, head: Head, index: int, hashes: Sequence[bytes
 
 
 def check_proof(carried: Mapping[str, Any], thread_uid: UUID, *keys: bytes | str) -> Proved:
-    """Checks the proof that an export carries, with public keys that must not come from the export.
+    """Checks the proof that an export carries. The public keys must not come from the export.
 
-    The caller must still check that the thread has that entry at that pos.
+    The caller must still check that the thread has the returned entry at the returned pos.
     """
     try:
         data, *hashes = [bytes.fromhex(part) for part in carried["proof"]]

@@ -1,4 +1,4 @@
-"""A Merkle tree as RFC 6962 defines it, and the paths that prove one leaf. Pure."""
+"""A Merkle tree as RFC 6962 defines it, and the paths that prove one leaf. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 class Tree:
-    """A Merkle tree to which leaves are added one by one. It keeps only one hash for each level."""
+    """A Merkle tree to which leaves are added one by one. At most one hash for each level is kept."""
 
     def __init__(self, leaves: Iterable[bytes] = ()) -> None:
         self.size = 0
@@ -44,7 +44,7 @@ class Tree:
 
 
 def path(leaves: Callable[[int, int], Iterable[bytes]], index: int, start: int, end: int) -> list[bytes]:
-    """Returns the hashes from a leaf up to the root of the leaves from `start` to before `end`."""
+    """Returns the hashes that lead from a leaf to the root of the tree over the leaves `start` to `end` - 1."""
     if end - start == 1:
         return []
     middle = start + (1 << ((end - start - 1).bit_length() - 1))
