@@ -1,4 +1,4 @@
-"""The command line: `compaction-store`, or `python -m compaction_store`. Needs the extra `cli`."""
+"""The command line `compaction-store`, also `python -m compaction_store`. Needs the extra `cli`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: signed lists of the heads of all threads, kept where no writer of the database can change them."""
+"""The command `checkpoint`, and the options of other commands that read checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LogFile = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="FILE",
-        help="The file that `checkpoint` writes. Needed for level checkpoint.",
+        help="The file that `checkpoint` appends to. Needed for level checkpoint.",
         show_default=False,
     ),
 ]
@@ -32,7 +32,7 @@ PublicKeys = Annotated[
     typer.Option(
         "--public-key",
         metavar="HEX",
-        help="A key that may have signed the checkpoints. Repeat it for several keys.",
+        help="A public key that may have signed the checkpoints. Repeat the option for several keys.",
         show_default=False,
     ),
 ]
@@ -53,7 +53,7 @@ def checkpoint(
         typer.Option(
             "--new-key",
             metavar="NAME",
-            help="Create the key file first, with this name in it, for example example.org/audit.",
+            help="Create the key file first, for a signer with this name, for example example.org/audit.",
             show_default=False,
         ),
     ] = None,
@@ -66,9 +66,9 @@ def checkpoint(
 ) -> None:
     """Signs the current heads of all threads and appends the checkpoint to a file.
 
-    First compares the database with the last checkpoint in the file. If a thread is missing, shorter or different,
-    nothing is signed and the exit code is 1. Keep the file out of reach of everyone who can write to the database, and
-    the key in another place.
+    First compares the database with the last checkpoint in the file. If a thread is missing, shorter or different, the
+    command signs nothing and exits with code 1. Keep the file where nobody who can write to the database can change it,
+    and keep the key in another place.
     """
     from compaction_store.checkpoints import CheckpointLog
 
@@ -87,7 +87,7 @@ def checkpoint(
 
 
 def open_log(log: Path | None, keys: list[str] | None) -> CheckpointLog | None:
-    """Opens the log that the options name, if any."""
+    """Opens the log that the options name; returns None if they name none."""
     from compaction_store.checkpoints import CheckpointLog
 
     if log is None:

@@ -1,4 +1,4 @@
-"""The audit verbs: compaction records, the messages they replace, and the history of a message or a thread."""
+"""The commands `compactions`, `explain` and `events`, which show the audit trail."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def compactions(
         typer.Option(
             "--since",
             metavar="WHEN",
-            help="Only records since this time, for example 2026-05-01, or 24h or 7d ago.",
+            help="Only records since this time: a date such as 2026-05-01, or an age such as 24h or 7d.",
             show_default=False,
         ),
     ] = None,
@@ -103,8 +103,8 @@ def compactions(
 ) -> None:
     """Lists compaction records of one thread, or of all threads of the tenant, with any outcome.
 
-    The column `error` says why an attempt failed or was rejected; with --outcome failed or rejected, it gets most of
-    the room. show prints it whole.
+    The column `error` says why an attempt failed or was rejected. With --outcome failed or rejected, this column is
+    wider. The command show prints the whole error.
     """
     options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
     out = options.with_text(as_json, text=text, as_csv=as_csv)
@@ -132,7 +132,7 @@ def compactions(
 
 
 def _list_by_tenant(out: Output, found: Iterable[tuple[str, Compaction]], none: str, *, failures: bool) -> None:
-    """Prints the records of each tenant below its name."""
+    """Prints the records of each tenant below the tenant's name."""
     listed = False
     for name, records in groupby(found, itemgetter(0)):
         out.wrapped(f"tenant {name}", style="bold")
@@ -172,7 +172,7 @@ def _table(
     if not own:
         columns = [Column("thread", fold=True), *columns]
         rows = [[record.thread_id, *cells] for record, cells in zip(records, rows, strict=True)]
-    # On a narrow terminal, a failure's error is worth more than its model and its callback.
+    # On a narrow terminal, leave out the model and then the callback of failures, so that the error has room.
     for _ in ("model", "callback") if failures else ():
         if not out.fits(columns, rows):
             columns = [*columns[:-2], columns[-1]]
@@ -188,7 +188,7 @@ def explain(
         typer.Option(
             "--tools",
             metavar="FILE",
-            help="Say whether the reply's request had these tools, a JSON list.",
+            help="Say whether the reply's request had the tools in this file, a JSON list.",
             show_default=False,
         ),
     ] = None,
@@ -198,7 +198,7 @@ def explain(
             "--system",
             metavar="FILE",
             show_default=False,
-            help="Say whether the reply's request had this system prompt: a text, or a JSON list of blocks.",
+            help="Say whether the reply's request had the system prompt in this file, a text or a JSON list of blocks.",
         ),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Include the message and its replacement. Prints JSON.")] = False,
@@ -206,9 +206,9 @@ def explain(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows what happened to one message: every record that covers it, and what the view now has in its place.
+    """Shows the history of one message: every record that covers it, and the part of the view that has or replaces it.
 
-    For a reply that was appended with its view, also shows the view that it was written from, and the hashes of the
+    For a reply that was appended with its view, also shows the view that the model was sent, and the hashes of the
     request's tools and system prompt. A newline at the end of the --system file is ignored.
     """
     out = options.with_text(as_json, text=text)
@@ -237,7 +237,7 @@ def explain(
 
 
 def _appended(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Yields when a message was appended; if it is a copy, where and when."""
+    """Yields the facts to print about when a message was appended and, for a copy, about the original."""
     if (origin := found.origin) is None:
         yield "appended", moment(found.message.created_at)
         return
@@ -254,7 +254,7 @@ def _prompt(path: Path) -> str | list[Any]:
 
 
 def _receipt(found: Explanation, asked: Mapping[str, Path | None]) -> Iterator[tuple[str, str]]:
-    """Yields what the receipt of a reply says of its request."""
+    """Yields the facts to print about a reply's request, from the reply's receipt."""
     receipt = found.receipt or {}
     if receipt:
         yield "written from", f"the view at pos {receipt['pos']:,}, rendered as {receipt.get('renderer')}"
@@ -301,7 +301,7 @@ def events(
         typer.Option(
             "--since",
             metavar="WHEN",
-            help="Only events since this time, for example 2026-05-01, or 24h or 7d ago.",
+            help="Only events since this time: a date such as 2026-05-01, or an age such as 24h or 7d.",
             show_default=False,
         ),
     ] = None,
@@ -320,7 +320,7 @@ def events(
     as_json: AsJson = None,
     as_csv: AsCsv = False,
 ) -> None:
-    """Lists erasures and their refusals, holds, releases, retentions and forks of a thread, or of all threads."""
+    """Lists events of one or all threads: erasures, refused erasures, holds, releases, retentions and forks."""
     options.not_with_all_tenants(thread, "THREAD", all_tenants=all_tenants)
     out = options.output(as_json, as_csv=as_csv)
     names = ["tenant"] * all_tenants + ["thread"] * (thread is None)

@@ -1,4 +1,4 @@
-"""Examines the compactions in other programs' transcripts on this machine."""
+"""The command `autopsy`, which examines the compactions in other programs' transcripts on this machine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from compaction_store.evaluation import Evaluation, Replayed
     from compaction_store.probes import ProbeType
 
-# Where programs keep their transcripts, under the home folder.
+# The folders in which programs keep their transcripts, relative to the home folder.
 _PLACES = (".claude/projects", ".codex/sessions")
-# How many losses of each type a terminal shows.
+# The number of losses of each type that the command prints.
 _LISTED = 3
 
 
@@ -40,12 +40,12 @@ def autopsy(
         ),
     ] = None,
     share: Annotated[
-        bool, typer.Option("--share", help="Leave out every word of the transcripts and every name.")
+        bool, typer.Option("--share", help="Leave out all names and all text of the transcripts.")
     ] = False,
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", metavar="FILE", help="Prices of models as JSON, to model costs and savings.", show_default=False
+            "--prices", metavar="FILE", help="Prices of models as JSON, to estimate costs.", show_default=False
         ),
     ] = None,
     model: Annotated[
@@ -59,17 +59,17 @@ def autopsy(
         typer.Option("--out", metavar="FILE", help="Write a report as one HTML file.", show_default=False),
     ] = None,
     tenant: Annotated[
-        str, typer.Option("--tenant", metavar="NAME", help="The tenant to import them into.")
+        str, typer.Option("--tenant", metavar="NAME", help="The tenant to import the transcripts into.")
     ] = "autopsy",
     url: Url = None,
     as_json: AsJson = None,
 ) -> None:
-    """Shows what other programs' compactions lost: names that were needed later, repeated calls, standing orders that
-    the summary left out, and names that it invented.
+    """Shows the losses of other programs' compactions: names that were needed later, tool calls that were repeated,
+    standing orders that a summary left out, and names that a summary invented.
 
-    Imports sessions of Claude Code and Codex, or any other format that import reads, and examines every compaction that
-    they report. Without --url everything stays in the embedded Postgres; nothing is sent anywhere. Running it again
-    imports only what is new.
+    Imports sessions of Claude Code, of Codex or of any other format that import reads, and examines every compaction in
+    them. Without --url, the sessions are stored in the embedded Postgres, and nothing leaves the machine. A second run
+    imports only new messages.
     """
     from compaction_store.evaluation.evaluating import summed
 
@@ -102,12 +102,12 @@ def _chosen(paths: list[Path] | None) -> list[Path]:
         )
     for path in found:
         if not path.exists():
-            raise misuse(f"must exist, and {line(str(path))} does not", "PATHS")
+            raise misuse(f"{line(str(path))} does not exist", "PATHS")
     return found
 
 
 def _sessions(found: Evaluation, *, share: bool) -> list[Replayed]:
-    """Returns the sessions with compactions; without names, they are numbered."""
+    """Returns the sessions that have compactions. With `share`, numbers replace their names."""
     runs = [run for run in found.policies[0].runs if run.folds]
     if share:
         for place, run in enumerate(runs, 1):

@@ -1,4 +1,4 @@
-"""The autopsy of transcripts as one HTML file."""
+"""Writes the report of the command `autopsy` as one HTML file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from compaction_store.evaluation import Evaluation, Replayed
 
 _TITLE = "Autopsy of compactions"
-# A page with all losses of a year of sessions would not open.
+# The maximum number of losses: a browser could not open a page with all losses of a year of sessions.
 _MOST = 1000
 
 
 def page(found: Evaluation, sessions: Sequence[Replayed], losses: Sequence[Loss]) -> str:
-    """Returns the file. Without `losses` it has no word of any transcript."""
+    """Returns the HTML. Without `losses`, it quotes no transcript."""
     from compaction_store.probes import PROBE_TYPES
 
     kinds = [kind for kind in PROBE_TYPES if any(kind in counts(run) for run in sessions)]

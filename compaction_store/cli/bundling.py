@@ -1,7 +1,6 @@
 """Exports threads as bundles, which can be verified without a database.
 
-A second export to the same folder writes only the threads that have changed, and a second import of a folder adds only
-what is new. So both can be repeated after an interruption.
+An interrupted export can be repeated: a second export to the same folder writes only threads that have changed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from compaction_store.checkpoints import CheckpointLog
 
 _SUFFIX = ".jsonl"
-# A bundle without content has its own file name: it is a different bundle of the same thread.
+# Bundles without content have their own suffix, so that a folder may have both bundles of a thread.
 _WITHHELD = ".withheld.jsonl"
 INDEX = "index.csv"
 _COLUMNS = (
@@ -42,7 +41,7 @@ _COLUMNS = (
 )  # fmt: skip
 # Names that Windows reserves for devices, with any suffix.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
-# Characters that are not valid in file names on every system.
+# Characters that some systems do not allow in file names.
 _UNFIT = re.compile(r"[^\w.-]+", re.ASCII)
 _NAME_CHARACTERS = 60
 _END_BYTES = 4096
@@ -54,7 +53,7 @@ _BEGINNING = b'{"type":"manifest","format":"compaction-store/bundle/'
 def export(
     threads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="The threads to export; or --all.", show_default=False),
+        typer.Argument(metavar="[THREADS]...", help="The threads to export, or give --all.", show_default=False),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Export every thread of the tenant.")] = False,
     every_tenant: Annotated[
@@ -69,20 +68,20 @@ def export(
         typer.Option(
             "--to",
             metavar="FOLDER",
-            help="Write a file for each thread and an index.csv. Without it, one bundle goes to stdout.",
+            help="Write a file for each thread, and index.csv, to this folder. The default is one bundle to stdout.",
             show_default=False,
         ),
     ] = None,
     no_bodies: Annotated[
         bool,
-        typer.Option("--no-bodies", help="Leave out all content. Such a bundle verifies, but cannot be imported."),
+        typer.Option("--no-bodies", help="Leave out all content. The bundle can then be verified, but not imported."),
     ] = False,
     checkpoints: LogFile = None,
     public_key: PublicKeys = None,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Exports threads as bundles: files with everything stored of a thread, which can be verified offline.
+    """Exports threads as bundles. A bundle is a file with everything stored of a thread, and can be verified offline.
 
     With --checkpoints, a bundle includes the newest checkpoint and the proof that the thread is in it. Verify a bundle
     with python -m compaction_store.offline FILE, which needs nothing else of this package. A thread whose file in the
@@ -184,7 +183,7 @@ def _file_name(run: _Export, thread: ThreadValue) -> str:
 
 
 def _index_row(file: Path) -> dict[str, str]:
-    """Returns the index's row about a bundle, read from the file: a thread may have grown since it was listed."""
+    """Returns the index row of a bundle. Reads the file, because the thread may have grown since it was listed."""
     from compaction_store.bundles import line_format
 
     with file.open("rb") as stream:
@@ -202,7 +201,7 @@ def _index_row(file: Path) -> dict[str, str]:
 
 
 def _write_index(to: Path, written: list[dict[str, str]]) -> None:
-    """Writes the list of threads and files. It keeps files of earlier exports as long as they exist."""
+    """Writes the index. Rows of earlier exports stay in it as long as their files exist."""
     index = to / INDEX
     listed: dict[str, dict[str, str]] = {}
     if index.exists():
@@ -256,7 +255,7 @@ def is_bundle(file: Path) -> bool:
 
 
 def found_in(source: Path) -> list[Path]:
-    """Returns the bundles in a folder, or the file itself if it is one."""
+    """Returns the bundles in a folder; for a file, the file itself if it is a bundle."""
     if source.is_dir():
         return [file for file in sorted(source.glob(f"*{_SUFFIX}")) if is_bundle(file)]
     return [source] if is_bundle(source) else []

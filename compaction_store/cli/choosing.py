@@ -1,7 +1,7 @@
-"""Strategies and summarizers by name, with their options: `sliding-window:retain=10,keep_first=false`.
+"""Creates strategies and summarizers from options such as `sliding-window:retain=10,keep_first=false`.
 
-A name with dots, `package.module.name`, is an object of the user. As a strategy it must be a callback or a strategy,
-and as a summarizer a callable that takes the elements of a span.
+A name with dots, `package.module.name`, is an object in a user's module. A strategy of the user must be a callback or a
+strategy, and a summarizer must be a callable that takes the elements of a span.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def summarizer_names(incomplete: str) -> list[str]:
 
 
 def strategy(specs: list[str], summarizers: list[str]) -> Any:
-    """Returns the strategy to run; for several, a pipeline."""
+    """Returns the strategy to run. Several strategies become a pipeline."""
     from compaction_store.compaction.callbacks import check_callback
     from compaction_store.strategies import Pipeline
 
@@ -76,7 +76,7 @@ def summarize(specs: list[str], option: str = "--summarizer") -> Any:
 
     chosen = [_one_summarizer(spec, option) for spec in specs]
     if None in chosen and len(chosen) > 1:
-        raise misuse("none must be the only summarizer", option)
+        raise misuse("none must not be combined with other summarizers", option)
     return chosen[0] if len(chosen) == 1 else FallbackSummarizer(*chosen)
 
 

@@ -1,4 +1,4 @@
-"""Compacts threads, and revokes compactions."""
+"""The commands `compact`, `revoke` and `adopt`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _COLUMNS: list[str | Column] = [
 def compact(
     threads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="The threads to compact; or --due.", show_default=False),
+        typer.Argument(metavar="[THREADS]...", help="The threads to compact, or give --due.", show_default=False),
     ] = None,
     due: Annotated[bool, typer.Option("--due", help="Compact every thread whose view is over the budget.")] = False,
     strategy: Strategy = ["sliding-window"],  # noqa: B006 — never changed
@@ -75,7 +75,7 @@ def compact(
     target: Target = "0.5",
     force: Annotated[bool, typer.Option("--force", help="Compact even if the view is within the budget.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run strategy and summarizer and show the plan, but write nothing.")
+        bool, typer.Option("--dry-run", help="Run the strategy and the summarizer, show the plan, and write nothing.")
     ] = False,
     actor: Actor = None,
     authority: Authority = None,
@@ -85,8 +85,8 @@ def compact(
 ) -> None:
     """Compacts threads with a strategy and a summarizer. Nothing is lost: messages stay, and records can be revoked.
 
-    With --window, a thread is compacted only if its view is above --trigger. Without it there is no budget, and the
-    strategy folds everything it can. The exit code is 1 if an attempt was made and nothing was applied.
+    With --window, a thread is compacted only if its view is above --trigger. Without --window there is no budget, and
+    the strategy folds as much as it can. The exit code is 1 if compactions were attempted and none was applied.
     """
     if bool(threads) == due:
         raise misuse("give either thread names or --due", "THREADS")
@@ -122,7 +122,7 @@ def compact(
 def _wanted(store: Store, threads: list[str] | None, budget: TokenBudget | None) -> list[str]:
     if threads or budget is None:
         return threads or []
-    # List all threads before the first is compacted: it is then no longer due, and the next page would skip a thread.
+    # List all threads before compacting one: a compacted thread is no longer due, so the next page would skip a thread.
     return [thread.thread_id for thread in store.due(budget)]
 
 
@@ -160,7 +160,7 @@ def show_run(out: Output, thread: str, run: CompactionRun) -> bool:
 
 
 def _is_failure(tried: Sequence[object], errors: Iterable[Exception], *, applied: bool) -> bool:
-    """Returns whether attempts were made and none was applied. `NoProgress` only means that no span was tried again."""
+    """Returns whether attempts were made and none was applied. `NoProgress` does not count as an attempt."""
     return not applied and bool(tried or any(not isinstance(error, NoProgress) for error in errors))
 
 
@@ -186,7 +186,7 @@ def _show_attempts(out: Output, attempts: list[dict[str, Any]]) -> None:
 
 def _show_errors(errors: Iterable[Exception]) -> None:
     for error in errors:
-        # An error from outside this package may quote a message.
+        # An error from outside this package may quote a message, so print only its type.
         place = raised_at(error)
         what = error if isinstance(error, CompactionStoreError) else type(error).__name__
         note(f"  {what}" if place is None else f"  {what}, at {place}")
@@ -229,7 +229,7 @@ def adopt(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Folds the messages that a provider's compaction replaced, given the number of its observed record."""
+    """Applies a provider's compaction, which an observed record describes, to the view of the thread."""
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         observed = store.compaction(thread, record)

@@ -1,4 +1,4 @@
-"""The money of a thread's compactions: for each record, what it saved on later calls and what it cost."""
+"""Shows the money that each compaction of a thread saved on later calls, and the money that it cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read(store: Reader, thread: str, prices: Path, model: str | None, window: int | None) -> Money:
-    """Models the money of a thread by the prices in a file."""
+    """Estimates the money of a thread's compactions from the prices in a file."""
     from compaction_store import tokens
     from compaction_store.evaluation import RECORDED, Prices, evaluate, read_thread
 
@@ -33,7 +33,7 @@ def read(store: Reader, thread: str, prices: Path, model: str | None, window: in
 
 
 def as_dict(money: Money) -> dict[str, Any]:
-    """Returns the money, ready for `json.dumps`."""
+    """Returns the money as values for `json.dumps`."""
     from compaction_store.evaluation.money import BASES, advice, total
 
     return {

@@ -14,7 +14,7 @@ from compaction_store.cli.output import Column, figures, number
 if TYPE_CHECKING:
     from compaction_store import Compaction
 
-# The APIs' names for input tokens, cached ones included, and for output tokens.
+# The names that APIs give to input tokens, cached tokens included, and to output tokens.
 _IN = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "prompt_tokens")
 _OUT = ("output_tokens", "completion_tokens")
 _MOST = 2**53
@@ -44,7 +44,7 @@ class Cost:
 
 
 class Costs:
-    """Sums the costs of records. `over` yields the records unchanged and adds each of them."""
+    """The sums of the costs of records. `over` yields the records unchanged and adds the cost of each."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, Cost] = {}
@@ -87,6 +87,6 @@ class Costs:
 
 
 def _count(counts: Mapping[str, Any], name: str) -> int:
-    # A body may contain any JSON.
+    # The body of a record may contain any JSON, so the count may be of another type.
     value = counts.get(name)
     return value if type(value) is int and 0 <= value < _MOST else 0

@@ -1,4 +1,4 @@
-"""CSV as the verbs print it: RFC 4180, in UTF-8, and safe to open in a spreadsheet.
+"""Formats the CSV that the commands print: RFC 4180, in UTF-8, and safe to open in a spreadsheet.
 
 A spreadsheet runs a cell that begins like a formula, so an apostrophe is put before such a text.
 """
@@ -23,7 +23,7 @@ LINE_END = "\r\n"
 
 
 def cell(value: object) -> str:
-    """Returns the text of a cell: an object or a list as JSON, and any other value so that no spreadsheet runs it."""
+    """Returns a value as the text of a cell. Objects and lists become JSON, and an apostrophe disarms formulas."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -47,7 +47,7 @@ def _begins_as_formula(text: str) -> bool:
 
 
 def line(cells: Iterable[str]) -> bytes:
-    """Returns a line with its end. A lone surrogate, which UTF-8 cannot encode, becomes an escape."""
+    """Returns a line with its line end. A lone surrogate, which UTF-8 cannot encode, becomes an escape sequence."""
     out = StringIO(newline="")
     csv.writer(out, lineterminator=LINE_END).writerow(cells)
     return out.getvalue().encode(errors="backslashreplace")

@@ -1,7 +1,7 @@
-"""Demonstrates the store's promises on a new thread. It needs no setup.
+"""The command `demo`, which demonstrates the store on a new thread and needs no setup.
 
-The demo touches only that thread, of the tenant `demo`. On the embedded Postgres, and on no other server, it also
-changes a stored message in the table, to show what `verify` reports, and restores it.
+The demo touches only this thread, in the tenant `demo`. On the embedded Postgres, and on no other server, it also
+changes a stored message in the table, shows the finding of `verify`, and restores the message.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from compaction_store.models import Payload
 
 _WIDEST = 78
-# The messages of an agent that maintains a bookshop's software, made up for the demo, in the format of OpenAI's chat.
+# Invented messages of an agent that maintains a bookshop's software, in the format of OpenAI's Chat Completions API.
 _MESSAGES = Path(__file__).with_name("demo.jsonl")
 _REDACTED = 40
-# Any message but the redacted one will do.
+# The seq of the message to forge: any message except the redacted one.
 _TAMPERED = 58
 
 _READ = """
@@ -100,7 +100,7 @@ def demo(
 
 
 class _Tour:
-    """The steps of the demo, each printed with what it shows."""
+    """The steps of the demo. Each step prints its result."""
 
     def __init__(self, store: Store, out: Output, summarize: Any, thread: str) -> None:
         self.store = store
@@ -269,7 +269,7 @@ def _halves(thread: list[Turn]) -> tuple[list[Turn], list[Turn]]:
 
 
 class _Forger:
-    """Changes one stored message as a superuser can: with the triggers disabled, in one transaction."""
+    """A superuser who changes one stored message, in one transaction with the triggers disabled."""
 
     def __init__(self, address: str, thread: str) -> None:
         self._address = address
@@ -284,7 +284,7 @@ class _Forger:
             self._write(self._was)
 
     def _write(self, payload: str) -> str:
-        """Writes a payload and returns the one before."""
+        """Writes a payload and returns the former one."""
         from compaction_store.postgres import engines
 
         engine = engines.create_engine(self._address, pool_size=1, connect_timeout=10)

@@ -1,4 +1,4 @@
-"""Sets up a database and diagnoses it."""
+"""The commands that set up and diagnose a database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def migrate_(
             metavar="N",
             min=2,
             max=1024,
-            help="Make the table of messages with N partitions. They cannot be changed later.",
+            help="Create the table of messages with N partitions. The number cannot be changed later.",
             show_default=False,
         ),
     ] = None,
@@ -39,10 +39,10 @@ def migrate_(
 ) -> None:
     """Upgrades the database's schema to this version; does nothing if it is up to date.
 
-    Several processes may run it at once. Use a login that can create roles, not the application's. Partitions are for
-    stores of a hundred million messages and more: see compaction-store docs how-to/large-stores.
+    Several processes may run the command at once. Use a login that can create roles, not the application's login.
+    Partitions are for stores with a hundred million messages or more: see compaction-store docs how-to/large-stores.
     """
-    # Loading alembic takes longer than everything else, and no other verb needs it.
+    # Imported here, because this import loads alembic, which takes long and which no other command needs.
     from compaction_store import migrate
     from compaction_store.postgres import schema
 
@@ -70,7 +70,7 @@ class Service(StrEnum):
 
 
 class Role(StrEnum):
-    """The keys of `roles.ROLES`."""
+    """The roles that can be granted: the keys of `roles.ROLES`."""
 
     application = "application"
     auditor = "auditor"
@@ -132,9 +132,9 @@ def distribute(
 def rebalance(url: Url = None, as_json: AsJson = None) -> None:
     """Moves shards of a distributed database until all nodes of its Citus cluster have about the same number.
 
-    Run it after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
-    wait while it is moved; their calls need deadlines that are longer than that. Until it is done, the role
-    compaction_store_owner can log in.
+    Run this after adding a node. The URL must be that of the coordinator, with a superuser's login. Writers of a shard
+    wait while the shard is moved, so their calls need deadlines that are longer than this move. While the command runs,
+    the role compaction_store_owner can log in.
     """
     from compaction_store.deploy import rebalancing
 
@@ -152,7 +152,7 @@ def doctor(
         Service | None,
         typer.Option(
             "--platform",
-            help="The managed service that runs the server: checks what is known of it.",
+            help="The managed service that runs the server. Adds the checks that are known for this service.",
             show_default="recognized by its roles",
         ),
     ] = None,

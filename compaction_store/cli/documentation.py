@@ -15,13 +15,13 @@ _TITLE = "# "
 
 
 def folder() -> Path:
-    """Returns the folder of the pages: in the package of an installed wheel, beside it in a source tree."""
+    """Returns the folder of the pages, which is in the package of an installed wheel, or beside it in a source tree."""
     package = Path(compaction_store.__file__).parent
     return package / "docs" if (package / "docs").is_dir() else package.parent / "docs"
 
 
 def pages() -> dict[str, Path]:
-    """Returns every page by its name, such as erasure or how-to/citus."""
+    """Maps the name of every page, such as erasure or how-to/citus, to its file."""
     root = folder()
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.md"))}
 
@@ -43,6 +43,6 @@ def docs(
         return
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in found:
-        raise misuse(f"no page {page!r}; docs without a name lists the pages", "PAGE")
+        raise misuse(f"there is no page {page!r}; run docs without a page to list all pages", "PAGE")
     for line in found[name].read_text(encoding="utf-8").splitlines():
         out.text(line)

@@ -1,4 +1,4 @@
-"""Erases messages and threads; sets and ends holds and retentions, which forbid erasing."""
+"""The commands that erase messages and threads, and that set and end holds and retentions, which forbid erasing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation."
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, but erase nothing.")]
 _Forks = Annotated[
     bool,
-    typer.Option("--forks/--no-forks", help="Whether to erase the copies in forks too.", show_default=True),
+    typer.Option("--forks/--no-forks", help="Also erase the copies in forks.", show_default=True),
 ]
 _Override = Annotated[
     str | None,
@@ -62,11 +62,12 @@ def redact(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Erases messages, and every compaction record that may contain their text. The thread still verifies.
+    """Erases messages, and every compaction record that may contain their text. The thread can still be verified.
 
-    Copies in forks of the thread are erased too.
+    Copies in forks of the thread are erased too, unless --no-forks is given.
 
-    This cannot be undone; --dry-run shows what would be erased. compaction-store docs erasure describes what remains.
+    An erasure cannot be undone: use --dry-run first to see its extent. compaction-store docs erasure describes what
+    remains.
     """
     wanted = options.seqs(seqs)
     why = _reason(reason, dry_run=dry_run)
@@ -106,11 +107,11 @@ def erase(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Erases a whole thread: every message and record, its metadata and its name. What remains is a stub without
-    content, which still verifies.
+    """Erases a whole thread: every message and record, its metadata and its name. A stub without content remains, which
+    can still be verified.
 
-    The name is free for a new thread. Forks stay: only the copies in them are erased. This cannot be undone; --dry-run
-    shows what would be erased.
+    The name is then free for a new thread. Forks remain; only their copies of the thread's messages are erased, unless
+    --no-forks is given. An erasure cannot be undone: use --dry-run first to see its extent.
     """
     why = _reason(reason, dry_run=dry_run)
     out = Output(as_json=as_json)

@@ -1,4 +1,4 @@
-"""Evaluates recorded compactions, and those that other strategies, summarizers and budgets would have made."""
+"""The command `evaluate`, which evaluates recorded compactions, and other strategies, summarizers and budgets."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def evaluate_threads(
             "--replicates",
             metavar="N",
             min=1,
-            help="Replay N times, because models write a different summary each time.",
+            help="Replay each thread N times, because a model's summaries differ each time.",
         ),
     ] = 1,
     plant: Annotated[
@@ -94,7 +94,7 @@ def evaluate_threads(
             "--plant",
             metavar="N",
             min=0,
-            help="Insert N sentences with known facts into each thread, in memory. Leaves `recorded` out.",
+            help="Insert N sentences with known facts into each thread in memory. Leaves out the policy `recorded`.",
         ),
     ] = 0,
     judge: Annotated[
@@ -102,18 +102,18 @@ def evaluate_threads(
         typer.Option(
             "--judge",
             metavar="NAME:OPTIONS",
-            help="Ask a model about each summary, such as anthropic:model=NAME. No other figure includes its verdicts.",
+            help="Ask a model, such as anthropic:model=NAME, about each summary. Its verdicts are reported separately.",
             show_default=False,
         ),
     ] = None,
     judge_replicates: Annotated[
         int,
-        typer.Option("--judge-replicates", metavar="N", min=1, help="With --judge: ask N times about each summary."),
+        typer.Option("--judge-replicates", metavar="N", min=1, help="With --judge: ask about each summary N times."),
     ] = 3,
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", metavar="FILE", help="Prices of models as JSON, to model costs and savings.", show_default=False
+            "--prices", metavar="FILE", help="Prices of models as JSON, to estimate costs.", show_default=False
         ),
     ] = None,
     model: Annotated[
@@ -127,7 +127,7 @@ def evaluate_threads(
         typer.Option(
             "--fail-under",
             metavar="TYPE=SHARE",
-            help="Exit with 1 if a smaller share of this type of probe is kept, such as needed_later=0.9.",
+            help="Exit with 1 if the share of kept probes of this type is smaller, for example needed_later=0.9.",
             show_default=False,
         ),
     ] = None,
@@ -136,7 +136,7 @@ def evaluate_threads(
         typer.Option(
             "--fail-over",
             metavar="TYPE=SHARE",
-            help="Exit with 1 if a larger share of this type of probe fails, such as invented=0.",
+            help="Exit with 1 if the share of failed probes of this type is larger, for example invented=0.",
             show_default=False,
         ),
     ] = None,
@@ -159,7 +159,7 @@ def evaluate_threads(
             "--processes",
             metavar="N",
             min=1,
-            help="The number of processes that replay. [default: one a core]",
+            help="The number of processes that replay. [default: one for each core]",
             show_default=False,
         ),
     ] = None,
@@ -167,12 +167,12 @@ def evaluate_threads(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Evaluates compactions by replaying threads in memory. It writes nothing to the database, except with --record.
+    """Evaluates compactions by replaying threads in memory. Writes nothing to the database, except with --record.
 
-    The thread's own compactions are evaluated as `recorded`. With --strategy, each strategy is tried with each
-    summarizer, window and target, and compacts at the points where it would have compacted in production. Every type of
-    probe is reported separately, with the number of questions and an interval. Verdicts that reviewers recorded are
-    compared with those of --judge.
+    The policy `recorded` evaluates the compactions that each thread already has. With --strategy, each strategy is also
+    tried with each summarizer, window and target, and compacts at the points where it would have compacted in
+    production. Every type of probe is reported separately, with the number of questions and an interval. The verdicts
+    of --judge are compared with the verdicts that reviewers recorded.
     """
     from compaction_store.evaluation.evaluating import summed
 
@@ -180,7 +180,7 @@ def evaluate_threads(
     if (prices is None) != (model is None):
         raise misuse("must be given together", "--prices and --model")
     if sample is not None and threads:
-        raise misuse("must not be given with names of threads", "--sample")
+        raise misuse("must not be given together with names of threads", "--sample")
     wanted = Wanted(
         tuple(strategy or ()), tuple(summarizer), tuple(window or ()), reserve, trigger, tuple(target), seed,
         prices, model, replicates, plant, judge, judge_replicates,
@@ -197,7 +197,7 @@ def evaluate_threads(
         runs = replaying.runs(store, url, tenant, names, wanted, setup, processes)
         found = summed(progress.over(runs), setup.policies, setup.settings)
         if record is not None:
-            assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for this
+            assert isinstance(store, compaction_store.Store)  # noqa: S101 — opened for writing above
             _record(store, found, record)
     show(out, found)
     if out_file is not None:
@@ -217,7 +217,7 @@ def _chosen(store: Reader, names: list[str] | None, sample: int | None, seed: in
 
 
 def _record(store: Store, found: Evaluation, reason: str) -> None:
-    """Records the result in each thread that was replayed: what was compared, and the figures of this thread."""
+    """Records the result as an event of each replayed thread: the policies, and the figures of this thread."""
     for thread, document in found.documents():
         store.record_evaluation(thread, document, reason=reason)
     note(f"recorded in {found.threads:,} thread{'' if found.threads == 1 else 's'}")

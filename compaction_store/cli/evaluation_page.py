@@ -1,4 +1,4 @@
-"""An evaluation as one self-contained HTML file, without scripts and without words of any message."""
+"""Writes an evaluation as one self-contained HTML file, without scripts and without any text of messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BAR = 100
 
 
 def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
-    """Returns the file; `body` is HTML that comes before the figures."""
+    """Returns the page. `body` is HTML to put before the figures."""
     from compaction_store.evaluation.results import OPEN_LOOP
     from compaction_store.probes import PROBE_TYPES
 
@@ -59,13 +59,13 @@ def page(title: str, found: Evaluation, body: Iterable[str] = ()) -> str:
 
 
 def agreement_text(found: Agreement) -> str:
-    """Returns a sentence on how far a judge agrees with people."""
+    """Returns a text with the number of verdicts in which a judge agrees with people."""
     kappa = "no kappa" if found.kappa is None else f"kappa {found.kappa:.2f}"
     return f"{found.same:,} of {found.labelled:,}, {kappa}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns a table; the cells are HTML."""
+    """Returns an HTML table. The heads are text, and the cells are HTML."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     return [
@@ -96,7 +96,7 @@ def _probes(kind: ProbeType, results: Sequence[PolicyResult]) -> list[str]:
 
 
 def _bars(rounds: Sequence[tuple[int, int]]) -> str:
-    """Draws the share that was kept in each round."""
+    """Draws a bar for each round: the share of probes that were kept."""
     if not rounds:
         return ""
     width = _BAR / len(rounds)

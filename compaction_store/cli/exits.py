@@ -1,4 +1,4 @@
-"""The exit codes. They are part of the public interface."""
+"""The exit codes of the command line, which are part of the public interface."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Exit codes:
 def of(error: CompactionStoreError) -> int:
     if isinstance(error, OutcomeUnknown):
         return UNKNOWN
-    # A checkpoint that does not verify is a finding, not misuse.
+    # An invalid checkpoint is a finding about the data, not a wrong call.
     if isinstance(error, InvalidInput) and not isinstance(error, InvalidCheckpoint):
         return MISUSED
     return NO_DATABASE if isinstance(error, DatabaseError | NotConfigured) else REFUSED

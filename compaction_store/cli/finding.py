@@ -1,4 +1,4 @@
-"""Finds a text in all threads, lists the tenants, and prints the URL of the database."""
+"""The commands `search`, `tenants` and `url`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def search(
 ) -> None:
     """Finds a text in the messages, records and metadata of a tenant's threads, for example before an erasure.
 
-    Ignores case, Unicode normal forms, invisible characters, white space and JSON escapes. Reads every message, so a
-    large tenant takes time. Does not find text in pictures and files. Erasing a message also erases the records made
-    from it: see redact --dry-run.
+    Ignores case, Unicode normal forms, invisible characters, white space and JSON escapes. Reads every message, which
+    takes long for a large tenant. Does not find text in pictures and files. Erasing a message also erases the records
+    that were made from it; redact --dry-run lists them.
     """
     options.not_with_all_tenants(thread, "--thread", all_tenants=all_tenants)
     options.not_with_all_tenants(after, "--after", all_tenants=all_tenants)
@@ -85,7 +85,7 @@ def url_(
     ] = False,
     url: Url = None,
 ) -> None:
-    """Prints the URL of the database that the other verbs use, for psql, pandas and other programs.
+    """Prints the URL of the database that the other commands use, for psql, pandas and other programs.
 
     The embedded Postgres runs only while a program uses it, and for a minute after a command. With --wait it keeps
     running, so that another program can connect.

@@ -1,4 +1,4 @@
-"""Copies a thread, or its beginning, as a new thread."""
+"""The command `fork`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def fork(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Makes a new thread that begins as a copy of a thread, up to a pos or as it is now.
+    """Copies a thread, or its beginning up to a pos, as a new thread.
 
-    The two threads are then independent. Each records the other one's thread_uid.
+    The two threads are then independent. Each thread records the thread_uid of the other.
     """
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:

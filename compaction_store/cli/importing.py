@@ -1,6 +1,6 @@
-"""Imports threads: from bundles, and from the files and databases of other programs.
+"""The command `import`, which reads bundles, and the files and databases of other programs.
 
-An import that was interrupted is continued by the same command. After a complete import, the same command adds nothing.
+The same command continues an interrupted import. After a complete import, it adds nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def import_(
         typer.Option(
             "--prefix",
             metavar="TEXT",
-            help="A prefix of the threads' names, before the id in the source.",
+            help="The prefix of new threads' names. The id in the source follows it.",
             show_default="the format and a colon",
         ),
     ] = None,
@@ -71,7 +71,7 @@ def import_(
         typer.Option(
             "--only",
             metavar="ID",
-            help="Import only the thread with this id in the source. Repeat it for several.",
+            help="Import only the thread with this id in the source. Repeat the option for several threads.",
             show_default=False,
         ),
     ] = None,
@@ -91,7 +91,7 @@ def import_(
     tenant: Annotated[
         str | None,
         typer.Option(
-            "--tenant", metavar="NAME", help="The tenant to import into.", show_default="default; a bundle's own"
+            "--tenant", metavar="NAME", help="The tenant to import into.", show_default="default, or a bundle's tenant"
         ),
     ] = None,
     as_json: AsJson = None,
@@ -99,7 +99,7 @@ def import_(
     """Imports threads from bundles, session files of Claude Code and Codex, account exports of ChatGPT and Claude.ai,
     JSON lines of OpenAI or Anthropic messages, and databases of OpenAI Agents and LangGraph.
 
-    The same command again adds only what is new. A bundle is verified and stored completely or not at all. Other
+    Running the command again adds only new messages. A bundle is verified and stored completely or not at all. Other
     sources are streamed, and compactions that a provider made become records. The login needs the role loader.
     """
     if form is not None and form not in FORMATS:
@@ -123,7 +123,7 @@ def _options(given: list[str] | None) -> dict[str, Any]:
 
 @dataclass
 class _Import:
-    """An import under way: its stores, one for each tenant, and the exit code so far."""
+    """The state of an import: a store for each tenant, and the exit code so far."""
 
     address: str
     tenant: str | None

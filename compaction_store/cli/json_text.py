@@ -1,4 +1,4 @@
-"""JSON as the verbs print it."""
+"""Formats the JSON that the commands print."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 
 def encoded(value: Any) -> str:
-    """Returns compact JSON, in which lone surrogates are escaped."""
+    """Returns a value as compact JSON. If a text has a lone surrogate, everything outside ASCII is escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     return text if text.isascii() or _encodes(text) else json.dumps(value, separators=(",", ":"), default=_plain)
 

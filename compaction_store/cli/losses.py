@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loss:
-    """A probe that failed, and its session."""
+    """A failed probe, with the name of its session."""
 
     session: str
     probe: Probe
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields, ready for `json.dumps`."""
+        """Returns the fields as values for `json.dumps`."""
         return {"thread_id": self.session, **self.probe.as_dict()}
 
 
 def losses_of(sessions: Sequence[Replayed]) -> list[Loss]:
-    """Returns all failed probes, those that cost the most tokens first."""
+    """Returns all failed probes. The probes that cost the most tokens come first."""
     found = [Loss(run.thread_id, probe) for run in sessions for probe in run.probes if not probe.kept]
     return sorted(found, key=lambda loss: (-(loss.probe.tokens or 0), loss.session, loss.probe.record))
 
 
 def counts(run: Replayed) -> dict[ProbeType, tuple[int, int]]:
-    """Returns how many probes of each type were asked and failed."""
+    """Returns, for each type of probe, the number of probes and the number of failed probes."""
     from compaction_store.probes import ProbeType
 
     asked, failed = Counter[ProbeType](), Counter[ProbeType]()
@@ -44,12 +44,12 @@ def counts(run: Replayed) -> dict[ProbeType, tuple[int, int]]:
 
 
 def repeated_tokens(run: Replayed) -> int:
-    """Returns the number of tokens of results that were fetched again because they had been folded."""
+    """Returns the number of tokens of results that the agent fetched again because they had been folded."""
     return sum(probe.tokens or 0 for probe in run.probes if probe.type == "re_derivation" and not probe.kept)
 
 
 def sentence(probe: Probe) -> str:
-    """Returns a sentence on a probe that failed, with its text."""
+    """Returns a sentence that describes a failed probe and quotes its text."""
     where = "" if probe.place.seq is None else f" of seq {probe.place.seq:,}"
     again = "" if probe.again is None or probe.again.seq is None else f", and came again at seq {probe.again.seq:,}"
     text = f"“{line(probe.text)}”"

@@ -1,4 +1,4 @@
-"""Shows a compaction record with the records that it was made from."""
+"""The command `tree`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_store.cli.options import AsJson, Number, Tenant, Thread, Url
 if TYPE_CHECKING:
     from compaction_store import Compaction
 
-# Deeper records say their depth instead of being indented further.
+# Records at a greater depth are not indented further: their line states the depth.
 _DEEPEST = 16
 
 
@@ -24,10 +24,10 @@ def tree(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows a compaction record with the records it was made from, down to those that were made from messages alone.
+    """Shows a compaction record with all records inside it, down to the records that were made from messages alone.
 
-    A record is indented below the one that replaced it. JSON lists all records, each with the numbers of those inside
-    it.
+    Each record is indented below the record that replaced it. JSON lists all records, each with the numbers of the
+    records directly inside it.
     """
     out = options.with_text(as_json, text=text)
     with options.reader(url, tenant) as store:

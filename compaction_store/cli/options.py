@@ -1,4 +1,4 @@
-"""The options that verbs share, their parsing, and the store that they open."""
+"""The options that commands share, their parsing, and the store that a command opens."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ Trigger = Annotated[
     typer.Option(
         "--trigger",
         metavar="MARK",
-        help="Compact a view above this size: tokens, or a fraction of the window less --reserve.",
+        help="Compact views above this size: a number of tokens, or a fraction of the window minus --reserve.",
     ),
 ]
 Target = Annotated[
     str,
-    typer.Option("--target", metavar="MARK", help="The size to compact to: tokens, or a fraction, as for --trigger."),
+    typer.Option("--target", metavar="MARK", help="The size to compact to, given like --trigger."),
 ]
 
 
@@ -124,8 +124,9 @@ class Outcome(StrEnum):
 
 
 def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) -> Output:
-    """Returns the output of a verb that lists. `content` is the option, if given, whose values are too long for a
-    table.
+    """Returns the output of a command that prints a list.
+
+    `content` is the name of the given option, if any, that adds values which are too long for a table.
     """
     if as_csv and as_json is not None:
         raise misuse("must not be given with --json or --table", "--csv")
@@ -135,13 +136,13 @@ def output(as_json: bool | None, *, as_csv: bool, content: str | None = None) ->
 
 
 def with_text(as_json: bool | None, *, text: bool, as_csv: bool = False) -> Output:
-    """Returns the output of a verb with --text, which prints content as JSON or CSV only."""
+    """Returns the output of a command that has the option --text. With --text, it prints JSON or CSV."""
     return output(as_json, as_csv=as_csv, content="--text" if text else None)
 
 
 @contextmanager
 def reachable(url: str | None) -> Iterator[str]:
-    """Yields the database's URL. If none is given, runs the embedded server while the context is open, and lingers."""
+    """Yields the URL of the database. If none is given, runs the embedded server in the context and a while longer."""
     from compaction_store import embedded
     from compaction_store.postgres import engines
 
@@ -157,7 +158,7 @@ def reachable(url: str | None) -> Iterator[str]:
 
 
 def _linger() -> int:
-    """Returns how many seconds the embedded server stays for the next command."""
+    """Returns how many seconds the embedded server keeps running for the next command."""
     from compaction_store import embedded
 
     text = os.environ.get(_LINGER, "60")
@@ -173,7 +174,7 @@ def reader(url: str | None, tenant: str) -> Iterator[Reader]:
 
 
 def readers(opened: Reader, tenant: str, *, all_tenants: bool) -> Iterator[tuple[str, Reader]]:
-    """Yields the tenant with its reader, or every tenant with a reader."""
+    """Yields the name and the reader of the tenant or, with `all_tenants`, of every tenant."""
     if not all_tenants:
         yield tenant, opened
         return
@@ -187,7 +188,7 @@ def not_with_all_tenants(given: object, option: str, *, all_tenants: bool) -> No
 
 
 def where(tenant: str, *, all_tenants: bool) -> str:
-    """Returns the end of a message that nothing was found: where it was searched."""
+    """Returns the end of a message such as "no matches in tenant 'default'"."""
     return "any tenant" if all_tenants else f"tenant {tenant!r}"
 
 
@@ -203,7 +204,7 @@ def store(url: str | None, tenant: str, *, pool_size: int = 4) -> Iterator[Store
 
 @contextmanager
 def naming(tenant: str) -> Iterator[None]:
-    """Adds the tenant to the error for a missing thread, message, record or pos: another tenant may have it."""
+    """Adds the tenant to errors for a missing thread, message, record or pos, because another tenant may have it."""
     where = f" of tenant {tenant!r}"
     try:
         yield
@@ -214,29 +215,29 @@ def naming(tenant: str) -> Iterator[None]:
 
 
 def user_at_host() -> str:
-    """Returns the default actor."""
+    """Returns the default actor: the names of the user and of the host."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        # In a container the user may have no name.
+        # In a container, the user may have no name.
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}".encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """Parses a time: ISO 8601, in the machine's time zone if it names none, or how long ago: 30m, 24h, 7d, 2w."""
+    """Parses a time in ISO 8601, by default in the machine's time zone, or an age such as 30m, 24h, 7d or 2w."""
     if text is None:
         return None
     if found := _AGO.fullmatch(text):
         try:
             return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
         except OverflowError:
-            raise misuse(f"must not be as long ago as {text}", option) from None
+            raise misuse(f"must be a time that exists, and {text} ago is too long ago", option) from None
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise misuse(
-            f"must be a time such as 2026-05-01T12:30+02:00, or how long ago: 30m, 24h, 7d, 2w; not {text!r}",
+            f"must be a time such as 2026-05-01T12:30+02:00 or an age such as 30m, 24h, 7d or 2w, not {text!r}",
             option,
         ) from None
 
@@ -286,7 +287,7 @@ def file_text(path: Path, option: str) -> str:
 
 
 def json_list(path: Path, option: str) -> list[Any]:
-    """Reads a file that has a JSON list."""
+    """Reads a JSON list from a file."""
     try:
         value = json.loads(file_text(path, option))
     except (ValueError, RecursionError):
@@ -297,7 +298,7 @@ def json_list(path: Path, option: str) -> list[Any]:
 
 
 def head(text: str | None, option: str) -> bytes | None:
-    """Parses a head as `threads --json`, `verify` and `append --json` print it."""
+    """Parses a head in the form in which `threads --json`, `verify` and `append --json` print heads."""
     if text is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
         raise misuse(f"must be 64 hexadecimal digits, not {text!r}", option)
     return None if text is None else bytes.fromhex(text)
@@ -312,13 +313,13 @@ def seqs(texts: list[str]) -> list[range]:
             raise misuse(f"must be seqs such as 7 or spans such as 12-20, not {text!r}", "SEQS")
         start, end = int(match[1]), int(match[2] or match[1])
         if not 1 <= start <= end:
-            raise misuse(f"a span must begin at 1 or later and not end before it begins, not {text!r}", "SEQS")
+            raise misuse(f"a span must begin at 1 or later and must not end before its beginning, not {text!r}", "SEQS")
         found.append(range(start, end + 1))
     return found
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Asks for confirmation before an action that cannot be undone; a program passes --yes."""
+    """Asks for confirmation before an action that cannot be undone. The option --yes answers in advance."""
     if yes:
         return
     if not sys.stdin.isatty():

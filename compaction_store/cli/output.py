@@ -1,8 +1,8 @@
-"""The output of verbs: tables for people, JSON lines for programs.
+"""Prints the output of commands: tables for people, JSON lines for programs.
 
 A terminal gets a table and a pipe gets JSON lines, unless `--json` or `--table` is given. All text from users goes
-through `visible`, so that it cannot move the cursor, change a colour or look like a line of the program: continued
-lines are indented. In a pipe, JSON is printed as it is stored.
+through `visible`, so that it cannot move the cursor or change colours. The lines of such text are indented, so that
+none looks like a line of the program. In a pipe, JSON is printed as it is stored.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from compaction_store.cli.json_text import encoded
 from compaction_store.display import visible
 from compaction_store.display.visible import shown
 
-# Replacements for the characters of charts in a locale without them.
+# ASCII replacements for characters of charts, for locales that lack these characters.
 _PLAIN = str.maketrans("·█▒│└─▁▂▃▄▅▆▇…", ".#%|+-___==##~")
 # Wide enough that nothing is cut in a pipe.
 _PIPE_WIDTH = 4000
 _WIDEST_CELL = 100
 _NARROWEST = 9
-# The indentation of the rest of a long line, and of the lines of a user's text.
+# The indentations of the rest of a long line and of the lines of a user's text.
 _CONTINUED = "    "
 _QUOTED = "  "
 #: Context managers that hide the progress bars while something is printed on the same terminal.
@@ -45,7 +45,7 @@ bars: list[Callable[[], AbstractContextManager[None]]] = []
 
 
 def line(text: str) -> str:
-    """Returns a user's text in one line, with its white space collapsed."""
+    """Returns a user's text as one line. Runs of white space become one space."""
     return shown(" ".join(text.split()))
 
 
@@ -77,7 +77,7 @@ def _drop_output() -> None:
 
 @contextmanager
 def without_bars(*, terminal: bool) -> Iterator[None]:
-    """Hides progress bars while something is printed, if it goes to a terminal: it would continue the bar's line."""
+    """Hides progress bars while something is printed on a terminal, where it would continue the line of a bar."""
     with ExitStack() as stack:
         for hidden in bars if terminal else ():
             stack.enter_context(hidden())
@@ -104,7 +104,7 @@ def note(text: str) -> None:
 
 
 def _rows(to: Console, width: int, text: Text, first: str, rest: str) -> list[Text]:
-    """Wraps a line to a width; only its first row is not indented."""
+    """Wraps a line to a width. The first row begins with `first`, and the others with `rest`."""
     if cell_len(first) + cell_len(text.plain) <= width:
         return [Text(first) + text]
     parts = text.wrap(to, max(1, width - cell_len(rest)), overflow="fold")
@@ -131,11 +131,11 @@ class _Cell:
 
 
 class Output:
-    """The output of a verb, as JSON, as CSV or for people. For CSV, `as_json` is True and `csv` collects the rows."""
+    """The output of a command as JSON, as CSV or for people. For CSV, `as_json` is True and `csv` collects the rows."""
 
     def __init__(self, *, as_json: bool | None, as_csv: bool = False) -> None:
         for stream in (sys.stdout, sys.stderr):
-            # Escape a character that the locale lacks instead of raising.
+            # If the locale lacks a character, print an escape sequence instead of raising.
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
@@ -151,12 +151,12 @@ class Output:
             self.csv.add(value)
 
     def end(self) -> None:
-        """Ends a list: prints the rows of CSV."""
+        """Ends a list. Prints the rows that CSV has collected."""
         for cells in () if self.csv is None else self.csv.lines():
             self._write(csv_text.line(map(shown, cells) if self.is_terminal else cells))
 
     def json_text(self, text: str) -> None:
-        """Prints a text that is JSON already."""
+        """Prints text that is already JSON."""
         if self.is_terminal:
             text = visible.json_shown(text)
         self._write(text.encode() + b"\n")
@@ -203,10 +203,9 @@ class Output:
     def rows(
         self, columns: Sequence[str | Column], rows: Iterable[tuple[Mapping[str, Any], Sequence[str]]], none: str
     ) -> int:
-        """Prints a list from the JSON and the cells of each item; prints `none` if the list is empty. Returns the
-        count.
+        """Prints a list and returns its length. Each item of `rows` has a value for JSON, and cells for a table.
 
-        For JSON, `none` goes to stderr, and only on a terminal: a program sees that there are no lines.
+        If the list is empty, prints `none`. With JSON, `none` goes to stderr, and only if that is a terminal.
         """
         count = 0
         if self.as_json:
@@ -225,18 +224,18 @@ class Output:
         return len(listed)
 
     def grid(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
-        """Prints a table without empty optional columns; prints nothing if there are no rows."""
+        """Prints a table. Leaves out optional columns that are empty, and the whole table if there are no rows."""
         if not rows:
             return
         table = self._table(columns, rows)
-        # On a narrow terminal, let the terminal wrap the lines: rich would drop columns.
+        # On a narrow terminal, let the terminal wrap lines, because rich would drop columns.
         before = self.console.width
         self.console.width = max(self._least(table), before)
         self.print_table(table)
         self.console.width = before
 
     def fits(self, columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> bool:
-        """Returns whether a table fits the terminal without wrapping a line."""
+        """Returns whether a table fits the width of the terminal."""
         return self._least(self._table(columns, rows)) <= self.console.width
 
     def _least(self, table: Table) -> int:
@@ -254,7 +253,7 @@ class Output:
         for at in kept:
             column = columns[at]
             name, right, fold = (column, False, False) if isinstance(column, str) else column.parts
-            # Rich computes the minimum width from the longest word, even for columns that must not wrap.
+            # Set the minimum width, because rich uses the longest word even for columns that must not wrap.
             whole = max(cell_len(shown(text)) for text in (name, *(row[at] for row in rows)))
             least = _NARROWEST if fold else cut.get(at, whole)
             table.add_column(
@@ -263,7 +262,7 @@ class Output:
                 no_wrap=not fold and at not in cut,
                 overflow="fold" if fold else "ellipsis",
                 min_width=min(whole, least),
-                # A pipe has no width, but cells as long as a prompt are unreadable.
+                # A pipe has no width, but a cell as long as a prompt would be unreadable.
                 max_width=_WIDEST_CELL if fold else None,
             )
         for row in rows:
@@ -276,7 +275,7 @@ class Output:
         return table
 
     def print_table(self, table: Table, width: int | None = None) -> None:
-        """Prints a table; in a pipe, without trailing spaces."""
+        """Prints a table. In a pipe, trailing spaces are removed."""
         if self.is_terminal:
             with without_bars(terminal=True):
                 self.console.print(table, width=width)
@@ -301,18 +300,18 @@ class Output:
             sys.stdout.write(text)
             self.flush()
             return
-        # -R lets colours through. All colours come from the program: control characters in users' text are escaped.
+        # The option -R passes colours through. Control characters in users' text are escaped, so they set no colours.
         given = shlex.split(os.environ.get("PAGER", "less -R"))
         subprocess.run(given, input=text.encode(errors="backslashreplace"), check=False)  # noqa: S603 — the user's own
 
     def wrapped(self, text: str, *, indent: int = 0, style: str | None = None) -> None:
-        """Prints a line wrapped to the terminal's width; the rows after the first are indented."""
+        """Prints a line, wrapped to the width of the terminal. Rows after the first are indented."""
         width = max(_NARROWEST, min(self.console.width, _WIDEST_CELL) - indent - len(_CONTINUED))
         for at, part in enumerate(Text(shown(text)).wrap(self.console, width)):
             self.text(f"{'':<{indent}}{_CONTINUED if at else ''}{part.plain.rstrip()}", style)
 
     def facts(self, value: Mapping[str, Any], cells: Sequence[tuple[str, str]]) -> None:
-        """Prints one value: as JSON, or as lines with a name and a cell."""
+        """Prints `value` as JSON, or `cells` as lines with a name and a text."""
         if self.as_json:
             self.json(value)
             return
@@ -320,7 +319,7 @@ class Output:
         table.add_column()
         table.add_column(max_width=_WIDEST_CELL)
         for name, cell in cells:
-            # In a second column, no line of a user's text can look like a name.
+            # Put users' text into a second column, where none of its lines can look like a name.
             table.add_row(Text(name, style="bold"), Text("\n".join(visible.lines(cell))))
         self.print_table(table)
 
@@ -328,8 +327,8 @@ class Output:
 class Column:
     """A column with options.
 
-    `right` aligns to the right, `fold` wraps long texts, `cut` is the smallest width to which a terminal shortens
-    texts, `optional` omits the column if it is empty.
+    `right` aligns the column to the right, and `fold` wraps long texts. `cut` is the minimum width to which texts are
+    shortened on a terminal. An `optional` column is omitted if it is empty.
     """
 
     def __init__(

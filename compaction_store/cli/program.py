@@ -1,6 +1,6 @@
-"""The program: its verbs, and how errors become exit codes.
+"""The program: its commands, which are called verbs here, and the conversion of errors to exit codes.
 
-A refusal by the store and a wrong call are one line on stderr and an exit code; only a bug shows a traceback.
+A refusal by the store, or a wrong call, prints one line on stderr and sets an exit code. Only a bug shows a traceback.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from compaction_store.errors import CompactionStoreError, OutcomeUnknown
 
 
 class Verb(NamedTuple):
-    """A verb. `place` names its module in this package and its function; the module is imported when the verb is
-    called.
+    """A command. `place` names the module and the function that implement it, as in "reading.threads".
+
+    The module is imported when the command is called.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Verb(NamedTuple):
         return found
 
 
-# The verbs by purpose, in the order in which users need them.
+# The commands by purpose, in the order in which users need them.
 PANELS: dict[str, tuple[Verb, ...]] = {
     "Store": (
         Verb("demo", "Demonstrate the store on a new thread.", "demo", "demo.demo"),
@@ -158,7 +159,7 @@ _OF_VERBS = frozenset({"--url", "--tenant", "--json", "--table"})
 
 
 class Program(TyperGroup):
-    """Turns every way in which a verb can end into an exit code, and imports only the verb that is called."""
+    """The group of all commands. It sets the exit code, and imports only the command that is called."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -171,19 +172,19 @@ class Program(TyperGroup):
         return self.commands.get(cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:  # noqa: ARG002 — as click calls it
-        """Completes a verb or an option of the program; the verb's own options are completed by the verb."""
+        """Completes the names of commands and the options of the program. Commands complete their own options."""
         options = [name for option in self.params for name in option.opts if incomplete.startswith("-")]
         offered = [(verb.name, verb.short) for verb in VERBS] + [(name, "") for name in options]
         return [_CompletionItem(name, help=said) for name, said in offered if name.startswith(incomplete)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0].partition("=")[0] in _OF_VERBS:
-            raise misuse("must come after the verb", args[0].partition("=")[0])
+            raise misuse("must come after the command", args[0].partition("=")[0])
         with _shown_misuse():
             return super().parse_args(ctx, args)
 
     def main(self, *arguments: Any, **more: Any) -> Any:
-        """Prints a usage error in one line, like every other error."""
+        """Runs the program. Prints usage errors in one line, like every other error."""
         is_standalone = more.get("standalone_mode", True)
         try:
             code = super().main(*arguments, **more | {"standalone_mode": False})
@@ -230,7 +231,7 @@ class Program(TyperGroup):
 
 @contextmanager
 def _shown_misuse() -> Iterator[None]:
-    """Escapes the text of a usage error: an argument may be a file name that somebody else chose."""
+    """Escapes the text of usage errors, because they quote arguments, such as file names that somebody else chose."""
     try:
         yield
     except _Misuse as error:
@@ -239,7 +240,7 @@ def _shown_misuse() -> Iterator[None]:
 
 
 def _output() -> Any:
-    """Returns the module `output`. It is imported late, because its library takes half of the time of a short call."""
+    """Imports the module `output`. This is done late, because loading rich takes half the time of a short command."""
     return import_module("compaction_store.cli.output")
 
 
@@ -247,7 +248,7 @@ def _note(text: str) -> None:
     _output().note(text)
 
 
-# Depending on its version, typer contains a copy of click or uses the installed one.
+# Depending on its version, typer contains a copy of click or uses the installed click.
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 _CompletionItem: Any = import_module(f"{_ClickException.__module__.rpartition('.')[0]}.shell_completion").CompletionItem
 _NoArguments: Any = getattr(sys.modules[_ClickException.__module__], "NoArgsIsHelpError", ())
@@ -271,7 +272,7 @@ def _print_error(error: CompactionStoreError) -> None:
 
 program = typer.Typer(
     cls=Program,
-    # Plain text for every terminal and for docs/cli.md; tracebacks without values, which may be messages.
+    # Help is plain text, for every terminal and for docs/cli.md. Tracebacks show no values, which may be messages.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
@@ -282,7 +283,7 @@ program = typer.Typer(
 
 @cache
 def _command(verb: Verb) -> Any:
-    """Makes the command of a verb, as `Typer.command` would."""
+    """Returns typer's command object for a command, as `Typer.command` would make it."""
     alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     epilog = f"\b\nExample:\n  compaction-store {verb.example}"
     alone.command(verb.name, short_help=verb.short, epilog=epilog)(verb.function)
@@ -290,7 +291,7 @@ def _command(verb: Verb) -> Any:
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by their names; each is made when it is asked for."""
+    """A mapping of names to command objects, which are created when they are looked up."""
 
     def __getitem__(self, name: str) -> Any:
         return _command(_BY_NAME[name])
@@ -319,6 +320,6 @@ def compaction_store(
 ) -> None:
     """A persistent conversation store on Postgres, with auditable compaction records.
 
-    The database is --url, else $COMPACTION_STORE_URL, else an embedded Postgres. Only view, replay, show and export
-    print the content of messages; some other verbs print it with --text.
+    The database is the one that --url or else $COMPACTION_STORE_URL names; without both, it is an embedded Postgres.
+    Only view, replay, show and export print the content of messages; some other commands print it with --text.
     """

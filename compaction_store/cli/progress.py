@@ -20,8 +20,9 @@ _DELAY = 1.0
 
 
 class Progress:
-    """A progress bar with rate and time left, on stderr if that is a terminal. It appears after a second, goes when
-    the verb prints something on the terminal, and appears again a second later.
+    """A progress bar on stderr, if that is a terminal, with the rate and the time left.
+
+    The bar appears after a second. When the command prints something on the terminal, the bar is hidden for a second.
     """
 
     def __init__(self, what: str, unit: str, total: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Lists threads and shows views and messages."""
+"""The commands `threads`, `view` and `replay`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def view(
         typer.Option(
             "--at",
             metavar="WHEN",
-            help="Show a past view: at a pos (120), a time (2026-05-01T12:30, 7d), or after a record (compaction:3).",
+            help="Show the view at a pos (120), at a time (2026-05-01T12:30), at an age (7d) or after a record"
+            " (compaction:3).",
             show_default=False,
         ),
     ] = None,
@@ -96,20 +97,20 @@ def view(
         typer.Option(
             "--seen-by",
             metavar="SEQ",
-            help="Show the view from which the model wrote the reply at this seq.",
+            help="Show the view that the model was sent when it wrote the reply at this seq.",
             show_default=False,
         ),
     ] = None,
     render: Annotated[
         Format | None,
-        typer.Option("--for", help="Print the view as JSON arguments of an API request.", show_default=False),
+        typer.Option("--for", help="Print the view as the JSON arguments of this API's request.", show_default=False),
     ] = None,
     full: _Full = False,
     url: Url = None,
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Shows the view of a thread, now or at a past time: its messages, with every active compaction folded."""
+    """Shows the view of a thread, now or at a past time. Active compactions replace the messages that they fold."""
     if at is not None and seen_by is not None:
         raise misuse("must not be given with --at", "--seen-by")
     out = Output(as_json=as_json)
@@ -158,7 +159,7 @@ def _show_view(out: Output, found: View, *, full: bool) -> None:
 
 
 def _line(seq: str, what: str, tokens: str, text: str) -> str:
-    # Fixed widths, so that a long thread can be printed while it is read.
+    # The widths are fixed, so that the messages of a long thread can be printed as they are read.
     return f"{seq:>13}  {what:<14}{tokens:>8}  {text}"
 
 

@@ -1,4 +1,4 @@
-"""Replays many threads for `evaluate` and `autopsy`: in this process, or in several for many threads."""
+"""Replays threads for `evaluate` and `autopsy`. Many threads are replayed in several processes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from compaction_store.evaluation.evaluating import Settings, ThreadRuns
     from compaction_store.probes import NameReader
 
-# A process takes a second to start; replaying fewer threads than this takes less.
+# With fewer threads than this, starting processes would take longer than replaying the threads in this process.
 _LEAST_THREADS = 40
-# The number of threads that a process is given at a time.
+# The number of threads that a process gets at a time.
 _AT_A_TIME = 4
 
 
 class Setup(NamedTuple):
-    """The policies by name, and how threads are replayed under them."""
+    """The policies by name, and the settings of the replay."""
 
     policies: dict[str, Policy | None]
     settings: Settings
@@ -37,7 +37,7 @@ class Setup(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The options of the command line, from which another process can make the same policies."""
+    """The options of the command line, from which every process makes the same policies."""
 
     strategies: tuple[str, ...] = ()
     summarizers: tuple[str, ...] = ("extractive",)
@@ -54,7 +54,7 @@ class Wanted:
     judge_replicates: int = 3
 
     def made(self) -> Setup:
-        """Makes the policies and settings; raises for anything that does not fit."""
+        """Returns the policies and the settings. Raises an error if an option is wrong."""
         from compaction_store import tokens
         from compaction_store.evaluation import RECORDED, Prices
         from compaction_store.evaluation.evaluating import Settings, check_policies
@@ -68,7 +68,7 @@ class Wanted:
         return Setup(check_policies([*own, *self._policies()], settings), settings)
 
     def _policies(self) -> Iterator[Policy]:
-        """Yields every combination, named after the parts that differ."""
+        """Yields a policy for each combination of options. Its name has the options that differ between policies."""
         from compaction_store.evaluation import Policy
 
         if self.strategies and not self.windows:
@@ -108,7 +108,7 @@ def runs(
     setup: Setup,
     processes: int | None = None,
 ) -> Iterator[ThreadRuns]:
-    """Yields the result of each thread, in the order of the names. `setup` was made from `wanted` in this process."""
+    """Yields the result of each thread, in the order of `names`. `setup` must have been made from `wanted`."""
     from compaction_store.probes import NameReader
 
     count = min(processes or os.cpu_count() or 1, len(names) // _AT_A_TIME + 1)
@@ -146,7 +146,7 @@ class _Worker(NamedTuple):
 
 
 _given: tuple[str | None, str, Wanted] | None = None
-# Closed when the process ends.
+# Keeps the worker's reader open until the process ends.
 _open = ExitStack()
 
 

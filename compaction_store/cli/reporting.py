@@ -1,4 +1,4 @@
-"""Writes audit reports."""
+"""The command `report`, which writes audit reports."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _STDOUT = "-"
 def report(
     threads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[THREADS]...", help="The threads to report on; or give a period.", show_default=False),
+        typer.Argument(metavar="[THREADS]...", help="The threads to report on, or give --since.", show_default=False),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             "--since",
             metavar="WHEN",
-            help="Report on the time since then, for example 2026-05-01, or 24h or 7d ago.",
+            help="The start of the period: a date such as 2026-05-01, or an age such as 24h or 7d.",
             show_default=False,
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="WHEN", help="Report on the time up to then.", show_default=False),
+        typer.Option("--until", metavar="WHEN", help="The end of the period. [default: now]", show_default=False),
     ] = None,
     to: Annotated[
         str, typer.Option("--to", metavar="FILE", help="The file to write; - is standard output.")
@@ -49,16 +49,18 @@ def report(
 ) -> None:
     """Writes an audit report: one HTML file that opens offline, can be printed, and can be verified anywhere.
 
-    It shows the verification, every record with its originals beside the summary, erasures and holds, what each reply
-    was written from, and the messages. It contains the bundles of its threads, and with --checkpoints the newest
-    checkpoint, so that `verify FILE` and `python -m compaction_store.offline FILE` can check it without a database.
-    With a period and no thread names, it covers all threads that changed in the period. The exit code is 1 if the
-    verification has findings.
+    The report shows the verification, every record with its summary beside the original messages, erasures and holds,
+    the view that the model was sent for each reply, and the messages. The report contains the bundles of its threads
+    and, with --checkpoints, the newest checkpoint, so that `verify FILE` and
+    `python -m compaction_store.offline FILE` can check it without a database.
+
+    With --since and without thread names, the report covers all threads that changed in the period. The exit code is 1
+    if the verification has findings.
     """
     if not threads and since is None:
         raise misuse("give thread names, or --since for all threads that changed", "THREADS")
     log = open_log(checkpoints, public_key)
-    # Its page needs an extra.
+    # Imported here, because the page needs an extra.
     from compaction_store.reporting import envelope, gather, page
 
     with options.reader(url, tenant) as reader:

@@ -1,4 +1,4 @@
-"""Rewinds and clears views, and repairs compactions."""
+"""The commands `rewind`, `clear` and `repair`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def rewind(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Ends the view of a thread at a message by hiding all later ones. They stay in replay; revoke undoes it.
+    """Ends the view of a thread at a message, by hiding all later messages.
 
-    A compaction that reaches from before the message to after it is revoked in the same run.
+    The hidden messages stay in replay, and revoke shows them again. If a compaction covers messages on both sides of
+    the new end, it is revoked in the same run.
     """
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
@@ -52,7 +53,7 @@ def clear(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Empties the view of a thread. Nothing is erased: messages stay in replay, and revoke undoes it."""
+    """Empties the view of a thread. Nothing is erased: the messages stay in replay, and revoke restores the view."""
     out = Output(as_json=as_json)
     with options.store(url, tenant) as store:
         written = store.clear(thread, hide=hide, reason=reason, actor=actor, authority=authority)

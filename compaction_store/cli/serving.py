@@ -1,4 +1,4 @@
-"""Serves a tenant's threads: to auditors as pages, and to agents over MCP."""
+"""The commands `serve`, which serves pages to auditors, and `mcp`, which serves threads to agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def serve(
             metavar="HEADER",
             show_default=False,
             help="Take the reader's name from this header, which a proxy sets after it has authenticated the reader."
-            " Without it, only the browser that opens the printed address first is let in.",
+            " Without --auth, only the browser that first opens the printed address gets access.",
         ),
     ] = None,
     names: Annotated[
@@ -44,7 +44,7 @@ def serve(
         typer.Option(
             "--name",
             metavar="HOST",
-            help="A host name by which the pages may be requested, besides localhost. Repeat it for several.",
+            help="Serve the pages under this host name too, besides localhost. Repeat the option for several names.",
             show_default=False,
         ),
     ] = None,
@@ -70,7 +70,7 @@ def serve(
         bool,
         typer.Option(
             "--review",
-            help="Let readers record verdicts on records. The login must be a member of compaction_store_reviewer too.",
+            help="Let readers record verdicts on records. The login must also have the role compaction_store_reviewer.",
         ),
     ] = False,
     actor: Annotated[
@@ -80,27 +80,27 @@ def serve(
         ),
     ] = None,
     as_login: Annotated[
-        bool, typer.Option("--as-login", help="Use the login's own rights, not those of the roles.")
+        bool, typer.Option("--as-login", help="Use the rights of the login instead of those of the roles.")
     ] = False,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
     """Serves pages for an auditor: threads, past views, records beside their originals, erasures and proofs.
 
-    Nothing can be written, except verdicts with --review. The session takes the role compaction_store_auditor, which
-    the login must be a member of, and ends every statement after 20 seconds. With --window, the threads that are due
-    for compaction are listed.
+    Nothing can be written, except verdicts with --review. The session takes the role compaction_store_auditor, so the
+    login must be a member of this role. Every statement is cancelled after 20 seconds. With --window, a page lists the
+    threads that are due for compaction.
     """
     from compaction_store.store import AsyncReader, AsyncStore
 
     if review and not content:
-        raise misuse("must not be given with --no-content: nobody can judge words that are not shown", "--review")
+        raise misuse("must not be given with --no-content, because reviewers must see the text", "--review")
     if actor is not None and auth is not None:
         raise misuse("must not be given with --auth, which names the reader", "--actor")
     host, port = _address(listen, "--listen")
     if auth is None and not _is_loopback(host):
         raise misuse(f"must be on 127.0.0.1 unless --auth is given, not {host!r}", "--listen")
-    # An extra, and slow to import.
+    # Imported here, because the import is slow and needs an extra.
     from compaction_store import web
 
     budget = options.budget(window, reserve, trigger, target)
@@ -173,27 +173,28 @@ def mcp(
             "--http",
             metavar="HOST:PORT",
             show_default=False,
-            help="Serve over streamable HTTP instead of stdin and stdout, to clients that send the token in"
-            f" ${_TOKEN}, or the one that is printed.",
+            help="Serve over streamable HTTP instead of stdin and stdout. Clients must send the token in"
+            f" ${_TOKEN} or, without it, the token that is printed.",
         ),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=500, help="The maximum length of a result.")
+        int, typer.Option("--max-tokens", metavar="N", min=500, help="The maximum length of a result in tokens.")
     ] = 4000,
     as_login: Annotated[
-        bool, typer.Option("--as-login", help="Use the login's own rights, not those of the auditor's role.")
+        bool, typer.Option("--as-login", help="Use the rights of the login instead of those of the auditor's role.")
     ] = False,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Serves the tenant's threads to an agent over MCP: to search and read them, and to ask what was compacted.
+    """Serves the tenant's threads over MCP to an agent, which can search and read them and see what was compacted.
 
-    Nothing can be written. The session takes the role compaction_store_auditor, which the login must be a member of.
+    Nothing can be written. The session takes the role compaction_store_auditor, so the login must be a member of this
+    role.
     """
     from compaction_store.store import AsyncReader
 
     host, port = ("", 0) if http is None else _address(http, "--http")
-    # An extra, and slow to import.
+    # Imported here, because the import is slow and needs an extra.
     from compaction_store.adapters import mcp as adapter
 
     role = None if as_login else _AUDITOR
@@ -212,7 +213,7 @@ def mcp(
 
 def _address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 <= int(port) < 65536:  # noqa: PLR2004 — as many as there are
+    if not host or not port.isdecimal() or not 0 <= int(port) < 65536:  # noqa: PLR2004 — the number of ports
         raise misuse(f"must look like 127.0.0.1:8000, not {text!r}", option)
     return host.strip("[]"), int(port)
 

@@ -1,4 +1,4 @@
-"""Shows a compaction record beside the messages that it replaces."""
+"""The command `show`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _WIDEST = 160
 _SIDE_BY_SIDE = 90
-# The part of each original that `show` prints without --full.
+# The number of characters of each message that `show` prints without --full.
 _LONGEST = 1000
 _AT_EACH_END = 10
 _FACTS = (
@@ -66,7 +66,7 @@ def show(
         right = [("a summary that was not applied", record.summary_text)]
     sides = [("originals", left if full else _shortened(left)), ("replacement", right)]
     if read is not None:
-        # The summarizer's input had the replacements of earlier records instead of these originals.
+        # Earlier records had replaced some originals, so the summarizer read their replacements instead.
         made_from = [_said(element) for element in read]
         sides.insert(1, ("input of the summarizer", made_from if full else _shortened(made_from)))
     with out.paged():
@@ -75,7 +75,7 @@ def show(
 
 
 def _inside(store: Reader, record: Compaction) -> list[int]:
-    """Returns the numbers of the records that a record was made from; none if that is not known."""
+    """Returns the numbers of the records that a record was made from; an empty list if they are not known."""
     try:
         return [branch.record.number for branch in store.tree(record).inside]
     except UnknownEntry:
@@ -103,7 +103,7 @@ def _said(element: Element) -> tuple[str, str]:
 
 
 def _shortened(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Shortens long messages, and drops those in the middle of many."""
+    """Shortens long messages, and leaves out messages in the middle if there are many."""
     cut = [
         (head, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)")
         for head, text in said
@@ -137,7 +137,7 @@ def _show_record(out: Output, record: Compaction, inside: list[int]) -> None:
 
 
 def _side_by_side(out: Output, sides: list[tuple[str, list[tuple[str, str]]]]) -> None:
-    """Prints originals and replacement in columns, or one below the other on a narrow terminal."""
+    """Prints originals and replacement in columns or, on a narrow terminal, one below the other."""
     if not any(side for _, side in sides):
         return
     cells = [_blocks(side) for _, side in sides]
@@ -151,12 +151,12 @@ def _side_by_side(out: Output, sides: list[tuple[str, list[tuple[str, str]]]]) -
     for name, _ in sides:
         table.add_column(name, ratio=1, overflow="fold")
     table.add_row(*cells)
-    # A wider table would be mostly spaces.
+    # Limit the width, because a wider table would be mostly spaces.
     out.print_table(table, width=min(out.console.width, _WIDEST))
 
 
 def _blocks(said: list[tuple[str, str]]) -> Group:
-    """Indents every line of a text below its heading."""
+    """Returns texts with their headings. Every line of a text is indented below the heading."""
     if not said:
         return Group(Text("nothing"))
     parts: list[RenderableType] = []

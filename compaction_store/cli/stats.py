@@ -1,4 +1,4 @@
-"""Statistics: a thread's tokens over its life, the savings of each compaction, and the cost of summarizers."""
+"""The command `stats`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HEIGHT = 8
 _WIDEST = 100
-# The kinds of records that are not planned by a callback.
+# The kinds of records that no callback plans.
 _NO_ATTEMPTS = ("revocation", "rewind", "clear")
 
 
@@ -65,7 +65,7 @@ def stats(
         typer.Option(
             "--prices",
             metavar="FILE",
-            help="Prices of models as JSON, to model each compaction's money with.",
+            help="Prices of models as JSON, to estimate the money of each compaction.",
             show_default=False,
         ),
     ] = None,
@@ -78,7 +78,7 @@ def stats(
     window: Annotated[
         int | None,
         typer.Option(
-            "--window", metavar="TOKENS", min=1, help="With --prices: that model's context window.", show_default=False
+            "--window", metavar="TOKENS", min=1, help="With --prices: the model's context window.", show_default=False
         ),
     ] = None,
     url: Url = None,
@@ -115,7 +115,7 @@ def _of_one(store: Reader, out: Output, thread: str, svg: Path | None, paid: Mon
     now = store.thread(thread, hidden=True)
     applied = [record for record in records if record.outcome == "applied" and record.revokes is None]
     if svg is not None:
-        # Write the chart first: the verb ends early if the reader of the table closes the pipe.
+        # Write the chart first, because the command ends early if the reader of the table closes the pipe.
         _draw(svg, line, thread)
     if out.csv is not None:
         out.rows([], ((values.compaction(record), ()) for record in applied), f"no compactions of thread {thread!r}")
@@ -144,7 +144,7 @@ def _draw(svg: Path, line: Course, thread: str) -> None:
 
 
 def course_of(store: Reader, thread: str, records: Iterable[Compaction]) -> Course:
-    """Computes the tokens of a thread's view at every pos, as far as this release knows its entries."""
+    """Returns the size of a thread's view at every pos. Ends before the first entry of a kind that is not known."""
     found = store.thread(thread, hidden=True)
     last_pos = found.last_pos if found.unknown_pos is None else found.unknown_pos - 1
     with Progress("stats", "messages", last_pos) as progress:
@@ -226,7 +226,7 @@ def _of_all(store: Reader, out: Output, tenant: str) -> None:
 
 
 def _own(store: Reader, records: Iterable[Compaction]) -> Iterator[Compaction]:
-    """Yields the records that a fork did not copy: their summaries were paid for in its parent."""
+    """Leaves out records that a fork copied from its parent, because the parent's records already have their cost."""
     copied_to: dict[UUID, int] = {}
     for record in records:
         if record.thread_uid not in copied_to:

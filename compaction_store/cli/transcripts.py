@@ -1,4 +1,4 @@
-"""Finds the transcripts in files and folders, and says of each file that is left out why it is."""
+"""Finds transcripts in files and folders, and prints the reason for each file that is left out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def imported(store: Store, paths: Sequence[Path]) -> Iterator[str]:
-    """Imports transcripts, and yields the names of their threads. What cannot be read is named and left out."""
+    """Imports transcripts, and yields the names of their threads. Prints a note for everything that cannot be read."""
     from compaction_store import importers
 
     seen: set[str] = set()
@@ -48,11 +48,11 @@ def _say_what_is_missing(thread: importers.ThreadImported) -> None:
 
 
 def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
-    """Yields one source for all sessions of a program, and each other file."""
+    """Yields one source for all sessions of a program, and the path of each other file."""
     from compaction_store import importers
     from compaction_store.importers import claude_code, codex
 
-    # Programs keep a file for each session in these formats: all their files are imported at once.
+    # Formats with one file for each session. All files of such a format are imported together.
     readers: dict[str, Callable[..., Source]] = {claude_code.FORMAT: claude_code.ClaudeCode, codex.FORMAT: codex.Codex}
     sessions: dict[str, list[Path]] = {form: [] for form in readers}
     known: dict[tuple[int, int], Path] = {}
@@ -62,7 +62,7 @@ def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
                 _check(file, known)
                 form = importers.detect(file)
             except InvalidSource as error:
-                # The hint names an option that only `import` has.
+                # Remove the hint, which names an option that only `import` has.
                 why = str(error).removeprefix(f"{file.name}: ").partition("; name the format")[0]
                 note(f"{line(str(file))} is left out: {line(why)}")
                 continue
@@ -76,7 +76,7 @@ def _sources(paths: Sequence[Path]) -> Iterator[Source | Path]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yields a file, or every file of JSON lines in a folder and below. Links to folders are not followed."""
+    """Yields a file, or every file of JSON lines in a folder and its subfolders. Does not follow links to folders."""
     if not path.is_dir():
         yield path
         return
@@ -98,11 +98,11 @@ def _check(file: Path, known: dict[tuple[int, int], Path]) -> None:
     try:
         found = file.stat()
     except OSError as error:
-        raise InvalidSource(f"it cannot be read: {error.strerror}") from None
+        raise InvalidSource(f"the file cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidSource("it is not a file")
+        raise InvalidSource("this is not a regular file")
     if not found.st_size:
-        raise InvalidSource("it is empty")
+        raise InvalidSource("the file is empty")
     other = known.setdefault((found.st_dev, found.st_ino), file)
     if other is not file:
-        raise InvalidSource(f"it is the same file as {other}")
+        raise InvalidSource(f"this is the same file as {other}")

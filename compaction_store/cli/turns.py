@@ -1,4 +1,4 @@
-"""Runs a command in a turn on a thread."""
+"""The command `turn`, which runs another command in a turn on a thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_store.cli import options
 from compaction_store.cli.options import Tenant, Thread, Url
 from compaction_store.cli.wrong_call import misuse
 
-# Like a shell, add this to the number of the signal that ended the command.
+# If a signal ended the command, the exit code is this plus the number of the signal, as in a shell.
 _SIGNALLED = 128
 
 
@@ -29,19 +29,19 @@ def turn(
     ] = 30.0,
     actor: Annotated[
         str | None,
-        typer.Option("--actor", metavar="NAME", help="The actor that others see.", show_default="user@host"),
+        typer.Option("--actor", metavar="NAME", help="The actor that holds the turn.", show_default="user@host"),
     ] = None,
     url: Url = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Runs a command in a turn on a thread: a thread has one turn at a time, in the order of the requests.
+    """Runs a command in a turn on a thread. A thread has one turn at a time, and requests get their turns in order.
 
-    The exit code is the command's. Put the command's own options after `--`. Appends by the command do not check that
-    the turn still has the thread.
+    The exit code is that of the command. Put `--` before a command that has options. Appends by the command do not
+    check that the turn is still valid.
     """
     with options.store(url, tenant) as store, store.turn(thread, wait=wait, lease=lease, actor=actor):
         try:
             code = subprocess.run(command, check=False).returncode  # noqa: S603 — it is what the user asked for
         except OSError as error:
-            raise misuse(f"cannot run it: {error.strerror}", "COMMAND") from None
+            raise misuse(f"cannot run the command: {error.strerror}", "COMMAND") from None
     raise typer.Exit(code if code >= 0 else _SIGNALLED - code)

@@ -1,4 +1,4 @@
-"""The store's values as JSON and as cells of tables. Content is included only if a verb asks for it."""
+"""Converts the store's values to JSON and to cells of tables. Content is included only if the caller asks for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READ = 4000
 
 
 def of_tenant(names: Sequence[str]) -> dict[str, Any]:
-    """Returns the tenant for a line of JSON, if it was asked for all of them."""
+    """Returns the field `tenant` for a line of JSON; no field if the command lists one tenant only."""
     return {"tenant": names[0]} if names else {}
 
 
@@ -35,12 +35,12 @@ def thread(value: ThreadValue, *, metadata: bool = False) -> dict[str, Any]:
 
 
 def view_tokens(value: ThreadValue) -> str:
-    """Returns the tokens of a thread's view; `unknown` after an entry of a kind that this release does not know."""
+    """Returns the tokens of a thread's view; "unknown" if an entry is of a kind that this release does not know."""
     return "unknown" if value.view_tokens is None else number(value.view_tokens)
 
 
 def message(value: Message) -> str:
-    """Returns JSON with the payload exactly as it is stored."""
+    """Returns a message as JSON, with the payload exactly as it is stored."""
     header = encoded({
         "seq": value.seq, "pos": value.pos, "role": value.role, "tokens": value.tokens,
         "created_at": value.created_at, "redacted": value.redacted, "meta": value.meta,
@@ -72,12 +72,12 @@ def compaction(value: Compaction, *, text: bool = False) -> dict[str, Any]:
     parts = {name: getattr(value, name) for name in names}
     error = value.error
     if error is not None:
-        # The name of a class, and a place in a program: neither contains content.
+        # These are the name of a class and a place in a program, so they contain no content.
         parts |= {"error": error.get("type"), "error_at": error.get("at")}
     covered = [{name: failed.get(name) for name in ("type", "summarizer", "model")} for failed in value.failed_before]
     parts |= {"summarizer": value.summarizer, "settings": value.settings, "usage": value.usage}
     if value.settings is not None and not text:
-        # The system prompt of a request may be among its parameters.
+        # The parameters of a request may include the system prompt, which is content.
         parts["settings"] = {name: part for name, part in value.settings.items() if name != "system"}
     parts |= {"duration": value.duration, "unreadable": value.unreadable}
     parts |= {"failed_before": covered} if covered else {}
@@ -91,7 +91,7 @@ def failure(failed: Payload) -> str:
 
 
 def error(value: Payload) -> str:
-    """Describes the error of a record or an attempt. Its text is this package's own, without content."""
+    """Describes the error of a record or an attempt. Texts that may quote a message are never recorded."""
     text = f": {value['text']}" if value.get("text") else ""
     place = f" (at {value['at']})" if "at" in value else ""
     return f"{value.get('type')}{text}{place}"
@@ -118,7 +118,7 @@ def span(start: int | None, end: int | None) -> str:
 
 
 def preview(payloads: Iterable[Payload | None]) -> str:
-    """Returns the beginning of some messages' text, in one line."""
+    """Returns the beginning of the messages' text as one line."""
     text = line(" / ".join(said(payload)[:_READ] for payload in payloads))
     return text if len(text) <= _PREVIEW else f"{text[: _PREVIEW - 1]}…"
 
@@ -162,18 +162,18 @@ def record_cells(value: Compaction) -> list[str]:
 
 
 def failure_cells(value: Compaction) -> list[str]:
-    """Returns the cells of an attempt that failed or was rejected: its error in one line, and fewer other cells."""
+    """Returns the cells of a failed or rejected attempt. Its error is one line, and some other cells are left out."""
     number_, written, _, seqs, _, _, _, called, _, _, _, model, problem = record_cells(value)
     return [number_, written, seqs, called, model, next(iter(problem.splitlines()), "")]
 
 
 def _covered(value: Compaction) -> str:
-    """Lists the failures of the summarizers that were tried before the record's own."""
+    """Lists the failures of the summarizers that were tried before the one that wrote the record's summary."""
     return ", ".join(f"{failed.get('type')} (covered)" for failed in value.failed_before)
 
 
 def change(value: Compaction) -> str:
-    """Says by how many tokens an attempt changed, or would have changed, the view."""
+    """Returns the size of an attempt's span before and after, as far as it is known."""
     before, after = number(value.tokens_before), number(value.tokens_after)
     return f"{before} to {after} tokens" if before and after else f"{before} tokens" if before else ""
 
@@ -194,7 +194,7 @@ def record_lines(value: Compaction, *, own: bool) -> list[str]:
 
 
 def _ranges(found: object) -> str:
-    """Returns the ranges in an event's body, which may contain any JSON."""
+    """Formats the ranges from an event's body. The body may contain any JSON, so other values are left out."""
     pairs = found if isinstance(found, list) else []
     return ", ".join(
         span(*pair)
@@ -204,7 +204,7 @@ def _ranges(found: object) -> str:
 
 
 def event_cells(value: Event) -> list[str]:
-    """Returns an event's cells: pos, time, kind, erased seqs and records, actor, login, authority, reason."""
+    """Returns the cells of an event: pos, time, kind, erased seqs and records, actor, login, authority and reason."""
     what, erased = value.kind, ["", ""]
     if value.kind == "redaction":
         what = "thread erased" if "whole" in value.body else "messages erased"

@@ -1,4 +1,4 @@
-"""Verifies threads of a database, and bundles and reports in files."""
+"""The command `verify`, for threads of a database, and for files of bundles and reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def verify(
         list[str] | None,
         typer.Argument(
             metavar="[THREADS|FILES]...",
-            help="Names of threads, or files of bundles and reports; or --all.",
+            help="Names of threads, or files of bundles and reports, or give --all.",
             show_default=False,
         ),
     ] = None,
@@ -63,14 +63,14 @@ def verify(
 ) -> None:
     """Verifies threads: recomputes their chains and reports every difference from what was written.
 
-    Level schema also checks that the database still has its protections. Level checkpoint also compares with the newest
-    signed checkpoint. The exit code is 1 if there are findings. The head is printed so that you can compare it with one
-    that you keep elsewhere.
+    Level schema also checks that the database still has its protections. Level checkpoint also compares the threads
+    with the newest signed checkpoint. The exit code is 1 if there are findings. The head is printed, so that you can
+    compare it with a head that you keep elsewhere.
 
-    An argument that names a file is verified as a bundle or a report, without a database; - is standard input. With
-    --public-key, each bundle, also in a report, must include a checkpoint that is signed with this key and contains the
-    thread. For a report, its hash is checked too, and that the page agrees with its bundles. If a file cannot be read,
-    the others are verified, and the exit code is 2.
+    If an argument names a file, the file is verified as a bundle or a report, without a database; - is standard input.
+    With --public-key, each bundle, also inside a report, must include a checkpoint that this key signed and that
+    contains the thread. For a report, the command also checks the report's hash, and compares the page with the
+    bundles. If a file cannot be read, the others are verified, and the exit code is 2.
     """
     if bool(what) + every + all_tenants != 1:
         raise misuse("give either threads or files, or --all, or --all-tenants", "THREADS|FILES")
@@ -152,7 +152,7 @@ def _threads(out: Output, verification: _Verification, url: str | None, tenant: 
             for report in verification.reports(its, progress):
                 is_schema = report.thread_uid is None and report.level == "schema"
                 if is_schema and has_schema:
-                    # One schema serves all tenants.
+                    # All tenants share one schema, so show its report once.
                     continue
                 has_schema = has_schema or is_schema
                 count += report.thread_uid is not None

@@ -1,8 +1,8 @@
-"""A worker: compacts the threads that are due, several at once, until it is stopped.
+"""The command `worker`, which compacts the threads that are due, several at once, until it is stopped.
 
-Any number of workers may run. Leases in the database ensure that only one compacts a thread; when a worker is killed,
-others take over its threads after its leases expire. On the first signal a worker starts nothing new and finishes its
-runs; on the second it exits at once.
+Any number of workers may run. Leases in the database ensure that only one worker compacts a thread. If a worker is
+killed, others take over its threads when its leases expire. After the first signal, a worker finishes its runs and
+starts no new ones. After the second signal, it exits at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NONE_DUE = "no thread is due; a thread whose last attempt failed is retried aft
 Tenants = Annotated[
     list[str],
     typer.Option(
-        "--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant. Repeat it for several.",
+        "--tenant", metavar="NAME", envvar="COMPACTION_STORE_TENANT", help="The tenant. Repeat the option for several.",
         show_default="default",
     ),
 ]  # fmt: skip
@@ -59,7 +59,7 @@ def worker(
     ] = 4,
     every: Annotated[
         float,
-        typer.Option("--every", metavar="SECONDS", min=0.1, help="How often to look for threads that are due."),
+        typer.Option("--every", metavar="SECONDS", min=0.1, help="The pause between searches for due threads."),
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Stop when no thread is due any more.")] = False,
     actor: Actor = None,
@@ -73,9 +73,9 @@ def worker(
 ) -> None:
     """Watches for threads whose view is over the budget, and compacts them. Run as many workers as you like.
 
-    On SIGTERM or Ctrl-C it finishes the compactions that it has started and exits with 0; a second signal ends it at
-    once. A thread that failed is retried after a minute, then after longer pauses up to an hour; each failure is a
-    record. Several tenants take turns.
+    On SIGTERM or Ctrl-C, the worker finishes the compactions that it has started and exits with 0. A second signal ends
+    it at once. If a compaction fails, it is retried after a minute, and then after longer pauses of up to an hour. Each
+    failure is stored as a record. Several tenants take turns.
     """
     from compaction_store.deploy import doctor
 
@@ -90,7 +90,7 @@ def worker(
             return doctor.tenants(address) if all_tenants else tenant
 
         for name in names():
-            # If the database cannot be used now, fail; if it goes away later, wait for it.
+            # Open the stores now, so that the worker fails if it cannot use the database. Later, it waits instead.
             stores.of(name)
         loop = _Loop(stores, names, callback, budget, actor, authority, parallel, stop, out)
         whose = "all tenants" if all_tenants else f"tenant {', '.join(map(repr, tenant))}"
@@ -110,7 +110,7 @@ def _stop_signal() -> Iterator[threading.Event]:
 
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
-            # A Python thread that waits minutes for a summary cannot be interrupted.
+            # Exit without cleaning up, because a thread that waits for a summary cannot be interrupted.
             os._exit(128 + number)
         stop.set()
 
@@ -123,7 +123,7 @@ def _stop_signal() -> Iterator[threading.Event]:
 
 
 class _Stores:
-    """A store for each tenant, over one pool of connections."""
+    """The stores of the tenants, which share one pool of connections."""
 
     def __init__(self, address: str, pool_size: int) -> None:
         from compaction_store.postgres import engines
@@ -146,7 +146,7 @@ class _Stores:
 
 
 class _ThreadKey(NamedTuple):
-    """A thread of a tenant."""
+    """The tenant and the name of a thread."""
 
     tenant: str
     thread_id: str
@@ -162,7 +162,7 @@ class _Backoff:
 
 @dataclass
 class _Loop:
-    """The worker's loop: its runs under way, pauses and counts."""
+    """The loop of the worker, with the runs under way, the pauses of failed threads, and counts."""
 
     stores: _Stores
     tenants: Callable[[], Sequence[str]]
@@ -179,7 +179,7 @@ class _Loop:
     covered: int = 0
     _busy: dict[Future[CompactionRun], tuple[_ThreadKey, float]] = field(default_factory=dict)
     _paused: dict[_ThreadKey, _Backoff] = field(default_factory=dict)
-    # Threads whose run ended in this round: the list of due threads was read before and may still contain them.
+    # The threads whose run ended in this round. The list of due threads was read before, so it may still have them.
     _ended: set[_ThreadKey] = field(default_factory=set)
 
     @property
@@ -258,7 +258,7 @@ class _Loop:
             error = run.exception()
             if error is not None:
                 self._fail(place)
-                # An error from outside this package may quote a message.
+                # An error from outside this package may quote a message, so print only its type.
                 text = own_text(error) or type(error).__name__
                 self._report(place, {"error": type(error).__name__, "seconds": round(took, 3)}, text)
                 continue

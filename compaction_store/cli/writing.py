@@ -1,4 +1,4 @@
-"""Appends messages from a file or a pipe."""
+"""The command `append`, which reads messages from a file or a pipe."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ def append(
     tenant: Tenant = "default",
     as_json: AsJson = None,
 ) -> None:
-    """Appends messages to a thread, all or none: a JSON object, a list of objects, or JSON lines.
+    """Appends messages to a thread. The input is a JSON object, a list of objects, or JSON lines.
 
-    One call appends at most 1,000 messages; use import or --each for more. The first message creates the thread.
+    If one message is refused, none is appended. One call appends at most 1,000 messages; use import or --each for more.
+    The first message creates the thread.
     """
     if each and any(given is not None for given in (key, expected_seq, expected_head)):
         raise misuse("must not be given with --key, --expected-seq or --expected-head", "--each")
@@ -112,7 +113,7 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _messages(stream: IO[bytes]) -> list[Any]:
-    """Reads one JSON text, or else JSON lines. An error names the line and quotes nothing."""
+    """Reads one JSON text, or else JSON lines. Errors name the line and quote nothing."""
     from compaction_store.messages import encoding
 
     most_bytes = 2 * encoding.MAX_BATCH_BYTES
@@ -138,7 +139,7 @@ def _json(text: bytes) -> Any:
     try:
         return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def _parsed(line: bytes, number: int) -> Any:
@@ -146,7 +147,7 @@ def _parsed(line: bytes, number: int) -> Any:
     try:
         return _json(line)
     except UnicodeDecodeError:
-        failure = "it is not UTF-8"
+        failure = "the text is not UTF-8"
     except json.JSONDecodeError as error:
         # Some messages of the parser end with "at" already.
         message = f"{error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")

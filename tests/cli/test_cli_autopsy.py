@@ -162,10 +162,11 @@ def test_what_cannot_be_read_is_named_in_one_line_and_the_rest_is_examined(run: 
         name.split("/")[-1]: why for name, _, why in (n.partition(" is left out: ") for n in _notes(done.stderr))
     }
     assert {name: said_of.get(f"{name}.jsonl") for name in ("empty", "pipe", "lost", "blank", "bytes", "nested")} == {
-        "empty": "it is empty", "pipe": "it is not a file", "lost": "it cannot be read: No such file or directory",
+        "empty": "the file is empty", "pipe": "this is not a regular file",
+        "lost": "the file cannot be read: No such file or directory",
         **dict.fromkeys(("blank", "bytes", "nested"), "it has no line that is a JSON object"),
     }  # fmt: skip
-    assert said_of["link.jsonl"].startswith("it is the same file as ")
+    assert said_of["link.jsonl"].startswith("this is the same file as ")
     [skipped] = [note for note in _notes(done.stderr) if "lines are left out" in note]
     assert skipped.startswith(f"3 lines are left out of claude-code:{other}: line 2 of {other}.jsonl: it is not JSON")
 

@@ -159,7 +159,7 @@ def test_a_reader_that_is_gone_before_the_end_is_noticed_at_the_end(url: str, st
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--tenant", "acme", "threads"), "must come after the verb"),
+        (("--tenant", "acme", "threads"), "must come after the command"),
         (("frobnicate",), "frobnicate"),
         (("view",), "THREAD"),
         (("view", "t", "--nonsense"), "--nonsense"),

@@ -108,7 +108,7 @@ def test_misuse_is_refused(run: Run, tmp_path: Path) -> None:
     for arguments, text in (
         (("--strategy", "ladder"), "must be given with --strategy"),
         (("--model", "m"), "must be given together"),
-        (("t", "--sample", "2"), "must not be given with names of threads"),
+        (("t", "--sample", "2"), "must not be given together with names of threads"),
         (("--prices", str(tmp_path / "none.json"), "--model", "m"), "must be a file that can be read"),
         (("--out", str(tmp_path / "no" / "file.html")), "cannot write"),
     ):

@@ -56,7 +56,7 @@ def test_every_failure_has_its_reason_in_one_line(run: Run, failing: cs.Store) -
     # The place is behind the text, as in `show`.
     assert lines[2].rstrip().endswith("in __call__)")
     [rejected] = run("compactions", "t", "--outcome", "rejected", "--table").stdout.splitlines()[2:]
-    assert "NotSmaller: the summary takes" in rejected
+    assert "NotSmaller: the summary has" in rejected
     assert SECRET not in "".join(lines) + rejected
     assert len(list(failing.compactions())) == 5
 

@@ -23,4 +23,4 @@ def test_a_command_that_gets_no_turn_is_not_run(run: Run, url: str) -> None:
 
 
 def test_a_command_that_cannot_be_run_is_misuse(run: Run) -> None:
-    assert "cannot run it: No such file or directory" in run("turn", "t", "/no/such/command", code=2).stderr
+    assert "cannot run the command: No such file or directory" in run("turn", "t", "/no/such/command", code=2).stderr
